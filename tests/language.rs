@@ -60,6 +60,8 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("src/admin/doctor/report.rs", "mend", "a key of the doctor's JSON"),
     ("src/admin/doctor/trial.rs", "mend", "a key of the doctor's JSON"),
     ("src/ci/guest.rs", "begun", "a file in guests of runners that live"),
+    ("src/sim/guests/qemu/host.rs", "dismiss", "an argument of QEMU's jobs"),
+    ("src/sim/guests/qemu/qmp.rs", "dismiss", "a command of QEMU"),
     ("tests/sim/gotchas.rs", "sight", "the name of a role that clusters have"),
     ("tests/wire/github/guest.rs", "broker", "the name of GitHub's server"),
     ("tests/wire/quickstart.rs", "shadow", "the file below /etc"),

@@ -3,6 +3,10 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "references/phases.rs"]
+mod phases;
+#[path = "references/reasons.rs"]
+mod reasons;
 mod tree;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -373,22 +377,28 @@ fn grouped(events: &[String]) -> String {
     each.collect::<Vec<_>>().join("; ")
 }
 
-/// A page with its generated parts as the golden tables have them now.
+/// A page with this text as its generated part of that mark.
+fn filled(page: &str, mark: &str, text: &str) -> String {
+    let begin = format!("<!-- generated: {mark} -->");
+    let (before, rest) = page.split_once(&begin).unwrap();
+    let (_, after) = rest.split_once(END).unwrap();
+    format!("{before}{begin}\n{text}{END}{after}")
+}
+
+/// A page with its generated parts as the golden tables and the code have them now.
 fn generated(name: &str, page: &str) -> String {
+    let mut page = page.to_owned();
     let marks: BTreeSet<&str> =
         TABLES.iter().filter(|table| table.page == name).map(|table| table.mark).collect();
-    marks.into_iter().fold(page.to_owned(), |page, mark| {
-        let begin = format!("<!-- generated: {mark} -->");
-        let (before, rest) = page.split_once(&begin).unwrap();
-        let (_, after) = rest.split_once(END).unwrap();
+    for mark in marks {
         let own = TABLES.iter().filter(|table| (table.page, table.mark) == (name, mark));
-        let text: String = own.map(Table::text).collect();
-        format!("{before}{begin}\n{text}{END}{after}")
-    })
+        page = filled(&page, mark, &own.map(Table::text).collect::<String>());
+    }
+    if name == "agents" { filled(&page, "agent phases", &phases::table()) } else { page }
 }
 
 #[test]
-fn the_book_has_the_transitions_of_every_mind() {
+fn the_book_has_what_is_drawn_from_the_code() {
     for name in TABLES.iter().map(|table| table.page).collect::<BTreeSet<_>>() {
         let file = book().join(format!("{name}.md"));
         let page = std::fs::read_to_string(&file).unwrap();

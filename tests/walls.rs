@@ -32,6 +32,9 @@ const FLOORS: [&[&str]; 7] = [
     &["drover"],
 ];
 
+/// Packages of tests alone, which nothing depends on.
+const OF_TESTS: [&str; 1] = ["drover-storms"];
+
 /// Packages that stand alone, with all that they may depend on here.
 const ALONE: [(&str, &[&str]); 7] = [
     ("causes", &[]),
@@ -86,13 +89,14 @@ fn read(folder: PathBuf) -> Manifest {
     Manifest { name, folder, uses, tests_use }
 }
 
-/// All manifests of the workspace.
+/// All manifests of the workspace but those of tests alone.
 fn manifests() -> BTreeMap<String, Manifest> {
     let text = std::fs::read_to_string(root().join("Cargo.toml")).unwrap();
     let members = text.lines().find_map(|line| line.strip_prefix("members = [")).unwrap();
     let members = members.trim_end_matches(']').split(',').map(|one| one.trim().trim_matches('"'));
     let folders = members.map(|one| root().join(one)).chain([PathBuf::from(root())]);
-    folders.map(read).map(|one| (one.name.clone(), one)).collect()
+    let all = folders.map(read).filter(|one| !OF_TESTS.contains(&one.name.as_str()));
+    all.map(|one| (one.name.clone(), one)).collect()
 }
 
 /// The sources of a package in a folder, without those of packages nested in it.
@@ -164,10 +168,9 @@ fn actix_is_where_actors_are_and_where_they_are_asked() {
 fn is_test(file: &str) -> bool {
     let name = file.rsplit('/').next().unwrap_or(file);
     file.contains("/tests/")
-        || file.contains("/testbed/")
+        || file.contains("/testing/")
         || name == "tests.rs"
         || name == "testing.rs"
-        || name.ends_with("_tests.rs")
 }
 
 /// The code of a source without the tests at its end.
@@ -207,6 +210,28 @@ fn no_phase_is_spelled_outside_the_model() {
         }
     }
     assert!(spelled.is_empty(), "use drover_model::phase:\n{}", spelled.join("\n"));
+}
+
+// Invariant: tests of a module are in it, in `tests.rs` or beneath `tests/`, and what they are made of is in
+// `testing.rs` or beneath `testing/`: the name of a file says whether it is compiled for tests alone.
+
+#[test]
+fn what_is_for_tests_alone_has_the_name_of_tests() {
+    let mut wrong = Vec::new();
+    let files = ["actors", "src"].iter().flat_map(|folder| files(&root().join(folder), &["rs"]));
+    for path in files {
+        let text = std::fs::read_to_string(&path).unwrap();
+        let mut lines = text.lines().map(str::trim).peekable();
+        while let Some(line) = lines.next() {
+            let module = lines.peek().and_then(|next| next.split("mod ").nth(1)?.strip_suffix(';'));
+            let is_misnamed = line == "#[cfg(test)]"
+                && module.is_some_and(|name| !["tests", "testing"].contains(&name));
+            if is_misnamed || line.starts_with("#[path") {
+                wrong.push(format!("{}: {line} {}", path.display(), module.unwrap_or_default()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "call these `tests` or `testing`:\n{}", wrong.join("\n"));
 }
 
 // Invariant: no manifest names a crate in vain.

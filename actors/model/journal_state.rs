@@ -213,8 +213,14 @@ impl JournalState {
             Body::LeaseGranted { agent, ask, expires, pending } => {
                 self.waiting.retain(|other| other.lease != ask.lease);
                 let span_ms = Some(millis(*expires - at));
-                let (ask, runner, pending) = ((**ask).clone(), None, *pending);
-                let granted = GrantedLease { ask, expires: *expires, span_ms, runner, pending };
+                let granted = GrantedLease {
+                    ask: (**ask).clone(),
+                    granted: Some(at),
+                    expires: *expires,
+                    span_ms,
+                    runner: None,
+                    pending: *pending,
+                };
                 let ask = &granted.ask;
                 // The agent that gave it back may not have been heard yet.
                 for entry in self.agents.values_mut() {

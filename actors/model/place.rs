@@ -1,7 +1,6 @@
 //! Where agents are.
 
 use crate::id::{ClusterId, NodeName, VmId};
-use crate::journal_state::AgentEntry;
 use crate::template_image::Origin;
 
 /// Where a living agent's guest is.
@@ -15,17 +14,4 @@ pub struct Place {
     pub origin: Option<Origin>,
     /// The template image that it was cloned from, where that was chosen.
     pub source: Option<VmId>,
-}
-
-impl Place {
-    /// Where an agent is that the journal knows.
-    pub fn of(entry: &AgentEntry) -> Self {
-        Self {
-            cluster: entry.marks.cluster.clone(),
-            vmid: entry.marks.vmid,
-            node: entry.node.clone(),
-            origin: entry.spec.origin.clone(),
-            source: Some(entry.spec.source),
-        }
-    }
 }

@@ -22,6 +22,7 @@ use crate::record::{Body, Want};
 use crate::spec::{SshSpec, TemplateSpec, WindowSpec};
 use crate::time::{Now, WallTime};
 
+pub use crate::demand::report::JobObservation;
 pub use crate::operations::{Demand, Hypervisor, Shell};
 #[cfg(any(test, feature = "testing"))]
 pub use crate::operations::{FakeHypervisor, FakeShell};
@@ -328,18 +329,6 @@ pub struct StartRunnerCall {
     pub spec: Arc<TemplateSpec>,
     /// What it was started for.
     pub want: Want,
-}
-
-/// A job that waits at a source.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct JobObservation {
-    /// Its id there.
-    pub id: String,
-    /// What people call it.
-    pub name: String,
-    /// What it wants.
-    pub want: Want,
-    pub since: WallTime,
 }
 
 /// A runner at a source whose name is one of drover's, of whichever installation.

@@ -19,6 +19,7 @@ use crate::spec::{
     CloneStrategy, CloudSpec, HerdSpec, LimitSpec, Mode, SshSpec, StepSpec, StepWork, TemplateSpec,
     WindowSpec,
 };
+use crate::status::{AgentStatus, Standing};
 use crate::time::{Moment, Now, WallTime};
 
 pub const CLUSTER: &str = "9f31c0aa52e7d410";
@@ -95,6 +96,17 @@ pub fn image(text: &str) -> ImageSpec {
         keep: 1,
         limits: ImageLimits { pull: seconds(7200), lock: seconds(7800), build: seconds(9000) },
     }
+}
+
+/// The status of an agent of which only this is known.
+pub fn agent_status(
+    agent: &str,
+    template: &TemplateId,
+    phase: AgentPhase,
+    standing: Standing,
+) -> AgentStatus {
+    let started = AgentStatus::started(AgentId::new(agent), template.clone(), at(0).wall);
+    AgentStatus { phase, standing, ..started }
 }
 
 pub fn cloud(id: &str, cap: Option<u32>) -> CloudSpec {

@@ -1,13 +1,12 @@
 //! Waiting for a change of something that actors on one thread share.
 
 use std::cell::RefCell;
-use std::rc::Rc;
 
 use tokio::sync::oneshot;
 
 /// Wakes those who wait for a change, in the order in which they came.
-#[derive(Debug, Clone, Default)]
-pub struct ChangeNotifier(Rc<RefCell<Vec<oneshot::Sender<()>>>>);
+#[derive(Debug, Default)]
+pub struct ChangeNotifier(RefCell<Vec<oneshot::Sender<()>>>);
 
 impl ChangeNotifier {
     /// Wakes everybody who waits.

@@ -1,5 +1,5 @@
-//! The spawn of actors: what an agent gets at its start, which agents live, and the one function
-//! through which every child starts.
+//! The spawn of actors: what each gets at its start, and the one function through which every child
+//! starts.
 //!
 //! ```text
 //! src/app ──▶ herd ──▶ spawn_child ──▶ cloud, template, cluster, reconciler, source
@@ -9,10 +9,11 @@
 //!                          └──▶ supervise: restart ── too often ──▶ GiveUp: the service ends
 //! ```
 //!
-//! - [`Common`]: what every actor of the herd gets. It lists all knowledge that actors of the one
-//!   thread share beside their mailboxes. `src/` cannot see it.
-//! - [`AgentBirth`]: what one agent gets. The spec in it stays the agent's for life. [`Start`] says
-//!   whether the agent is new or adopted.
+//! - [`Common`]: what every actor of the herd gets: the ports, and all knowledge that actors of the
+//!   one thread share beside their mailboxes. `src/` cannot see it. Everybody may read; what an actor
+//!   may write follows from its role, the parameter of its `Common` (`shared.rs`).
+//! - [`AgentBirth`]: what one agent gets besides. The spec in it stays the agent's for life. [`Start`]
+//!   says whether the agent is new or adopted.
 //! - [`spawn_child`]: the one place where supervision is put around an actor. A restarted actor
 //!   keeps its address and mailbox; its futures and timers are dropped.
 //! - [`Rank`]: how often an actor may restart: three times in 10 s for a leaf, five times in 60 s
@@ -34,17 +35,16 @@ use drover_model::time::WallTime;
 
 use crate::addresses::Addresses;
 use crate::board::Board;
-use crate::boot_times::Boots;
 use crate::doubts::Doubts;
+use crate::history::History;
 use crate::hold_next::HoldNext;
 use crate::message::{AgentCommand, AgentReport, IdBack, LaneAsk, LaneFree};
 use crate::records::Records;
-use crate::reset_stats::Resets;
 use crate::restraint::Restraint;
 use crate::roster::Roster;
 use crate::runners::Runners;
+use crate::shared::{Shared, role};
 use crate::sites::Sites;
-use crate::troubles::Troubles;
 use crate::ways::Ways;
 use drover_runtime::supervise::{Census, GivenUp, RestartLimit, SupervisionOptions, supervise};
 
@@ -82,84 +82,93 @@ pub struct Adoption {
 }
 
 /// Everything that an agent gets at its start.
-#[derive(Clone)]
 pub struct AgentBirth {
     pub id: AgentId,
     /// The agent keeps this spec for life.
     pub spec: Arc<TemplateSpec>,
     pub start: Start,
-    /// For the agent's marks.
-    pub installation: Installation,
-    /// The number of this start of the service, part of every stamp.
-    pub epoch: u64,
     /// Receives the agent's reports.
     pub report: Recipient<AgentReport>,
     pub lanes: Lanes,
-    pub ports: Ports,
-    /// Counts the agent while it lives.
-    pub census: Census,
-    /// Through which cloud the guest is reached.
-    pub ways: Ways,
-    /// What holds clones back.
-    pub doubts: Doubts,
-    /// Agents that must not be destroyed.
-    pub restraint: Restraint,
-    /// What the boots of the agent's template have shown.
-    pub boots: Boots,
-    /// What the resets of each template have shown.
-    pub resets: Resets,
-    /// The templates whose next failure is held.
-    pub hold_next: HoldNext,
-    /// The owner of each address.
-    pub addresses: Addresses,
-    /// Runners that may be registered at their sources.
-    pub runners: Runners,
+    pub common: Common<role::Agent>,
+    /// What the agents of the same template have shown.
+    pub history: Shared<History, role::Agent>,
 }
 
 /// Starts an agent's actor and returns its address.
 pub type AgentSpawner = Arc<dyn Fn(AgentBirth) -> Recipient<AgentCommand> + Send + Sync>;
 
-/// What every actor of the herd gets.
-#[derive(Clone)]
-pub struct Common {
+/// What every actor of the herd gets. `R` is the actor's role.
+pub struct Common<R> {
     pub ports: Ports,
+    pub run: Run,
+    pub supervision: Supervision,
     /// Records that are written even if the journal fails for a while.
-    pub records: Records,
+    pub records: Shared<Records, R>,
     /// The living agents.
-    pub roster: Roster,
-    /// The living actors.
-    pub census: Census,
+    pub roster: Shared<Roster, R>,
     /// Through which cloud a guest is reached.
-    pub ways: Ways,
+    pub ways: Shared<Ways, R>,
     /// What holds clones back.
-    pub doubts: Doubts,
+    pub doubts: Shared<Doubts, R>,
     /// Agents that must not be destroyed.
-    pub restraint: Restraint,
-    /// Since when nodes, clouds and sources are in trouble.
-    pub troubles: Troubles,
+    pub restraint: Shared<Restraint, R>,
     /// The breakers of nodes, storages and clouds.
-    pub board: Board,
+    pub board: Shared<Board, R>,
     /// The nodes of each cluster, and which are drained.
-    pub sites: Sites,
+    pub sites: Shared<Sites, R>,
     /// The owner of each address.
-    pub addresses: Addresses,
+    pub addresses: Shared<Addresses, R>,
     /// Runners that may be registered at their sources.
-    pub runners: Runners,
-    pub spawner: AgentSpawner,
-    /// What the resets of each template have shown.
-    pub resets: Resets,
+    pub runners: Shared<Runners, R>,
     /// The templates whose next failure is held.
-    pub hold_next: HoldNext,
+    pub hold_next: Shared<HoldNext, R>,
+}
+
+/// This start of the service.
+#[derive(Debug, Clone)]
+pub struct Run {
+    /// For the marks of guests.
     pub installation: Installation,
-    /// The number of this start of the service.
+    /// The number of this start, part of every stamp.
     pub epoch: u64,
     /// When the last journal record before this start was written.
     pub since: WallTime,
-    /// Called when the supervisor gives an actor up.
-    pub give_up: GiveUp,
 }
 
-impl Common {
+/// How actors are started and watched.
+#[derive(Clone)]
+pub struct Supervision {
+    /// Counts the living actors.
+    pub census: Census,
+    /// Called when the supervisor gives an actor up.
+    pub give_up: GiveUp,
+    pub spawner: AgentSpawner,
+}
+
+impl<R> Common<R> {
+    /// What an actor gets that this one starts.
+    pub fn give<C>(&self) -> Common<C>
+    where
+        R: role::Starts<C>,
+    {
+        Common {
+            ports: self.ports.clone(),
+            run: self.run.clone(),
+            supervision: self.supervision.clone(),
+            records: self.records.give(),
+            roster: self.roster.give(),
+            ways: self.ways.give(),
+            doubts: self.doubts.give(),
+            restraint: self.restraint.give(),
+            board: self.board.give(),
+            sites: self.sites.give(),
+            addresses: self.addresses.give(),
+            runners: self.runners.give(),
+            hold_next: self.hold_next.give(),
+        }
+    }
+
     /// Publishes the state of a node's, storage's or cloud's breaker.
     pub fn show_breaker(&self, scope: &Scope) {
         if let Some(what) = self.board.status(scope) {
@@ -180,33 +189,36 @@ pub enum Rank {
 /// Called for an actor that restarted too often. The service cannot go on then.
 pub type GiveUp = Arc<dyn Fn(GivenUp) + Send + Sync>;
 
-/// Starts an actor under its parent. `make` gets the context, as in [`Actor::create`].
+/// Starts an actor under its parent. `make` gets what every actor of its role gets, and the context,
+/// as in [`Actor::create`].
 ///
 /// Every actor of the herd except the root and the agents starts here. A restarted actor keeps its
 /// address and mailbox. Its futures and timers are dropped.
-pub fn spawn_child<A>(
-    common: &Common,
+pub fn spawn_child<A, P, C>(
+    parent: &Common<P>,
     rank: Rank,
     name: &str,
-    make: impl FnOnce(&mut Context<A>) -> A,
+    make: impl FnOnce(Common<C>, &mut Context<A>) -> A,
 ) -> Addr<A>
 where
     A: Actor<Context = Context<A>> + Supervised,
+    P: role::Starts<C>,
 {
-    tracing::debug!(actor = name, ?rank, epoch = common.epoch, "actor starts");
-    let give_up = Arc::clone(&common.give_up);
+    tracing::debug!(actor = name, ?rank, epoch = parent.run.epoch, "actor starts");
+    let common = parent.give();
+    let give_up = Arc::clone(&parent.supervision.give_up);
     let options = SupervisionOptions {
         name: name.to_owned(),
         restart_limit: match rank {
             Rank::Leaf => RestartLimit::LEAF,
             Rank::Branch => RestartLimit::BRANCH,
         },
-        observer: Arc::clone(&common.ports.observer),
-        ambient: Arc::clone(&common.ports.ambient),
-        census: common.census.clone(),
+        observer: Arc::clone(&parent.ports.observer),
+        ambient: Arc::clone(&parent.ports.ambient),
+        census: parent.supervision.census.clone(),
         on_give_up: Box::new(move |what| give_up(what)),
     };
-    supervise(options, make)
+    supervise(options, |ctx| make(common, ctx))
 }
 
 /// Whether two specs differ only in their generation.

@@ -3,25 +3,22 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::rc::Rc;
 
 use drover_model::fact::What;
 use drover_model::id::{AgentId, TemplateId};
 use drover_model::journal_state::JournalState;
-use drover_model::place::Place;
 use drover_model::record::Body;
 use drover_model::scope::Scope;
 use drover_model::spec::BreakerSpec;
+use drover_model::status::BreakerStatus;
 use drover_model::time::{Moment, Now};
 
 use crate::breaker::Breaker;
+use crate::shared::{Shared, role};
 
 /// The breakers of one herd that belong to no template.
-///
-/// Shared by the actors of one thread. Clusters write trials, templates write the results of
-/// agents, the herd writes operators' commands.
-#[derive(Debug, Clone, Default)]
-pub struct Board(Rc<RefCell<BTreeMap<Scope, Entry>>>);
+#[derive(Debug, Default)]
+pub struct Board(RefCell<BTreeMap<Scope, Entry>>);
 
 #[derive(Debug, Clone)]
 struct Entry {
@@ -31,23 +28,6 @@ struct Entry {
 }
 
 impl Board {
-    /// Restores the breakers from the journal.
-    ///
-    /// A running trial is not recorded. Where a trial is due, an agent that lives there and has not
-    /// reported a result yet becomes the trial. Its result decides, and no second trial starts
-    /// beside it.
-    pub fn restore(&self, journal_state: &JournalState, now: Now) {
-        let all = journal_state.places.iter().map(|(scope, (template, entry))| {
-            let breaker = Breaker::restore(entry, now);
-            (scope.clone(), Entry { breaker, template: template.clone() })
-        });
-        self.0.borrow_mut().extend(all);
-        for (agent, entry) in journal_state.agents.iter().filter(|(_, entry)| entry.is_unproven()) {
-            let scopes = Scope::used(&Place::of(entry), &entry.spec.id.cloud);
-            self.started(&scopes, agent, now.mono);
-        }
-    }
-
     /// Why nothing may start there now. `None` when something may.
     pub fn closed(&self, scope: &Scope, now: Moment) -> Option<String> {
         let all = self.0.borrow();
@@ -61,59 +41,6 @@ impl Board {
             }
             None => "it failed before, and a single agent tries it first (its breaker)".to_owned(),
         })
-    }
-
-    /// An agent starts there and becomes the trial wherever one is due. Returns the scopes whose
-    /// breakers moved.
-    pub fn started(&self, scopes: &[Scope], agent: &AgentId, now: Moment) -> Vec<Scope> {
-        let mut all = self.0.borrow_mut();
-        let moved = scopes.iter().filter(|scope| {
-            all.get_mut(scope).is_some_and(|entry| {
-                let before = entry.breaker.phase();
-                entry.breaker.started(agent, now);
-                entry.breaker.phase() != before
-            })
-        });
-        moved.cloned().collect()
-    }
-
-    /// An agent became ready there: all of these places work. Returns the scopes whose breakers
-    /// moved.
-    pub fn succeeded(&self, scopes: &[Scope]) -> Vec<Scope> {
-        let mut all = self.0.borrow_mut();
-        let moved = scopes
-            .iter()
-            .filter(|scope| all.get_mut(scope).is_some_and(|entry| entry.breaker.succeeded()));
-        moved.cloned().collect()
-    }
-
-    /// An agent failed and the fault is charged to this scope. Returns whether the breaker moved.
-    pub fn failed(
-        &self,
-        scope: &Scope,
-        (template, agent): (&TemplateId, &AgentId),
-        cause: &str,
-        spec: &BreakerSpec,
-        now: Now,
-    ) -> bool {
-        let mut all = self.0.borrow_mut();
-        let entry = all
-            .entry(scope.clone())
-            .or_insert_with(|| Entry { breaker: Breaker::default(), template: template.clone() });
-        entry.template.clone_from(template);
-        entry.breaker.failed(agent, cause, spec, now)
-    }
-
-    /// An agent ended without a result for these places. Where it was the trial, another trial may
-    /// start. Returns the scopes whose breakers moved.
-    pub fn left(&self, agent: &AgentId) -> Vec<Scope> {
-        let mut moved = Vec::new();
-        for (scope, entry) in self.0.borrow_mut().iter_mut() {
-            if entry.breaker.left(agent) {
-                moved.push(scope.clone());
-            }
-        }
-        moved
     }
 
     /// Whether no failure is charged to any place.
@@ -147,12 +74,105 @@ impl Board {
     pub fn status(&self, scope: &Scope) -> Option<What> {
         let all = self.0.borrow();
         let entry = all.get(scope)?;
-        Some(What::Breaker {
+        Some(What::Breaker(Box::new(BreakerStatus {
             scope: scope.clone(),
             breaker: entry.breaker.phase(),
             tripped: entry.breaker.tripped(),
             template: entry.template.clone(),
-        })
+        })))
+    }
+
+    /// An agent starts there and becomes the trial wherever one is due. Returns the scopes whose
+    /// breakers moved.
+    fn started(&self, scopes: &[Scope], agent: &AgentId, now: Moment) -> Vec<Scope> {
+        let mut all = self.0.borrow_mut();
+        let moved = scopes.iter().filter(|scope| {
+            all.get_mut(scope).is_some_and(|entry| {
+                let before = entry.breaker.phase();
+                entry.breaker.started(agent, now);
+                entry.breaker.phase() != before
+            })
+        });
+        moved.cloned().collect()
+    }
+
+    /// These places work. Returns the scopes whose breakers moved.
+    fn succeeded(&self, scopes: &[Scope]) -> Vec<Scope> {
+        let mut all = self.0.borrow_mut();
+        let moved = scopes
+            .iter()
+            .filter(|scope| all.get_mut(scope).is_some_and(|entry| entry.breaker.succeeded()));
+        moved.cloned().collect()
+    }
+}
+
+impl Shared<Board, role::Herd> {
+    /// Restores the breakers from the journal.
+    ///
+    /// A running trial is not recorded. Where a trial is due, an agent that lives there and has not
+    /// reported a result yet becomes the trial. Its result decides, and no second trial starts
+    /// beside it.
+    pub fn restore(&self, journal_state: &JournalState, now: Now) {
+        let all = journal_state.places.iter().map(|(scope, (template, entry))| {
+            let breaker = Breaker::restore(entry, now);
+            (scope.clone(), Entry { breaker, template: template.clone() })
+        });
+        self.0.borrow_mut().extend(all);
+        for (agent, entry) in journal_state.agents.iter().filter(|(_, entry)| entry.is_unproven()) {
+            let scopes = Scope::used(&entry.place(), &entry.spec.id.cloud);
+            self.started(&scopes, agent, now.mono);
+        }
+    }
+
+    /// An operator closes a breaker. Returns whether it moved.
+    pub fn reset(&self, scope: &Scope) -> bool {
+        !(**self).succeeded(std::slice::from_ref(scope)).is_empty()
+    }
+}
+
+impl Shared<Board, role::Cluster> {
+    /// An agent starts there and becomes the trial wherever one is due. Returns the scopes whose
+    /// breakers moved.
+    pub fn started(&self, scopes: &[Scope], agent: &AgentId, now: Moment) -> Vec<Scope> {
+        (**self).started(scopes, agent, now)
+    }
+}
+
+/// The results of agents are their template's to write.
+impl Shared<Board, role::Template> {
+    /// An agent became ready there: all of these places work. Returns the scopes whose breakers
+    /// moved.
+    pub fn succeeded(&self, scopes: &[Scope]) -> Vec<Scope> {
+        (**self).succeeded(scopes)
+    }
+
+    /// An agent failed and the fault is charged to this scope. Returns whether the breaker moved.
+    pub fn failed(
+        &self,
+        scope: &Scope,
+        (template, agent): (&TemplateId, &AgentId),
+        cause: &str,
+        spec: &BreakerSpec,
+        now: Now,
+    ) -> bool {
+        let mut all = self.0.borrow_mut();
+        let entry = all
+            .entry(scope.clone())
+            .or_insert_with(|| Entry { breaker: Breaker::default(), template: template.clone() });
+        entry.template.clone_from(template);
+        entry.breaker.failed(agent, cause, spec, now)
+    }
+
+    /// An agent ended without a result for these places. Where it was the trial, another trial may
+    /// start. Returns the scopes whose breakers moved.
+    pub fn left(&self, agent: &AgentId) -> Vec<Scope> {
+        let mut moved = Vec::new();
+        for (scope, entry) in self.0.borrow_mut().iter_mut() {
+            if entry.breaker.left(agent) {
+                moved.push(scope.clone());
+            }
+        }
+        moved
     }
 }
 
@@ -160,10 +180,12 @@ impl Board {
 mod tests {
     #![expect(clippy::unwrap_used, reason = "a test may panic")]
     use super::*;
-    use crate::testbed::{CLUSTER, at, template_id};
+    use crate::testing::{CLUSTER, at, template_id};
     use drover_model::fault::{Culprit, Fault, FaultKind};
     use drover_model::id::{CloudId, ClusterId, NodeName};
     use drover_model::record::{RECORD_VERSION, Record};
+
+    type OfTemplate = Shared<Board, role::Template>;
 
     const SPEC: BreakerSpec = BreakerSpec {
         threshold: 2,
@@ -175,13 +197,13 @@ mod tests {
         Scope::Node(ClusterId::new(CLUSTER), NodeName::new(name))
     }
 
-    fn fail(board: &Board, scope: &Scope, n: u32, second: u64) -> bool {
+    fn fail(board: &OfTemplate, scope: &Scope, n: u32, second: u64) -> bool {
         let agent = AgentId::new(format!("a{n}"));
         board.failed(scope, (&template_id("c/t"), &agent), "no route", &SPEC, at(second))
     }
 
-    fn tripped() -> Board {
-        let board = Board::default();
+    fn tripped() -> OfTemplate {
+        let board = OfTemplate::default();
         fail(&board, &node("pve1"), 1, 0);
         fail(&board, &node("pve1"), 2, 0);
         board
@@ -224,10 +246,13 @@ mod tests {
         assert_eq!(board.closed(&node("pve2"), at(0).mono), None);
         let (trial, due) = (AgentId::new("trial"), at(120).mono);
         assert_eq!(board.closed(&node("pve1"), due), None);
-        assert_eq!(board.started(&[node("pve1"), node("pve2")], &trial, due), [node("pve1")]);
+        assert_eq!(
+            board.playing::<role::Cluster>().started(&[node("pve1"), node("pve2")], &trial, due),
+            [node("pve1")]
+        );
         assert!(board.closed(&node("pve1"), due).unwrap().contains("single agent"));
         assert_eq!(board.left(&trial), [node("pve1")]);
-        board.started(&[node("pve1")], &trial, due);
+        board.playing::<role::Cluster>().started(&[node("pve1")], &trial, due);
         assert_eq!(board.succeeded(&[node("pve1")]), [node("pve1")]);
         assert_eq!(board.closed(&node("pve1"), due), None);
     }
@@ -246,7 +271,7 @@ mod tests {
         assert!(journal_state.breakers.is_empty());
         let kept: JournalState =
             serde_json::from_str(&serde_json::to_string(&journal_state).unwrap()).unwrap();
-        let again = Board::default();
+        let again = Shared::<Board, role::Herd>::default();
         again.restore(&kept, at(60));
         assert!(again.closed(&node("pve1"), at(119).mono).is_some());
         assert_eq!(again.closed(&node("pve1"), at(120).mono), None);

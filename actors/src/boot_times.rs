@@ -1,8 +1,6 @@
 //! How long the last boots of one template took, and the estimate that follows for its next guest.
 
-use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::rc::Rc;
 use std::time::Duration;
 
 /// The number of boots that are remembered.
@@ -21,28 +19,26 @@ pub struct Booted {
     pub address: Duration,
 }
 
-/// The last boots of one template, shared by its agents.
-#[derive(Debug, Clone, Default)]
-pub struct Boots(Rc<RefCell<VecDeque<Booted>>>);
+/// The last boots of one template.
+#[derive(Debug, Default)]
+pub struct Boots(VecDeque<Booted>);
 
 impl Boots {
-    pub fn note(&self, booted: Booted) {
-        let mut boots = self.0.borrow_mut();
-        boots.push_back(booted);
-        if boots.len() > KEPT {
-            boots.pop_front();
+    pub fn note(&mut self, booted: Booted) {
+        self.0.push_back(booted);
+        if self.0.len() > KEPT {
+            self.0.pop_front();
         }
     }
 
     /// The estimate: a time that one boot in `EARLIEST` undercuts. `None` before enough boots
     /// were seen.
     pub fn early(&self) -> Option<Booted> {
-        let boots = self.0.borrow();
-        if boots.len() < ENOUGH {
+        if self.0.len() < ENOUGH {
             return None;
         }
         let early = |part: fn(&Booted) -> Duration| {
-            let mut all: Vec<Duration> = boots.iter().map(part).collect();
+            let mut all: Vec<Duration> = self.0.iter().map(part).collect();
             all.sort_unstable();
             all.get(all.len() / EARLIEST).copied()
         };

@@ -12,11 +12,10 @@
 //! ```
 //!
 //! Agents write their doubts. The herd writes which clouds work. Clusters ask before they let a
-//! clone start. All live on one thread.
+//! clone start.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::rc::Rc;
 use std::time::Duration;
 
 use drover_model::ambient::jittered;
@@ -25,6 +24,8 @@ use drover_model::id::{AgentId, CloudId, ClusterId, NodeName};
 use drover_model::time::{Moment, Now, WallTime};
 
 use drover_runtime::notifier::ChangeNotifier;
+
+use crate::shared::{Shared, role};
 
 /// The pause after the first doubt, before one clone is tried.
 const PAUSE_FIRST: Duration = Duration::from_secs(5);
@@ -129,105 +130,13 @@ struct All {
 }
 
 /// The doubts of one herd.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Default)]
 pub struct Doubts {
-    all: Rc<RefCell<All>>,
+    all: RefCell<All>,
     changes: ChangeNotifier,
 }
 
 impl Doubts {
-    /// A cloud does not work: nothing starts through it.
-    pub fn down(&self, cloud: &CloudId, why: &str) {
-        let before = self.all.borrow_mut().down.insert(cloud.clone(), why.to_owned());
-        if before.as_deref() != Some(why) {
-            self.changes.notify();
-        }
-    }
-
-    /// A cloud works and leads to a cluster. Where only one clone ended in doubt there, the next
-    /// one may be tried at once.
-    pub fn up(&self, cloud: &CloudId, cluster: Option<&ClusterId>, now: Now) {
-        let mut changed = self.all.borrow_mut().down.remove(cloud).is_some();
-        for (spot, doubt) in &mut self.all.borrow_mut().spots {
-            let here = match spot {
-                Spot::Cloud(of) => of == cloud,
-                Spot::Cluster(of) => Some(of) == cluster,
-                Spot::Node(..) => false,
-            };
-            if here && doubt.failures <= 1 && doubt.until.0 > now.mono {
-                doubt.until = (now.mono, now.wall);
-                changed = true;
-            }
-        }
-        if changed {
-            self.changes.notify();
-        }
-    }
-
-    /// Removes a cloud that is not used any more.
-    pub fn forget(&self, cloud: &CloudId) {
-        let mut all = self.all.borrow_mut();
-        all.down.remove(cloud);
-        all.spots.remove(&Spot::Cloud(cloud.clone()));
-        drop(all);
-        self.changes.notify();
-    }
-
-    /// The outcome of an agent's clone is unknown.
-    pub fn doubt(&self, agent: &AgentId, spot: Spot, why: &str, now: Now, draw: u64) {
-        let mut all = self.all.borrow_mut();
-        let doubt = all.spots.entry(spot).or_insert_with(|| Doubt {
-            since: now.wall,
-            why: String::new(),
-            doubters: BTreeSet::new(),
-            failures: 0,
-            until: (now.mono, now.wall),
-            probe: None,
-        });
-        // Clones that ran together count as one failure.
-        if doubt.failures == 0 || doubt.probe.as_ref() == Some(agent) {
-            doubt.failures = doubt.failures.saturating_add(1);
-            let pause = jittered(doubt.pause(), draw);
-            doubt.until = (now.mono + pause, now.wall + pause);
-            doubt.probe = None;
-        }
-        why.clone_into(&mut doubt.why);
-        doubt.doubters.insert(agent.clone());
-        drop(all);
-        self.changes.notify();
-    }
-
-    /// Proxmox accepted a clone on this path, so other clones may start there.
-    pub fn accepted(&self, path: Path<'_>) {
-        let mut all = self.all.borrow_mut();
-        let before = all.spots.len();
-        all.spots.retain(|spot, _| !path.leads_over(spot));
-        let changed = all.spots.len() != before;
-        drop(all);
-        if changed {
-            self.changes.notify();
-        }
-    }
-
-    /// The outcome of an agent's clone is known, or the agent is gone.
-    pub fn left(&self, agent: &AgentId) {
-        let mut all = self.all.borrow_mut();
-        let mut changed = false;
-        all.spots.retain(|_, doubt| {
-            if doubt.probe.as_ref() == Some(agent) {
-                doubt.probe = None;
-                changed = true;
-            }
-            let resolved = doubt.doubters.remove(agent) && doubt.doubters.is_empty();
-            changed |= resolved;
-            !resolved || doubt.probe.is_some()
-        });
-        drop(all);
-        if changed {
-            self.changes.notify();
-        }
-    }
-
     /// Why no clone may start on this path. `None` when one may. An agent's own probe may go on.
     pub fn closed(&self, path: Path<'_>, agent: Option<&AgentId>, now: Moment) -> Option<String> {
         self.cloud_down(path.cloud).or_else(|| self.in_doubt(path, agent, now))
@@ -238,23 +147,6 @@ impl Doubts {
         let all = self.all.borrow();
         let mut on_path = all.spots.iter().filter(|(spot, _)| path.leads_over(spot));
         on_path.find_map(|(_, doubt)| doubt.closed(now, agent))
-    }
-
-    /// Lets an agent's clone start where that is allowed, as the probe of every doubt on its path.
-    pub fn admit(&self, path: Path<'_>, agent: &AgentId, now: Moment) -> bool {
-        if self.closed(path, Some(agent), now).is_some() {
-            return false;
-        }
-        let mut all = self.all.borrow_mut();
-        let mut probes = false;
-        for (_, doubt) in all.spots.iter_mut().filter(|(spot, _)| path.leads_over(spot)) {
-            probes |= doubt.probe.replace(agent.clone()).as_ref() != Some(agent);
-        }
-        drop(all);
-        if probes {
-            self.changes.notify();
-        }
-        true
     }
 
     /// Why no clone may start on a node. `None` when one may.
@@ -319,12 +211,129 @@ impl Doubts {
     }
 }
 
+impl Shared<Doubts, role::Herd> {
+    /// A cloud does not work: nothing starts through it.
+    pub fn down(&self, cloud: &CloudId, why: &str) {
+        let before = self.all.borrow_mut().down.insert(cloud.clone(), why.to_owned());
+        if before.as_deref() != Some(why) {
+            self.changes.notify();
+        }
+    }
+
+    /// A cloud works and leads to a cluster. Where only one clone ended in doubt there, the next
+    /// one may be tried at once.
+    pub fn up(&self, cloud: &CloudId, cluster: Option<&ClusterId>, now: Now) {
+        let mut changed = self.all.borrow_mut().down.remove(cloud).is_some();
+        for (spot, doubt) in &mut self.all.borrow_mut().spots {
+            let here = match spot {
+                Spot::Cloud(of) => of == cloud,
+                Spot::Cluster(of) => Some(of) == cluster,
+                Spot::Node(..) => false,
+            };
+            if here && doubt.failures <= 1 && doubt.until.0 > now.mono {
+                doubt.until = (now.mono, now.wall);
+                changed = true;
+            }
+        }
+        if changed {
+            self.changes.notify();
+        }
+    }
+
+    /// Removes a cloud that is not used any more.
+    pub fn forget(&self, cloud: &CloudId) {
+        let mut all = self.all.borrow_mut();
+        all.down.remove(cloud);
+        all.spots.remove(&Spot::Cloud(cloud.clone()));
+        drop(all);
+        self.changes.notify();
+    }
+}
+
+impl Shared<Doubts, role::Agent> {
+    /// The outcome of an agent's clone is unknown.
+    pub fn doubt(&self, agent: &AgentId, spot: Spot, why: &str, now: Now, draw: u64) {
+        let mut all = self.all.borrow_mut();
+        let doubt = all.spots.entry(spot).or_insert_with(|| Doubt {
+            since: now.wall,
+            why: String::new(),
+            doubters: BTreeSet::new(),
+            failures: 0,
+            until: (now.mono, now.wall),
+            probe: None,
+        });
+        // Clones that ran together count as one failure.
+        if doubt.failures == 0 || doubt.probe.as_ref() == Some(agent) {
+            doubt.failures = doubt.failures.saturating_add(1);
+            let pause = jittered(doubt.pause(), draw);
+            doubt.until = (now.mono + pause, now.wall + pause);
+            doubt.probe = None;
+        }
+        why.clone_into(&mut doubt.why);
+        doubt.doubters.insert(agent.clone());
+        drop(all);
+        self.changes.notify();
+    }
+
+    /// Proxmox accepted a clone on this path, so other clones may start there.
+    pub fn accepted(&self, path: Path<'_>) {
+        let mut all = self.all.borrow_mut();
+        let before = all.spots.len();
+        all.spots.retain(|spot, _| !path.leads_over(spot));
+        let changed = all.spots.len() != before;
+        drop(all);
+        if changed {
+            self.changes.notify();
+        }
+    }
+}
+
+impl Shared<Doubts, role::Cluster> {
+    /// Lets an agent's clone start where that is allowed, as the probe of every doubt on its path.
+    pub fn admit(&self, path: Path<'_>, agent: &AgentId, now: Moment) -> bool {
+        if self.closed(path, Some(agent), now).is_some() {
+            return false;
+        }
+        let mut all = self.all.borrow_mut();
+        let mut probes = false;
+        for (_, doubt) in all.spots.iter_mut().filter(|(spot, _)| path.leads_over(spot)) {
+            probes |= doubt.probe.replace(agent.clone()).as_ref() != Some(agent);
+        }
+        drop(all);
+        if probes {
+            self.changes.notify();
+        }
+        true
+    }
+
+    /// The outcome of an agent's clone is known, or the agent is gone.
+    pub fn left(&self, agent: &AgentId) {
+        let mut all = self.all.borrow_mut();
+        let mut changed = false;
+        all.spots.retain(|_, doubt| {
+            if doubt.probe.as_ref() == Some(agent) {
+                doubt.probe = None;
+                changed = true;
+            }
+            let resolved = doubt.doubters.remove(agent) && doubt.doubters.is_empty();
+            changed |= resolved;
+            !resolved || doubt.probe.is_some()
+        });
+        drop(all);
+        if changed {
+            self.changes.notify();
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::testbed::{CLUSTER, at};
+    use crate::testing::{CLUSTER, at};
+
+    type OfHerd = Shared<Doubts, role::Herd>;
 
     fn agent(n: u32) -> AgentId {
         AgentId::new(format!("a{n}"))
@@ -340,12 +349,14 @@ mod tests {
         then(Path { cluster: &cluster, cloud: &cloud, nodes: [Some(&node), None] })
     }
 
-    fn admit(doubts: &Doubts, n: u32, second: u64) -> bool {
-        ask("c", "pve1", |path| doubts.admit(path, &agent(n), at(second).mono))
+    fn admit(doubts: &OfHerd, n: u32, second: u64) -> bool {
+        ask("c", "pve1", |path| {
+            doubts.playing::<role::Cluster>().admit(path, &agent(n), at(second).mono)
+        })
     }
 
-    fn doubt(doubts: &Doubts, n: u32, spot: Spot, second: u64) {
-        doubts.doubt(&agent(n), spot, "no answer", at(second), 0);
+    fn doubt(doubts: &OfHerd, n: u32, spot: Spot, second: u64) {
+        doubts.playing::<role::Agent>().doubt(&agent(n), spot, "no answer", at(second), 0);
     }
 
     fn on_cluster() -> Spot {
@@ -356,7 +367,7 @@ mod tests {
 
     #[test]
     fn one_clone_is_tried_after_the_pause_and_all_once_it_is_accepted() {
-        let doubts = Doubts::default();
+        let doubts = OfHerd::default();
         assert!(admit(&doubts, 1, 0) && admit(&doubts, 2, 0));
         doubt(&doubts, 1, on_cluster(), 0);
         doubt(&doubts, 2, on_cluster(), 1);
@@ -365,13 +376,13 @@ mod tests {
         assert!((3..=8).contains(&due), "{due}");
         assert!(admit(&doubts, 3, due) && admit(&doubts, 3, due), "it is the probe");
         assert!(!admit(&doubts, 4, due + 600), "it is under way");
-        ask("c", "pve2", |path| doubts.accepted(path));
+        ask("c", "pve2", |path| doubts.playing::<role::Agent>().accepted(path));
         assert!(admit(&doubts, 4, due) && admit(&doubts, 5, due));
     }
 
     #[test]
     fn a_probe_that_comes_to_doubt_doubles_the_pause_and_a_cloud_that_works_does_not_end_it() {
-        let doubts = Doubts::default();
+        let doubts = OfHerd::default();
         doubt(&doubts, 1, on_cluster(), 0);
         let (cloud, cluster) = (CloudId::new("c"), cluster());
         doubts.up(&cloud, Some(&cluster), at(1));
@@ -380,18 +391,18 @@ mod tests {
         doubts.up(&cloud, Some(&cluster), at(3));
         assert!(!admit(&doubts, 3, 6));
         assert!(admit(&doubts, 3, 20));
-        doubts.left(&agent(3));
+        doubts.playing::<role::Cluster>().left(&agent(3));
         assert!(admit(&doubts, 4, 20), "a probe without a result is followed by another");
     }
 
     #[test]
     fn a_resolved_doubt_holds_nothing_back() {
-        let doubts = Doubts::default();
+        let doubts = OfHerd::default();
         doubt(&doubts, 1, on_cluster(), 0);
         doubt(&doubts, 2, on_cluster(), 0);
-        doubts.left(&agent(1));
+        doubts.playing::<role::Cluster>().left(&agent(1));
         assert!(!admit(&doubts, 3, 1));
-        doubts.left(&agent(2));
+        doubts.playing::<role::Cluster>().left(&agent(2));
         assert!(admit(&doubts, 3, 1) && admit(&doubts, 4, 1));
     }
 
@@ -409,8 +420,14 @@ mod tests {
         let through = of(FaultKind::UnknownOutcome, by_cloud());
         assert_eq!(through, Some(Spot::Cloud(cloud.clone())));
         assert_eq!(of(FaultKind::UnknownOutcome, Culprit::Guest), None);
-        let doubts = Doubts::default();
-        doubts.doubt(&agent(1), through.unwrap_or_else(on_cluster), "x", at(0), 0);
+        let doubts = OfHerd::default();
+        doubts.playing::<role::Agent>().doubt(
+            &agent(1),
+            through.unwrap_or_else(on_cluster),
+            "x",
+            at(0),
+            0,
+        );
         let closed = |cloud, node| ask(cloud, node, |path| doubts.closed(path, None, at(1).mono));
         assert!(closed("c", "pve1").is_some());
         assert_eq!(closed("other", "pve1"), None);
@@ -418,7 +435,7 @@ mod tests {
 
     #[test]
     fn a_cloud_that_does_not_work_starts_nothing_until_it_does() {
-        let (doubts, cloud) = (Doubts::default(), CloudId::new("c"));
+        let (doubts, cloud) = (OfHerd::default(), CloudId::new("c"));
         doubts.down(&cloud, "no quorum");
         assert!(!admit(&doubts, 1, 9999));
         assert_eq!(doubts.trouble(&cloud, None, at(0).mono), Some("no quorum".into()));
@@ -431,7 +448,7 @@ mod tests {
         /// started after the doubt run at once.
         #[test]
         fn two_probes_are_never_under_way(steps in prop::collection::vec((0u8..4, 0u32..6), 1..80)) {
-            let doubts = Doubts::default();
+            let doubts = OfHerd::default();
             let mut probes: BTreeSet<u32> = BTreeSet::new();
             let mut open = true;
             for (second, (what, n)) in (0u64..).step_by(3).zip(steps) {
@@ -443,13 +460,13 @@ mod tests {
                         open = false;
                     }
                     2 if probes.contains(&n) => {
-                        ask("c", "pve1", |path| doubts.accepted(path));
+                        ask("c", "pve1", |path| doubts.playing::<role::Agent>().accepted(path));
                         probes.clear();
                         open = true;
                     }
                     2 => {}
                     _ => {
-                        doubts.left(&agent(n));
+                        doubts.playing::<role::Cluster>().left(&agent(n));
                         probes.remove(&n);
                     }
                 }

@@ -6,7 +6,7 @@
 //! traits of `drover_model::ports`.
 //!
 //! ```text
-//! herd ──▶ cloud ──▶ template ──▶ agent          commands go down, reports go up
+//! herd ──▶ cloud ──▶ template ──▶ agent          each starts the next; reports go back up
 //!   │                               │
 //!   ├──▶ reconciler, cluster ◀──────┘            places, VMIDs, the list of a cluster
 //!   └──▶ source (`demand`)                       jobs and runners of a CI system
@@ -17,9 +17,8 @@
 //! - The scheduler (`scheduler`) is a mind under the herd.
 //! - Knowledge that actors of one thread share: `roster` (living agents), `board` (breakers of
 //!   nodes, storages and clouds), `doubts` (what holds clones back), `restraint` (agents that must
-//!   not be destroyed), `sites` (nodes and drains), `runners`, `hold_next`, `reset_stats`,
-//!   `boot_times`, `troubles`, `records`, `ways` and `addresses`. `birth` lists what each actor
-//!   gets of it.
+//!   not be destroyed), `sites` (nodes and drains), `runners`, `hold_next`, `records`, `ways`,
+//!   `addresses`, and `history` of a template. `shared` lets the compiler say which role writes what.
 //! - Modules import each other in one direction only (`tests/walls/circles.rs`).
 //! - Layers between actors and ports: `suspicion` reads answers, `time_limits` limits their time.
 //! - `source` chooses the template image, node and storage of a clone; `placement` counts what is
@@ -44,6 +43,7 @@ pub mod demand;
 pub mod doubts;
 mod effort;
 pub mod herd;
+pub mod history;
 pub mod hold_next;
 pub mod message;
 pub mod placement;
@@ -55,12 +55,13 @@ pub mod restraint;
 pub mod roster;
 pub mod runners;
 pub mod scheduler;
+pub mod shared;
 pub mod sites;
 pub mod source;
 pub mod suspicion;
 pub mod template;
 #[cfg(test)]
-mod testbed;
+mod testing;
 pub mod time_limits;
 pub mod troubles;
 pub mod ways;

@@ -8,7 +8,7 @@
 //! server, CLI ── HerdCommand ──▶ herd ── CloudCommand ──▶ cloud ── commands ──▶ template
 //! config ─────── ApplySpec ────▶                                                   │
 //!                                                      AgentCommand                ▼
-//!                reconciler, cluster, template, herd ────────────────────────▶  agent
+//!        herd, template, reconciler, source, cluster ────────────────────────▶  agent
 //!                                                                                │
 //!                template ◀── AgentReport ───────────────────────────────────────┤
 //!                cluster  ◀── LaneAsk, LaneFree, IdBack ─────────────────────────┘
@@ -17,8 +17,9 @@
 //! - [`HerdCommand`]: commands of operators, callers of the API and demand sources. Each carries a
 //!   `reply` channel where the caller needs an answer. [`Refusal`] says why a command was refused;
 //!   a dropped channel means "unknown".
-//! - [`AgentCommand`] and [`AgentReport`]: the way down to an agent and up from it. `Standing` is
-//!   what an agent means to its template.
+//! - [`AgentCommand`]: orders go straight to the agent, through the roster. [`AgentReport`]: reports
+//!   climb through template and cloud to the herd, since both count them. The book's page on
+//!   architecture says why. `Standing` is what an agent means to its template.
 //! - [`LaneAsk`], [`LaneFree`], [`IdBack`]: an agent asks its cluster for a place in the
 //!   concurrency limits and a VMID, and gives them back.
 //!
@@ -351,7 +352,7 @@ pub enum Refusal {
     Forbidden(String),
 }
 
-/// To an agent, from its template, its cluster, the reconciler or the herd.
+/// To an agent, from its template, its cluster, the reconciler, a source or the herd.
 #[derive(Debug, Clone, PartialEq, Message)]
 #[rtype(result = "()")]
 pub enum AgentCommand {
@@ -466,9 +467,7 @@ impl Shown {
 #[derive(Debug, Clone, PartialEq, Message)]
 #[rtype(result = "()")]
 pub struct AgentReport {
-    pub agent: AgentId,
-    pub template: TemplateId,
-    pub status: AgentStatus,
+    pub status: Arc<AgentStatus>,
     /// A fault to charge, where one ended or delayed the agent in this step.
     pub fault: Option<Fault>,
     /// Leases that the agent did not take, or gives back before they were ready. They wait again.

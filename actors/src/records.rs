@@ -20,6 +20,8 @@ use drover_model::scope::Scope;
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
 
+use crate::shared::{Shared, role};
+
 /// The pause after the first failure.
 const PAUSE_FIRST: Duration = Duration::from_secs(1);
 const PAUSE_LONGEST: Duration = Duration::from_secs(30);
@@ -38,8 +40,7 @@ enum Subject {
     Trouble(Troubled),
 }
 
-/// Records on their way to the journal, shared by all actors of the herd.
-#[derive(Clone)]
+/// Records on their way to the journal.
 pub struct Records(Rc<Inner>);
 
 struct Inner {
@@ -60,8 +61,7 @@ impl Records {
         }))
     }
 
-    /// Takes a record, which is written as soon as possible.
-    pub fn write(&self, body: Body) {
+    fn take(&self, body: Body) {
         if self.0.fenced.get() {
             return;
         }
@@ -69,7 +69,7 @@ impl Records {
         if !self.0.writing.replace(true) {
             // The first try starts at once: the service may be about to stop.
             let (batch, tried) = self.begin();
-            actix::spawn(self.clone().go_on(batch, tried));
+            actix::spawn(Self(Rc::clone(&self.0)).go_on(batch, tried));
         }
     }
 
@@ -139,6 +139,28 @@ impl Records {
     }
 }
 
+/// A role that hands records over. Agents wait for theirs.
+pub trait HandsOver {}
+
+impl HandsOver for role::Herd {}
+impl HandsOver for role::Cloud {}
+impl HandsOver for role::Template {}
+impl HandsOver for role::Cluster {}
+impl HandsOver for role::Reconciler {}
+impl HandsOver for role::Source {}
+
+impl<R: HandsOver> Shared<Records, R> {
+    /// Takes a record, which is written as soon as possible.
+    pub fn write(&self, body: Body) {
+        self.take(body);
+    }
+
+    /// Takes records, in order.
+    pub fn write_all(&self, bodies: impl IntoIterator<Item = Body>) {
+        bodies.into_iter().for_each(|body| self.take(body));
+    }
+}
+
 /// The subject of a record that a later record about the same subject replaces.
 fn subject(body: &Body) -> Option<Subject> {
     if let Body::BreakerMoved { scope, template, .. } = body {
@@ -189,7 +211,7 @@ mod tests {
     use futures_util::future::BoxFuture;
 
     use super::*;
-    use crate::testbed::{CLUSTER, on_paused_system, pass, seconds};
+    use crate::testing::{CLUSTER, on_paused_system, pass, seconds};
 
     /// A journal that fails while the test says so, and keeps what it was given.
     #[derive(Default)]
@@ -215,9 +237,9 @@ mod tests {
         }
     }
 
-    fn disk() -> (Arc<Disk>, Records) {
+    fn disk() -> (Arc<Disk>, Shared<Records, role::Herd>) {
         let disk = Arc::new(Disk::default());
-        (disk.clone(), Records::new(disk))
+        (disk.clone(), Shared::new(Records::new(disk)))
     }
 
     fn burned(vmid: u32) -> Body {

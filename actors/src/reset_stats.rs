@@ -1,14 +1,10 @@
 //! What agents show about resets of their template: whether a reset is possible and worth it. A
 //! reset is not worth it when it takes longer than to destroy an agent and make a new one.
 
-use std::cell::RefCell;
-use std::collections::BTreeMap;
-use std::rc::Rc;
 use std::time::Duration;
 
-use drover_model::fact::ResetStatus;
-use drover_model::id::TemplateId;
 use drover_model::record::Hold;
+use drover_model::status::ResetStatus;
 
 /// The mean covers roughly this many of the last values.
 const WEIGHT: u32 = 8;
@@ -77,8 +73,9 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// Updates the figures with what one agent has shown.
-    pub fn note(&mut self, reset_stats: ResetStats) {
+    /// Updates the figures with what one agent has shown. Returns the refusal where it is a new one.
+    pub fn note(&mut self, reset_stats: ResetStats) -> Option<String> {
+        let before = self.refused.clone();
         match reset_stats {
             ResetStats::Made(span) => self.made.note(span),
             ResetStats::Retired(span) => self.retired.note(span),
@@ -91,6 +88,7 @@ impl Figures {
             ResetStats::Passed => self.passed = self.passed.saturating_add(1),
             ResetStats::Refused(why) => self.refused = Some(why),
         }
+        self.refused.clone().filter(|_| self.refused != before)
     }
 
     /// How long it takes to destroy an agent and make a new one.
@@ -127,35 +125,10 @@ impl Figures {
     }
 }
 
-/// What is known of every template, shared by the agents of one thread.
-#[derive(Debug, Clone, Default)]
-pub struct Resets(Rc<RefCell<BTreeMap<TemplateId, Figures>>>);
-
-impl Resets {
-    /// Updates a template's figures. Returns the refusal where it is a new one.
-    pub fn note(&self, template: &TemplateId, reset_stats: ResetStats) -> Option<String> {
-        let mut all = self.0.borrow_mut();
-        let figures = all.entry(template.clone()).or_default();
-        let before = figures.refused.clone();
-        figures.note(reset_stats);
-        figures.refused.clone().filter(|_| figures.refused != before)
-    }
-
-    /// Whether the next used agent of a template is reset.
-    pub fn worth(&self, template: &TemplateId) -> bool {
-        self.0.borrow().get(template).is_none_or(Figures::worth)
-    }
-
-    /// The status of a template, for people.
-    pub fn status(&self, template: &TemplateId) -> ResetStatus {
-        self.0.borrow().get(template).map(Figures::status).unwrap_or_default()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testbed::{seconds, template_id};
+    use crate::testing::seconds;
 
     // Invariant: agents are reset as long as that is faster than a new one, and are tried again.
 
@@ -199,13 +172,13 @@ mod tests {
 
     #[test]
     fn a_refusal_is_news_once() {
-        let (resets, id) = (Resets::default(), template_id("c/t"));
+        let mut resets = Figures::default();
         let refused = || ResetStats::Refused("no right".into());
-        assert_eq!(resets.note(&id, refused()).as_deref(), Some("no right"));
-        assert_eq!(resets.note(&id, refused()), None);
-        assert_eq!(resets.status(&id).detail, "used agents are destroyed: no right");
-        resets.note(&id, ResetStats::Reset(seconds(5)));
-        assert_eq!(resets.status(&id).detail, "");
-        assert!(resets.note(&id, refused()).is_some());
+        assert_eq!(resets.note(refused()).as_deref(), Some("no right"));
+        assert_eq!(resets.note(refused()), None);
+        assert_eq!(resets.status().detail, "used agents are destroyed: no right");
+        resets.note(ResetStats::Reset(seconds(5)));
+        assert_eq!(resets.status().detail, "");
+        assert!(resets.note(refused()).is_some());
     }
 }

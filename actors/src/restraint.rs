@@ -7,9 +7,10 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::rc::Rc;
 
 use drover_model::id::{AgentId, ClusterId};
+
+use crate::shared::{Shared, role};
 
 /// Evidence of another drover.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -27,12 +28,16 @@ struct Held {
 }
 
 /// Agents that must not be destroyed, and why.
-///
-/// Shared by the actors of one thread. The herd and the reconcilers write it.
-#[derive(Debug, Clone, Default)]
-pub struct Restraint(Rc<RefCell<Held>>);
+#[derive(Debug, Default)]
+pub struct Restraint(RefCell<Held>);
 
-impl Restraint {
+/// A role that sees evidence of another drover: the herd the machine's, reconcilers that of guests.
+pub trait SeesOthers {}
+
+impl SeesOthers for role::Herd {}
+impl SeesOthers for role::Reconciler {}
+
+impl<R: SeesOthers> Shared<Restraint, R> {
     /// Adds evidence of another drover. These agents are not destroyed from now on; a repeated
     /// cause adds no agents.
     pub fn hold(&self, cause: Cause, why: &str, agents: impl IntoIterator<Item = AgentId>) {
@@ -50,7 +55,9 @@ impl Restraint {
             held.agents.clear();
         }
     }
+}
 
+impl Restraint {
     /// The agents that must not be destroyed.
     pub fn agents(&self) -> BTreeSet<AgentId> {
         self.0.borrow().agents.clone()
@@ -78,7 +85,8 @@ mod tests {
     #[test]
     fn agents_of_before_are_held_for_as_long_as_something_speaks_for_another_drover() {
         let (old, young) = (AgentId::new("a1"), AgentId::new("a2"));
-        let (restraint, guests) = (Restraint::default(), Cause::Guests(ClusterId::new("c")));
+        let restraint = Shared::<Restraint, role::Herd>::default();
+        let guests = Cause::Guests(ClusterId::new("c"));
         assert_eq!((restraint.of(&old), restraint.why()), (None, None));
         restraint.hold(guests.clone(), "marks", [old.clone()]);
         restraint.hold(guests.clone(), "marks", [old.clone(), young.clone()]);

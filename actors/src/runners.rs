@@ -3,13 +3,14 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::rc::Rc;
 
 use drover_model::demand::words::Ending;
 use drover_model::id::{RunnerName, SourceId, TemplateId};
 use drover_model::journal_state::RunnerEntry;
 use drover_model::record::Want;
 use drover_model::time::Moment;
+
+use crate::shared::{Shared, role};
 
 /// What is known of one runner on this side.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,11 +55,53 @@ pub struct End {
 
 type BySource = BTreeMap<SourceId, BTreeMap<RunnerName, Kept>>;
 
-/// All runners; shared by the actors of one thread. Agents enter theirs, sources remove them.
-#[derive(Debug, Clone, Default)]
-pub struct Runners(Rc<RefCell<BySource>>, Rc<RefCell<BTreeMap<SourceId, u64>>>);
+/// All runners, and where their sources are. By it a source knows what agents know of its runners.
+///
+/// A table and not messages: a runner outlives its agent, and may be there before its source has an
+/// actor and after that. A source reads all of its runners before each step.
+#[derive(Debug, Default)]
+pub struct Runners {
+    kept: RefCell<BySource>,
+    places: RefCell<BTreeMap<SourceId, u64>>,
+}
 
 impl Runners {
+    /// Where a source is, as far as that is known.
+    pub fn place(&self, source: &SourceId) -> Option<u64> {
+        self.places.borrow().get(source).copied()
+    }
+
+    /// Those of a source.
+    pub fn of(&self, source: &SourceId) -> BTreeMap<RunnerName, Kept> {
+        self.kept.borrow().get(source).cloned().unwrap_or_default()
+    }
+
+    /// Sources that have any.
+    pub fn sources(&self) -> Vec<SourceId> {
+        self.kept.borrow().keys().cloned().collect()
+    }
+
+    fn enter(&self, source: &SourceId, runner: &RunnerName, kept: Kept) {
+        self.kept.borrow_mut().entry(source.clone()).or_default().insert(runner.clone(), kept);
+    }
+
+    fn change(&self, source: &SourceId, runner: &RunnerName, change: impl FnOnce(&mut Kept)) {
+        let mut all = self.kept.borrow_mut();
+        if let Some(kept) = all.get_mut(source).and_then(|runners| runners.get_mut(runner)) {
+            change(kept);
+        }
+    }
+}
+
+impl Kept {
+    /// One that was intended and not started yet.
+    fn new(entry: RunnerEntry, since: Moment) -> Self {
+        let (runner_started, ended, refused, too_old) = (None, None, None, None);
+        Self { entry, since, restored: false, runner_started, ended, refused, too_old }
+    }
+}
+
+impl Shared<Runners, role::Herd> {
     /// Takes up the runners that the journal knows.
     pub fn restore(
         &self,
@@ -67,35 +110,18 @@ impl Runners {
     ) {
         for (source, runners) in known {
             for (name, entry) in runners {
-                self.intend(source, name, entry.clone(), now);
-                self.change(source, name, |kept| kept.restored = true);
+                let kept = Kept { restored: true, ..Kept::new(entry.clone(), now) };
+                self.enter(source, name, kept);
             }
         }
     }
+}
 
+/// What agents know of the runners in their guests.
+impl Shared<Runners, role::Agent> {
     /// One will be made.
     pub fn intend(&self, source: &SourceId, runner: &RunnerName, entry: RunnerEntry, now: Moment) {
-        let (runner_started, ended, refused, too_old) = (None, None, None, None);
-        let kept =
-            Kept { entry, since: now, restored: false, runner_started, ended, refused, too_old };
-        self.0.borrow_mut().entry(source.clone()).or_default().insert(runner.clone(), kept);
-    }
-
-    /// A source is at this place now: its URL and scope.
-    pub fn settle(&self, source: &SourceId, place: u64) {
-        self.1.borrow_mut().insert(source.clone(), place);
-    }
-
-    /// Where a source is, as far as that is known.
-    pub fn place(&self, source: &SourceId) -> Option<u64> {
-        self.1.borrow().get(source).copied()
-    }
-
-    fn change(&self, source: &SourceId, runner: &RunnerName, change: impl FnOnce(&mut Kept)) {
-        let mut all = self.0.borrow_mut();
-        if let Some(kept) = all.get_mut(source).and_then(|runners| runners.get_mut(runner)) {
-            change(kept);
-        }
+        self.enter(source, runner, Kept::new(entry, now));
     }
 
     /// One is in its guest and starts.
@@ -123,6 +149,14 @@ impl Runners {
             kept.too_old.get_or_insert(reported);
         });
     }
+}
+
+/// What sources observe of their runners.
+impl Shared<Runners, role::Source> {
+    /// A source is at this place now: its URL and scope.
+    pub fn settle(&self, source: &SourceId, place: u64) {
+        self.places.borrow_mut().insert(source.clone(), place);
+    }
 
     /// So many jobs began on one.
     pub fn worked(&self, source: &SourceId, runner: &RunnerName, began: u32) {
@@ -136,20 +170,10 @@ impl Runners {
 
     /// One is known to be gone.
     pub fn gone(&self, source: &SourceId, runner: &RunnerName) {
-        let mut all = self.0.borrow_mut();
+        let mut all = self.kept.borrow_mut();
         if let Some(runners) = all.get_mut(source) {
             runners.remove(runner);
         }
         all.retain(|_, runners| !runners.is_empty());
-    }
-
-    /// Those of a source.
-    pub fn of(&self, source: &SourceId) -> BTreeMap<RunnerName, Kept> {
-        self.0.borrow().get(source).cloned().unwrap_or_default()
-    }
-
-    /// Sources that have any.
-    pub fn sources(&self) -> Vec<SourceId> {
-        self.0.borrow().keys().cloned().collect()
     }
 }

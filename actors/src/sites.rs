@@ -2,12 +2,13 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::rc::Rc;
 use std::time::Duration;
 
 use drover_model::id::{ClusterId, NodeName, TemplateId};
 use drover_model::journal_state::JournalState;
 use drover_model::time::Moment;
+
+use crate::shared::{Shared, role};
 
 /// Why nothing is started on a node that an operator drained.
 pub fn drained(node: &NodeName) -> String {
@@ -26,70 +27,74 @@ const BELIEVED: Duration = Duration::from_secs(60);
 /// How many more agents of each template there is room for, and when that was worked out.
 type Rooms = BTreeMap<TemplateId, (u64, Moment)>;
 
-/// The nodes of every cluster, shared by the actors of one thread. Clusters, reconcilers and the herd
-/// add names of nodes that they saw; clusters write the room. Only [`DrainsWriter`] writes drains.
-#[derive(Debug, Clone, Default)]
-pub struct Sites(Rc<RefCell<BTreeMap<ClusterId, Site>>>, Rc<RefCell<Rooms>>);
+/// The nodes of every cluster.
+#[derive(Debug, Default)]
+pub struct Sites {
+    known: RefCell<BTreeMap<ClusterId, Site>>,
+    rooms: RefCell<Rooms>,
+}
 
 impl Sites {
-    /// A cluster has these nodes.
-    pub fn seen<'a>(&self, cluster: &ClusterId, nodes: impl Iterator<Item = &'a NodeName>) {
-        let mut all = self.0.borrow_mut();
-        all.entry(cluster.clone()).or_default().nodes.extend(nodes.cloned());
-    }
-
-    /// There is room for so many more agents of a template. `None`: that is unknown.
-    pub fn has_room(&self, template: &TemplateId, room: Option<u64>, now: Moment) {
-        let mut all = self.1.borrow_mut();
-        match room {
-            Some(room) => drop(all.insert(template.clone(), (room, now))),
-            None => drop(all.remove(template)),
-        }
-    }
-
     /// How many more agents of each template there is room for, where that is known.
     pub fn rooms(&self, now: Moment) -> BTreeMap<TemplateId, u64> {
-        let mut all = self.1.borrow_mut();
+        let mut all = self.rooms.borrow_mut();
         all.retain(|_, (_, at)| now - *at < BELIEVED);
         all.iter().map(|(template, (room, _))| (template.clone(), *room)).collect()
     }
 
     /// Whether a cluster is known to have a node; one that is drained is known.
     pub fn has(&self, cluster: &ClusterId, node: &NodeName) -> bool {
-        let all = self.0.borrow();
+        let all = self.known.borrow();
         let site = all.get(cluster);
         site.is_some_and(|site| site.nodes.contains(node) || site.drained.contains(node))
     }
 
     /// The nodes a cluster is known to have.
     pub fn nodes(&self, cluster: &ClusterId) -> BTreeSet<NodeName> {
-        self.0.borrow().get(cluster).map(|site| site.nodes.clone()).unwrap_or_default()
+        self.known.borrow().get(cluster).map(|site| site.nodes.clone()).unwrap_or_default()
     }
 
     /// Whether an operator drained a node.
     pub fn is_drained(&self, cluster: &ClusterId, node: &NodeName) -> bool {
-        self.0.borrow().get(cluster).is_some_and(|site| site.drained.contains(node))
+        self.known.borrow().get(cluster).is_some_and(|site| site.drained.contains(node))
     }
 
     /// Whether any node of any cluster is drained.
     pub fn any_drained(&self) -> bool {
-        self.0.borrow().values().any(|site| !site.drained.is_empty())
+        self.known.borrow().values().any(|site| !site.drained.is_empty())
     }
 }
 
-/// Writes which nodes are drained. It cannot be cloned: the herd makes it and keeps it.
-#[derive(Debug, Default)]
-pub struct DrainsWriter(Sites);
+/// A role that reads lists of nodes.
+pub trait SeesNodes {}
 
-impl DrainsWriter {
-    /// The sites for all other actors.
-    pub fn sites(&self) -> Sites {
-        self.0.clone()
+impl SeesNodes for role::Herd {}
+impl SeesNodes for role::Cluster {}
+impl SeesNodes for role::Reconciler {}
+
+impl<R: SeesNodes> Shared<Sites, R> {
+    /// A cluster has these nodes.
+    pub fn seen<'a>(&self, cluster: &ClusterId, nodes: impl Iterator<Item = &'a NodeName>) {
+        let mut all = self.known.borrow_mut();
+        all.entry(cluster.clone()).or_default().nodes.extend(nodes.cloned());
     }
+}
 
+impl Shared<Sites, role::Cluster> {
+    /// There is room for so many more agents of a template. `None`: that is unknown.
+    pub fn has_room(&self, template: &TemplateId, room: Option<u64>, now: Moment) {
+        let mut all = self.rooms.borrow_mut();
+        match room {
+            Some(room) => drop(all.insert(template.clone(), (room, now))),
+            None => drop(all.remove(template)),
+        }
+    }
+}
+
+impl Shared<Sites, role::Herd> {
     /// Restores the drains from the journal.
     pub fn restore(&self, journal_state: &JournalState) {
-        let mut all = self.0.0.borrow_mut();
+        let mut all = self.known.borrow_mut();
         for (cluster, drained) in &journal_state.drained {
             all.entry(cluster.clone()).or_default().drained.clone_from(drained);
         }
@@ -97,7 +102,7 @@ impl DrainsWriter {
 
     /// Drains a node, or lets it be used again.
     pub fn drain(&self, cluster: &ClusterId, node: &NodeName, drained: bool) {
-        let mut all = self.0.0.borrow_mut();
+        let mut all = self.known.borrow_mut();
         let site = all.entry(cluster.clone()).or_default();
         if drained {
             site.drained.insert(node.clone());
@@ -135,9 +140,8 @@ mod tests {
         }
         let kept: JournalState =
             serde_json::from_str(&serde_json::to_string(&journal_state).unwrap()).unwrap();
-        let drains = DrainsWriter::default();
-        drains.restore(&kept);
-        let sites = drains.sites();
+        let sites = Shared::<Sites, role::Herd>::default();
+        sites.restore(&kept);
         assert!(sites.is_drained(&cluster, &NodeName::new("pve1")));
         assert!(!sites.is_drained(&cluster, &NodeName::new("pve2")));
     }

@@ -114,6 +114,21 @@ pub fn survey(
         .collect()
 }
 
+/// The keys of the configuration without whose change no node ever takes an agent; empty where one may.
+pub fn lasting_keys(
+    spec: &TemplateSpec,
+    found: &Found,
+    ground: &dyn Ground,
+) -> BTreeSet<&'static str> {
+    let choosing = Choosing::new(spec, found, ground);
+    let places = choosing.places().into_iter();
+    let keys = places.map(|node| match choosing.shut(&node) {
+        Some(_) => None,
+        None => choosing.lasting_key(&node),
+    });
+    keys.collect::<Option<BTreeSet<_>>>().unwrap_or_default()
+}
+
 /// The text without the node's name, for use behind that name.
 fn of_itself(node: &NodeName, why: &str) -> String {
     why.replace(&format!("node `{node}`: "), "")
@@ -219,6 +234,15 @@ impl<'a> Choosing<'a> {
             passed.push(format!("no template {sought} on node `{node}`, or on storage it shares"));
         }
         Err(passed.join("; "))
+    }
+
+    /// The key that keeps every candidate that a node reaches from it for good.
+    fn lasting_key(&self, node: &NodeName) -> Option<&'static str> {
+        let keys = self.order(node).into_iter().map(|candidate| {
+            let sizes = candidate.sizes.cloned(self.spec);
+            self.scene.refusal(self.spec, &self.crowds, sizes, node)?.key()
+        });
+        keys.collect::<Option<Vec<_>>>()?.first().copied()
     }
 
     /// The candidates that a node reaches: its own first where images are sought by name, otherwise

@@ -5,18 +5,17 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::rc::Rc;
 
 use drover_model::id::{CloudId, ClusterId};
 
 use drover_runtime::notifier::ChangeNotifier;
 
+use crate::shared::{Shared, role};
+
 /// The known clouds and where they lead.
-///
-/// Shared by the actors of one thread, which read it. [`WaysWriter`] writes it.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Default)]
 pub struct Ways {
-    known: Rc<RefCell<BTreeMap<CloudId, Way>>>,
+    known: RefCell<BTreeMap<CloudId, Way>>,
     changes: ChangeNotifier,
 }
 
@@ -51,32 +50,23 @@ impl Lead {
     }
 }
 
-/// Writes the ways. It cannot be cloned: the herd makes it and keeps it.
-#[derive(Debug, Default)]
-pub struct WaysWriter(Ways);
-
-impl WaysWriter {
-    /// The ways for those that read them.
-    pub fn read(&self) -> Ways {
-        self.0.clone()
-    }
-
+impl Shared<Ways, role::Herd> {
     /// A cloud comes into force, new or with another connection.
     pub fn configured(&self, cloud: &CloudId) {
         let way = Way { configured: true, lead: Lead::Untried };
-        self.0.known.borrow_mut().insert(cloud.clone(), way);
+        self.known.borrow_mut().insert(cloud.clone(), way);
     }
 
     /// A cloud left the configuration. Its own agents may still call it.
     pub fn unconfigured(&self, cloud: &CloudId) {
-        if let Some(way) = self.0.known.borrow_mut().get_mut(cloud) {
+        if let Some(way) = self.known.borrow_mut().get_mut(cloud) {
             way.configured = false;
         }
     }
 
     /// Removes a cloud whose last agent is gone.
     pub fn forgotten(&self, cloud: &CloudId) {
-        self.0.known.borrow_mut().remove(cloud);
+        self.known.borrow_mut().remove(cloud);
     }
 
     /// A cloud said that it leads to this cluster.
@@ -95,10 +85,10 @@ impl WaysWriter {
     }
 
     fn set(&self, cloud: &CloudId, change: impl FnOnce(&mut Lead)) {
-        if let Some(way) = self.0.known.borrow_mut().get_mut(cloud).filter(|way| way.configured) {
+        if let Some(way) = self.known.borrow_mut().get_mut(cloud).filter(|way| way.configured) {
             change(&mut way.lead);
         }
-        self.0.changes.notify();
+        self.changes.notify();
     }
 }
 
@@ -138,6 +128,10 @@ impl Ways {
 mod tests {
     use super::*;
 
+    fn herds() -> Shared<Ways, role::Herd> {
+        Shared::default()
+    }
+
     fn cluster(id: &str) -> ClusterId {
         ClusterId::new(id)
     }
@@ -150,65 +144,65 @@ mod tests {
 
     #[test]
     fn only_a_cloud_that_was_found_to_lead_to_the_same_cluster_stands_in() {
-        let (ways, own, here) = (WaysWriter::default(), cloud("rack"), cluster("c1"));
+        let (ways, own, here) = (herds(), cloud("rack"), cluster("c1"));
         ways.configured(&cloud("spare"));
-        assert_eq!(ways.read().through(&own, &here), None);
-        assert!(!ways.read().cut_off(&own, &here), "it was not asked yet");
+        assert_eq!(ways.through(&own, &here), None);
+        assert!(!ways.cut_off(&own, &here), "it was not asked yet");
         ways.leads(&cloud("spare"), &cluster("c2"));
-        assert_eq!(ways.read().through(&own, &here), None);
-        assert!(ways.read().cut_off(&own, &here));
+        assert_eq!(ways.through(&own, &here), None);
+        assert!(ways.cut_off(&own, &here));
         ways.leads(&cloud("spare"), &here);
-        assert_eq!(ways.read().through(&own, &here), Some(cloud("spare")));
-        assert!(!ways.read().cut_off(&own, &here));
+        assert_eq!(ways.through(&own, &here), Some(cloud("spare")));
+        assert!(!ways.cut_off(&own, &here));
     }
 
     #[test]
     fn a_cloud_that_fell_silent_or_changed_serves_again_once_it_said_who_it_is() {
-        let (ways, own, here) = (WaysWriter::default(), cloud("rack"), cluster("c1"));
+        let (ways, own, here) = (herds(), cloud("rack"), cluster("c1"));
         ways.configured(&cloud("spare"));
         ways.leads(&cloud("spare"), &here);
         ways.silent(&cloud("spare"), Some(&here));
-        assert_eq!(ways.read().through(&own, &here), None);
-        assert!(!ways.read().cut_off(&own, &here), "it may well answer again");
+        assert_eq!(ways.through(&own, &here), None);
+        assert!(!ways.cut_off(&own, &here), "it may well answer again");
         ways.leads(&cloud("spare"), &here);
         ways.configured(&cloud("spare"));
-        assert_eq!(ways.read().through(&own, &here), None, "its connection is another one now");
+        assert_eq!(ways.through(&own, &here), None, "its connection is another one now");
         ways.silent(&cloud("spare"), Some(&here));
-        assert!(!ways.read().cut_off(&own, &here), "it may lead where it led");
+        assert!(!ways.cut_off(&own, &here), "it may lead where it led");
         ways.silent(&cloud("spare"), None);
-        assert!(ways.read().cut_off(&own, &here));
+        assert!(ways.cut_off(&own, &here));
     }
 
     #[test]
     fn an_agents_own_cloud_is_called_as_long_as_it_can_be() {
-        let (ways, own, here) = (WaysWriter::default(), cloud("rack"), cluster("c1"));
+        let (ways, own, here) = (herds(), cloud("rack"), cluster("c1"));
         for id in ["rack", "spare"] {
             ways.configured(&cloud(id));
             ways.leads(&cloud(id), &here);
         }
         ways.unconfigured(&own);
-        assert_eq!(ways.read().through(&own, &here), Some(own.clone()));
+        assert_eq!(ways.through(&own, &here), Some(own.clone()));
         ways.forgotten(&own);
-        assert_eq!(ways.read().through(&own, &here), Some(cloud("spare")));
+        assert_eq!(ways.through(&own, &here), Some(cloud("spare")));
         ways.unconfigured(&cloud("spare"));
-        assert!(ways.read().cut_off(&own, &here));
+        assert!(ways.cut_off(&own, &here));
     }
 
     #[test]
     fn an_own_cloud_that_changed_is_not_called_until_it_said_that_it_leads_there() {
-        let (ways, own, here) = (WaysWriter::default(), cloud("rack"), cluster("c1"));
+        let (ways, own, here) = (herds(), cloud("rack"), cluster("c1"));
         ways.configured(&own);
-        assert_eq!(ways.read().through(&own, &here), None);
+        assert_eq!(ways.through(&own, &here), None);
         ways.silent(&own, Some(&here));
-        assert_eq!(ways.read().through(&own, &here), None);
-        assert!(!ways.read().cut_off(&own, &here), "it may be only down");
+        assert_eq!(ways.through(&own, &here), None);
+        assert!(!ways.cut_off(&own, &here), "it may be only down");
         ways.leads(&own, &cluster("c2"));
-        assert_eq!(ways.read().through(&own, &here), None);
-        assert!(ways.read().cut_off(&own, &here), "it leads elsewhere");
+        assert_eq!(ways.through(&own, &here), None);
+        assert!(ways.cut_off(&own, &here), "it leads elsewhere");
         ways.silent(&own, Some(&here));
-        assert_eq!(ways.read().through(&own, &here), None);
+        assert_eq!(ways.through(&own, &here), None);
         ways.leads(&own, &here);
         ways.silent(&own, Some(&here));
-        assert_eq!(ways.read().through(&own, &here), Some(own), "silent, but proven");
+        assert_eq!(ways.through(&own, &here), Some(own), "silent, but proven");
     }
 }

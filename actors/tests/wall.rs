@@ -58,13 +58,11 @@ fn the_lints_keep_out_what_std_brings_along() {
     }
 }
 
-// Invariant: no actor keeps the thread for a mailbox that never empties.
-
-#[test]
+/// The sources of this crate: each path below `src`, and the text.
 #[expect(clippy::disallowed_methods, reason = "the sources themselves are what is looked at")]
-fn every_handler_counts_its_message() {
-    let mut folders = vec![std::path::PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/src"))];
-    let (mut handlers, mut silent) = (0, Vec::new());
+fn sources() -> Vec<(String, String)> {
+    let root = std::path::PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/src"));
+    let (mut folders, mut sources) = (vec![root.clone()], Vec::new());
     while let Some(folder) = folders.pop() {
         for entry in folder.read_dir().into_iter().flatten().flatten() {
             let path = entry.path();
@@ -72,22 +70,40 @@ fn every_handler_counts_its_message() {
                 folders.push(path);
                 continue;
             }
-            let text = std::fs::read_to_string(&path).unwrap_or_default();
-            for after in text.split("    fn handle(&mut self, ").skip(1) {
-                handlers += 1;
-                if after.lines().nth(1).is_none_or(|line| line.trim() != "count_message(ctx);") {
-                    silent.push(format!(
-                        "{}: {}",
-                        path.display(),
-                        after.lines().next().unwrap_or("")
-                    ));
-                }
+            let name = path.strip_prefix(&root).unwrap_or(&path).display().to_string();
+            sources.push((name, std::fs::read_to_string(&path).unwrap_or_default()));
+        }
+    }
+    sources.sort();
+    sources
+}
+
+// Invariant: no actor keeps the thread for a mailbox that never empties.
+
+#[test]
+fn every_handler_counts_its_message() {
+    let (mut handlers, mut silent) = (0, Vec::new());
+    for (path, text) in sources() {
+        for after in text.split("    fn handle(&mut self, ").skip(1) {
+            handlers += 1;
+            if after.lines().nth(1).is_none_or(|line| line.trim() != "count_message(ctx);") {
+                silent.push(format!("{path}: {}", after.lines().next().unwrap_or("")));
             }
         }
     }
     // Those of tests may be silent.
-    let of_tests = ["test", "herd/panics.rs", "herd/lives.rs"];
-    silent.retain(|handler| !of_tests.iter().any(|part| handler.contains(part)));
+    silent.retain(|handler| !handler.contains("test"));
     assert!(handlers > 15, "the handlers were not found");
     assert_eq!(silent, Vec::<String>::new(), "these do not call `count_message` first");
+}
+
+// Invariant: what actors share, they share by roles (`shared.rs`).
+
+#[test]
+fn only_what_outlives_its_one_actor_is_in_a_cell_that_anybody_may_write() {
+    let is_cell = |text: &str| text.contains("Rc<RefCell<") || text.contains("Rc<Cell<");
+    let all = sources().into_iter().filter(|(path, text)| !path.contains("test") && is_cell(text));
+    let with_cells: Vec<String> = all.map(|(path, _)| path).collect();
+    // The VMIDs of a cluster and the memory of its reconciler: the herd keeps them, and reads none.
+    assert_eq!(with_cells, ["cluster/mod.rs", "herd/clusters.rs", "reconciler/mod.rs"]);
 }

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+// Not `AddressPoolStatus`: a time is spelled.
 /// A pool of addresses.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

@@ -32,6 +32,8 @@ pub struct PhaseOut {
     pub ms: u64,
 }
 
+// Not `AgentStatus`: `ssh` is hidden from callers whose lease is not on the agent; standing, owner and
+// who holds it are shown to nobody; times are spelled.
 /// An agent, its state and how to reach it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -69,6 +71,7 @@ pub struct AgentOut {
     pub phases: Vec<PhaseOut>,
 }
 
+// Not `Overrides`: journals hold other names of these two numbers.
 /// Limits of one agent against its template's.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

@@ -3,6 +3,7 @@
 use drover_model::phase::BreakerPhase;
 use serde::{Deserialize, Serialize};
 
+// Not `BreakerStatus`: a time is spelled, and breakers of templates are among them.
 /// A breaker that does not flow.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

@@ -3,6 +3,7 @@
 use drover_model::phase::CloudHealth;
 use serde::{Deserialize, Serialize};
 
+// Not `CloudStatus`: the time of its last report is beside it, spelled.
 /// A cloud and its state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

@@ -81,6 +81,8 @@ pub struct RenewIn {
     pub ttl_seconds: u64,
 }
 
+// Not `LeaseStatus`: the owner is hidden from others, the login of the agent is added for those whose
+// lease it is, and times are spelled.
 /// A lease, its state and what it waits for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

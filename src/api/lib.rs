@@ -11,8 +11,12 @@
 //! - [`Role`] says who may do what, [`nearest`] finds the word that somebody meant.
 //!
 //! The package depends on `drover-model` for the phases of agents, leases, breakers and clouds: a phase
-//! is one enum from the actors to the screen, never a text that each side spells by itself. Conversions
-//! from what the actors report are the server's (`Shown`): only the server knows who may see what.
+//! is one enum from the actors to the screen, never a text that each side spells by itself.
+//!
+//! An answer that shows a status of `drover_model::status` is a type of its own where it hides
+//! something by role, or spells times for people: the model counts milliseconds, and readers of the API
+//! show the text. Comments in the code say which. Where neither is so, the status is the answer
+//! (`ResetStatus`). Conversions are the server's: only the server knows who may see what.
 
 #![cfg_attr(not(test), warn(unused_crate_dependencies))]
 
@@ -56,7 +60,7 @@ pub use problem::{FieldFault, Problem};
 pub use roles::{Peer, Role};
 pub use sources::{JobOut, JobsOut, LostJobOut, SilentOut, SourceOut};
 pub use status::{AlarmOut, ConfigOut, ReconcileOut, RestartOut, StatusOut};
-pub use templates::{ProvisionIn, ProvisionOut, ResetsOut, TemplateOut, TemplatesOut};
+pub use templates::{ProvisionIn, ProvisionOut, TemplateOut, TemplatesOut};
 pub use why::{
     AccountOut, FailedOut, KindOut, OtherOut, ServingOut, WhyNodeOut, WhyOut, WhySubjectOut,
 };

@@ -3,6 +3,7 @@
 use drover_model::phase::JobPhase;
 use serde::{Deserialize, Serialize};
 
+// Not `SourceStatus`: times are spelled, and older services leave fields out.
 /// A source of demand.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

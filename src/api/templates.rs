@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 
 use drover_model::phase::{AgentPhase, BreakerPhase};
+use drover_model::status::ResetStatus;
 use serde::{Deserialize, Serialize};
 
+// Not `TemplateStatus`: a time is spelled, and it has what others report of the template.
 /// A template, its pool and its breaker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -39,26 +41,10 @@ pub struct TemplateOut {
     pub paused: Option<String>,
     /// What is known of its resets; null where there were none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub resets: Option<ResetsOut>,
+    pub resets: Option<ResetStatus>,
     /// For how many seconds its next failure is held; left out when it is not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hold_next_seconds: Option<u64>,
-}
-
-/// What is known of the resets of a template.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "camelCase")]
-pub struct ResetsOut {
-    /// Resets that went well since the service started.
-    pub count: u64,
-    /// Milliseconds one takes by now.
-    pub reset_ms: Option<u64>,
-    /// Milliseconds it takes to destroy an agent and make a new one.
-    #[serde(rename = "anewMs")]
-    pub clone_ms: Option<u64>,
-    /// Why agents are destroyed all the same; empty when they are not.
-    pub detail: String,
 }
 
 /// The answer to a list of templates.

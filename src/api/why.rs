@@ -129,6 +129,9 @@ pub struct WhyOut {
     pub refused: Option<String>,
     /// The nodes it may be on.
     pub nodes: Vec<WhyNodeOut>,
+    /// Keys of the configuration without whose change no node ever takes one, where that is so.
+    #[serde(default)]
+    pub keys: Vec<String>,
     /// What went wrong with the last of its agents that is gone, if something did.
     #[serde(default)]
     pub failed: Option<FailedOut>,

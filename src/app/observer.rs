@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use drover_model::fact::{AgentDetail, Fact, LeaseStatus, What};
-use drover_model::id::TemplateId;
+use drover_model::fact::{Fact, What};
 use drover_model::phase::{AgentPhase, BreakerPhase, CloudHealth, LeasePhase};
 use drover_model::ports::Observer;
 use drover_model::record::Reason;
+use drover_model::status::{AgentStatus, BreakerStatus, CloudStatus, LeaseStatus, TemplateStatus};
 use drover_shell::user_data::UserDataStore;
 use tokio::runtime::Handle;
 
@@ -70,27 +70,13 @@ fn log(view: &View, what: &What) {
             tracing::error!(%agent, text, command, "agent needs an administrator");
         }
         What::Lease(status) => log_lease(view, status),
-        What::Template { template, breaker, tripped, .. } => {
-            let cause = tripped.as_ref().map(|(_, cause)| cause.as_str()).unwrap_or_default();
-            log_breaker(view, template, *breaker, cause);
-        }
-        What::Breaker { scope, breaker, tripped, .. } => {
+        What::Template(status) => log_template(view, status),
+        What::Breaker(status) => {
+            let BreakerStatus { scope, breaker, tripped, template: _ } = &**status;
             let cause = tripped.as_ref().map(|(_, cause)| cause.as_str());
             tracing::warn!(%scope, breaker = breaker.name(), cause, "breaker changed");
         }
-        What::Cloud { cloud, health, detail, .. } => {
-            // The counts change with each agent; only a change of the health is logged.
-            let known = view.clouds().into_iter().find(|known| known.cloud == *cloud);
-            let detail = Some(&**detail).filter(|text| !text.is_empty());
-            let changed = known.is_none_or(|old| old.health != *health);
-            let (is_degraded, health) = (*health == CloudHealth::Degraded, health.name());
-            match (changed, is_degraded) {
-                (true, true) => tracing::warn!(%cloud, health, detail, "cloud's health changed"),
-                (true, false) => tracing::info!(%cloud, health, detail, "cloud's health changed"),
-                // The error text can change at each attempt.
-                (false, _) => tracing::debug!(%cloud, health, detail, "cloud's health unchanged"),
-            }
-        }
+        What::Cloud(status) => log_cloud(view, status),
         What::ConfigApplied { generation, .. } => {
             tracing::info!(generation = generation.0, "configuration in force");
         }
@@ -127,16 +113,30 @@ fn log(view: &View, what: &What) {
     }
 }
 
+/// Logs a change of a cloud's health. The counts change with each agent, which is not logged.
+fn log_cloud(view: &View, status: &CloudStatus) {
+    let known = view.clouds().into_iter().find(|known| known.cloud == status.cloud);
+    let changed = known.is_none_or(|old| old.health != status.health);
+    let (cloud, health) = (&status.cloud, status.health.name());
+    let detail = Some(&*status.detail).filter(|text| !text.is_empty());
+    match (changed, status.health == CloudHealth::Degraded) {
+        (true, true) => tracing::warn!(%cloud, health, detail, "cloud's health changed"),
+        (true, false) => tracing::info!(%cloud, health, detail, "cloud's health changed"),
+        // The error text can change at each attempt.
+        (false, _) => tracing::debug!(%cloud, health, detail, "cloud's health unchanged"),
+    }
+}
+
 /// Logs what an agent waits for. The agents log their own changes of state, and their steps at
 /// their end.
-fn log_agent(view: &View, status: &AgentDetail) {
-    let (agent, state, reason) = (&status.agent, status.state, &status.detail);
-    if reason.is_empty() || state == AgentPhase::Preparing {
+fn log_agent(view: &View, status: &AgentStatus) {
+    let (agent, phase, reason) = (&status.agent, status.phase, &status.detail);
+    if reason.is_empty() || phase == AgentPhase::Preparing {
         return;
     }
     let known = view.agent(agent);
-    if known.is_some_and(|old| old.state == state && old.detail != *reason) {
-        let (template, state) = (&status.template, state.name());
+    if known.is_some_and(|old| old.phase == phase && old.detail != *reason) {
+        let (template, state) = (&status.template, phase.name());
         tracing::info!(%agent, %template, state, reason, "agent waits");
     }
 }
@@ -167,13 +167,16 @@ fn reason_of(status: &LeaseStatus) -> &str {
     }
 }
 
-fn log_breaker(view: &View, template: &TemplateId, breaker: BreakerPhase, cause: &str) {
+/// Logs a change of a template's breaker.
+fn log_template(view: &View, status: &TemplateStatus) {
+    let template = &status.template;
     let known = view.template(template);
-    if known.map_or(BreakerPhase::Closed, |known| known.breaker) == breaker {
+    if known.map_or(BreakerPhase::Closed, |known| known.breaker) == status.breaker {
         return;
     }
-    let (is_open, breaker) = (breaker == BreakerPhase::Open, breaker.name());
-    if is_open {
+    let breaker = status.breaker.name();
+    if status.breaker == BreakerPhase::Open {
+        let cause = status.tripped.as_ref().map_or("", |(_, cause)| cause);
         tracing::warn!(%template, breaker, cause, "breaker changed");
     } else {
         tracing::info!(%template, breaker, "breaker changed");

@@ -3,9 +3,10 @@
 //! `service.stopTimeoutSec` drover stops in order all the same: the journal has the remaining
 //! agents, and the next start resumes them.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use drover_model::fact::AgentDetail;
+use drover_model::status::AgentStatus;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, interval_at, sleep};
 
@@ -40,10 +41,10 @@ pub async fn is_drained(
 }
 
 /// Agents with their states: `2: a1 (Retiring, VMID 10000), a2 (Queued)`.
-pub fn describe_agents(agents: &[AgentDetail]) -> String {
+pub fn describe_agents(agents: &[Arc<AgentStatus>]) -> String {
     let each = agents.iter().take(NAMED_AGENTS_MAX).map(|one| {
         let vmid = one.vmid.map_or_else(String::new, |vmid| format!(", VMID {vmid}"));
-        format!("{} ({}{vmid})", one.agent, one.state)
+        format!("{} ({}{vmid})", one.agent, one.phase)
     });
     let mut each: Vec<String> = each.collect();
     if let Some(more) = agents.len().checked_sub(NAMED_AGENTS_MAX).filter(|more| *more > 0) {
@@ -59,7 +60,7 @@ pub fn status(limit: Duration) -> String {
 }
 
 /// The log line about the agents that remain after the time limit.
-pub fn timeout_text(limit: Duration, agents: &[AgentDetail]) -> String {
+pub fn timeout_text(limit: Duration, agents: &[Arc<AgentStatus>]) -> String {
     format!(
         "drover stops after {} s (service.stopTimeoutSec) and waits no longer; the next start \
          resumes these agents: {}",
@@ -114,8 +115,11 @@ mod tests {
 
     #[test]
     fn the_log_names_the_agents_that_the_next_start_resumes() {
-        let mut all = vec![agent("a1", AgentPhase::Retiring), agent("a2", AgentPhase::Queued)];
-        (all[0].vmid, all[1].vmid) = (Some(VmId(10_000)), None);
+        let agents = [
+            AgentStatus { vmid: Some(VmId(10_000)), ..agent("a1", AgentPhase::Retiring) },
+            AgentStatus { vmid: None, ..agent("a2", AgentPhase::Queued) },
+        ];
+        let mut all: Vec<_> = agents.map(Arc::new).into();
         let line = "drover stops after 90 s (service.stopTimeoutSec) and waits no longer; the next \
                     start resumes these agents: 2: a1 (Retiring, VMID 10000), a2 (Queued)";
         assert_eq!(timeout_text(LIMIT, &all), line);

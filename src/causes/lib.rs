@@ -16,6 +16,11 @@ pub fn causes<'a>(
     std::iter::successors(Some(error), |error: &&'a (dyn Error + 'static)| (*error).source())
 }
 
+/// The text of the innermost cause, without those above it: what an operator can act on.
+pub fn innermost(error: &(dyn Error + 'static)) -> String {
+    causes(error).last().map(ToString::to_string).unwrap_or_default()
+}
+
 /// The error and its causes, joined by colons. A text that an outer one contains already is not
 /// repeated.
 pub fn chain(error: &(dyn Error + 'static)) -> String {
@@ -46,6 +51,6 @@ mod tests {
         let middle = Layer("cannot connect: connection refused", Some(Box::new(inner)));
         let outer = Layer("`pve1` failed", Some(Box::new(middle)));
         assert_eq!(chain(&outer), "`pve1` failed: cannot connect: connection refused");
-        assert_eq!(causes(&outer).count(), 3);
+        assert_eq!((causes(&outer).count(), innermost(&outer)), (3, "connection refused".into()));
     }
 }

@@ -3,7 +3,7 @@
 //! Connectors return a [`DemandError`]. [`DemandError::fault`] maps it to a fault of the model: the
 //! kind decides whether the actors try again, and the text says what an operator can do.
 
-use causes::chain;
+use causes::{chain, innermost};
 use drover_model::fault::{Culprit, Fault, FaultKind};
 use drover_model::id::SourceId;
 
@@ -87,7 +87,29 @@ impl DemandError {
         };
         let culprit = Culprit::Source(source.clone());
         let (what, remedy) = self.meaning();
-        Fault::new(kind, culprit, format!("source `{source}`{what}: {}{remedy}", chain(&self)))
+        let text = match self.unanswered() {
+            Some((call, cause)) => {
+                tracing::debug!(%source, error = %chain(&self), "source does not answer");
+                format!("source `{source}`{what} {call}: {cause}{remedy}")
+            }
+            None => format!("source `{source}`{what}: {}{remedy}", chain(&self)),
+        };
+        Fault::new(kind, culprit, text)
+    }
+
+    /// The call that got no answer, and the innermost cause.
+    fn unanswered(&self) -> Option<(&str, String)> {
+        match self {
+            Self::Unreachable { call, source } => Some((call, innermost(source))),
+            Self::Setup(_)
+            | Self::Status { .. }
+            | Self::NotReady { .. }
+            | Self::Moved { .. }
+            | Self::Shape { .. }
+            | Self::Paused(_)
+            | Self::Refused(_)
+            | Self::Guest(_) => None,
+        }
     }
 
     /// What happened and what the operator can do; empty where the error's own text says all.

@@ -1,5 +1,7 @@
 //! Findings: what `drover doctor` reports of a source, found without changing anything there.
 
+use std::fmt;
+
 use causes::chain;
 use drover_model::ports::SourceObservation;
 use serde::Serialize;
@@ -27,6 +29,82 @@ impl Severity {
     }
 }
 
+/// What helps: where, and what to type or write there.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(into = "String")]
+pub struct Remedy {
+    /// Where, as the words before a colon: `on node pve1`.
+    pub place: String,
+    /// A command, a line of the YAML, or what somebody does there.
+    pub action: String,
+}
+
+impl Remedy {
+    pub fn at(place: impl Into<String>, action: impl Into<String>) -> Self {
+        Self { place: place.into(), action: action.into() }
+    }
+
+    /// A command on one node.
+    pub fn on_node(node: impl fmt::Display, command: impl Into<String>) -> Self {
+        Self::at(format!("on node {node}"), command)
+    }
+
+    /// A command that has the same effect on every node.
+    pub fn on_any_node(command: impl Into<String>) -> Self {
+        Self::at("on any node of the cluster", command)
+    }
+
+    /// A command on the machine that reports the finding.
+    pub fn here(command: impl Into<String>) -> Self {
+        Self::at("on this machine", command)
+    }
+
+    /// A line of the configuration.
+    pub fn yaml(line: impl Into<String>) -> Self {
+        Self::at("in the YAML", line)
+    }
+
+    /// The same with more words on the place.
+    #[must_use]
+    pub fn noting(mut self, note: &str) -> Self {
+        self.place += ", ";
+        self.place += note;
+        self
+    }
+
+    /// The same in place of the remedy before it.
+    #[must_use]
+    pub fn or(mut self) -> Self {
+        self.place.insert_str(0, "or ");
+        self
+    }
+}
+
+impl fmt::Display for Remedy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.place, self.action)
+    }
+}
+
+impl From<Remedy> for String {
+    fn from(remedy: Remedy) -> Self {
+        remedy.to_string()
+    }
+}
+
+/// What somebody does at the CI system.
+impl From<&str> for Remedy {
+    fn from(action: &str) -> Self {
+        Self::at("at the source", action)
+    }
+}
+
+impl From<String> for Remedy {
+    fn from(action: String) -> Self {
+        action.as_str().into()
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
     pub severity: Severity,
@@ -34,8 +112,8 @@ pub struct Finding {
     pub about: &'static str,
     /// What was found.
     pub text: String,
-    /// Commands or settings that help; empty where all is well.
-    pub remedies: Vec<String>,
+    /// What helps; empty where all is well.
+    pub remedies: Vec<Remedy>,
 }
 
 impl Finding {
@@ -45,12 +123,12 @@ impl Finding {
     }
 
     /// A finding that drover works with less than it could.
-    pub fn warn(about: &'static str, text: impl Into<String>, remedy: impl Into<String>) -> Self {
+    pub fn warn(about: &'static str, text: impl Into<String>, remedy: impl Into<Remedy>) -> Self {
         Self { severity: Severity::Warn, about, text: text.into(), remedies: vec![remedy.into()] }
     }
 
     /// A finding that something configured does not work.
-    pub fn fail(about: &'static str, text: impl Into<String>, remedy: impl Into<String>) -> Self {
+    pub fn fail(about: &'static str, text: impl Into<String>, remedy: impl Into<Remedy>) -> Self {
         Self { severity: Severity::Fail, about, text: text.into(), remedies: vec![remedy.into()] }
     }
 
@@ -65,7 +143,8 @@ impl Finding {
         let text = chain(error);
         match error {
             DemandError::Status { status: 401, .. } => {
-                let remedy = "put a valid token into the credential that `credentialsId` names";
+                let place = "in the credential that `credentialsId` names";
+                let remedy = Remedy::at(place, "a valid token");
                 Self::fail("token", format!("is refused: {text}"), remedy)
             }
             DemandError::Status { status: 403, .. } => {
@@ -73,25 +152,25 @@ impl Finding {
                 Self::fail("token", format!("lacks a right: {text}"), remedy)
             }
             DemandError::Status { status: 404 | 410, .. } => {
-                let remedy = "check that `url`, `kind` and `scope` are right and that the token \
-                            may see that scope";
+                let place = "in the YAML, as the source has it, and the token may see it";
+                let remedy = Remedy::at(place, "url, kind, scope");
                 Self::fail("scope", format!("is not found: {text}"), remedy)
             }
             DemandError::Status { status: 407, .. } => Self::fail(
                 "proxy",
                 format!("wants a login: {text}"),
-                "set `HTTP_PROXY` and `HTTPS_PROXY` to `http://USER:PASSWORD@HOST:PORT`, and leave \
-                 out `proxy`",
+                Remedy::at(
+                    "in drover's environment, without `proxy` in the YAML",
+                    "HTTPS_PROXY=http://USER:PASSWORD@HOST:PORT",
+                ),
             ),
             DemandError::Status { status: 429, .. } => {
-                Self::warn("limits", text, "raise `pollSeconds`")
+                Self::warn("limits", text, Remedy::yaml("pollSeconds: 60"))
             }
             DemandError::NotReady { .. } => {
                 Self::fail("answers", text, "wait until the server is up, and look at its log")
             }
-            DemandError::Paused(_) => {
-                Self::warn("limits", text, "wait until then, or raise `pollSeconds`")
-            }
+            DemandError::Paused(_) => Self::warn("limits", text, Remedy::yaml("pollSeconds: 60")),
             DemandError::Moved { .. } => {
                 Self { severity: Severity::Fail, about: "answers", text, remedies: Vec::new() }
             }
@@ -101,7 +180,8 @@ impl Finding {
             }
             DemandError::Status { .. } => Self::fail("answers", text, "look at the server's log"),
             DemandError::Shape { .. } => {
-                Self::fail("answers", text, "check that `url` and `kind` are right")
+                let place = "in the YAML, as the source has it";
+                Self::fail("answers", text, Remedy::at(place, "url, kind"))
             }
             DemandError::Setup(_) | DemandError::Unreachable { .. } | DemandError::Guest(_) => {
                 Self { severity: Severity::Fail, about: "answers", text, remedies: Vec::new() }

@@ -247,6 +247,13 @@ struct RegistrationToken {
     token: SecretString,
 }
 
+/// Whether the runner programs read a label as it is: they take what follows a `:` for where the job
+/// runs, and what follows a `?` for options (`internal/pkg/labels/labels.go`). A job that wants another
+/// label would wait for a runner that Gitea never finds.
+pub fn is_readable(label: &str) -> bool {
+    !label.contains([':', '?'])
+}
+
 impl Gitea {
     /// Makes a connector; calls nothing yet.
     pub(crate) fn new(http: Http, settings: &Settings, command: Option<String>) -> Self {
@@ -329,8 +336,7 @@ impl Gitea {
     /// The files in which `gitea-runner` (`act_runner` before 1.0.0) and `forgejo-runner` store
     /// their registration, and the command that uses them.
     fn bundle(&self, request: RegisterRequest<'_>, made: &Credentials) -> RunnerBundle {
-        // The programs would misread a label with one of these (`internal/pkg/labels/labels.go`).
-        let plain = request.labels().into_iter().filter(|label| !label.contains([':', '?']));
+        let plain = request.labels().into_iter().filter(|label| is_readable(label));
         let labels: Vec<String> = plain.map(|label| format!("{label}:host")).collect();
         let state = json!({
             "WARNING": "made by drover for one job",

@@ -86,7 +86,7 @@ use woodpecker::Woodpecker;
 pub use connection::SourceConnection;
 pub use connector::{Connector, RegisterRequest, RunnerBundle, RunnerFile, StopSignal, Wake};
 pub use error::DemandError;
-pub use finding::{Finding, Severity};
+pub use finding::{Finding, Remedy, Severity};
 pub use hooks::{Arrival, HookAuth, HookOutcome, HookRefusal, HookSecret, Hooks};
 pub use http::{Http, Route};
 

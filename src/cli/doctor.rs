@@ -22,7 +22,7 @@ use super::remote::path;
 use super::service::{USAGE, config_path, load, runtime};
 use super::{CallError, CliError, Client, Global, Term, report};
 use drover_admin::doctor::trial::{Diagnosis, End, diagnose, timeline};
-use drover_admin::doctor::{self, Clients, NetworkCertificates, Report, clean};
+use drover_admin::doctor::{self, Clients, NetworkCertificates, Report, clean, write_remedies};
 use drover_config::Checked;
 
 /// How often the agent on trial is looked at.
@@ -207,10 +207,11 @@ async fn on_trial(
         match &out.diagnosis {
             None if stuck.is_some() => text.push_str("ok    it is ready\n"),
             None => text.push_str("ok    it is ready, and was destroyed again\n"),
-            Some(Diagnosis { part, text: why, remedy }) => {
+            Some(Diagnosis { part, text: why, remedies }) => {
                 let part = serde_json::to_value(part).unwrap_or_default();
                 let part = part.as_str().unwrap_or_default().to_owned();
-                text.push_str(&format!("fail  {part}: {why}\n      > {remedy}\n"));
+                text.push_str(&format!("fail  {part}: {why}\n"));
+                write_remedies(&mut text, "      ", remedies);
             }
         }
         text

@@ -87,10 +87,10 @@ async fn settled(
     lease: &str,
     cut: Option<(&SshOut, &Identity)>,
 ) -> Option<String> {
-    let (ssh, identity) = cut?;
+    let login = cut?;
     // One that is being shut down ends its commands before it stops answering.
     tokio::time::sleep(leasing.time_limits.pause).await;
-    if answers(leasing, ssh, identity).await {
+    if answers(leasing, login).await {
         return None;
     }
     let path = path("leases", lease, "");
@@ -111,14 +111,15 @@ async fn settled(
 }
 
 /// Whether the machine of a lease lets its holder in.
-async fn answers(leasing: &Leasing<'_>, ssh: &SshOut, identity: &Identity) -> bool {
+async fn answers(leasing: &Leasing<'_>, login: (&SshOut, &Identity)) -> bool {
+    let (_, input) = mpsc::channel(1);
     let (output, mut pieces) = mpsc::channel(1);
     let unheard = async {
         while pieces.recv().await.is_some() {}
         std::future::pending::<()>().await;
     };
     tokio::select! {
-        ended = leasing.over.run(job(ssh, identity, "true".into(), output)) => ended.is_ok(),
+        ended = leasing.over.run(job(login, "true".into(), input, output)) => ended.is_ok(),
         () = unheard => false,
         () = tokio::time::sleep(PROBE_LIMIT) => false,
     }

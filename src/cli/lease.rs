@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::pin::{Pin, pin};
 use std::time::Duration;
 
+use bytes::Bytes;
 use drover_api::{LeaseIn, LeaseOut, SshOut};
 use drover_model::phase::LeasePhase;
 use drover_model::record::WAITED;
@@ -20,9 +21,14 @@ use super::client::CALL_LIMIT;
 use super::ending::{end_of, outcome, until_over};
 use super::identity::Identity;
 use super::over_ssh::{self, Cut};
+use super::stdin::is_standard_input;
 use super::tables::clean;
 use super::{CallError, CliError, Client, LeaseOptions, Term, kept};
 use drover_server::LONGEST_QUEUE_SECONDS;
+
+/// Pieces that wait on their way to the command, and from it.
+const INPUT_PIECES: usize = 4;
+const OUTPUT_PIECES: usize = 64;
 
 /// A command to run on a leased agent.
 pub struct SshJob {
@@ -36,6 +42,8 @@ pub struct SshJob {
     pub key: drover_ssh::PrivateKey,
     /// The command line for the user's shell.
     pub command: String,
+    /// What it reads on its standard input.
+    pub input: mpsc::Receiver<Bytes>,
     /// Where its output goes; a slow receiver slows the command.
     pub output: mpsc::Sender<Output>,
 }
@@ -79,11 +87,16 @@ impl Default for TimeLimits {
     }
 }
 
+/// Reads what the command gets on its standard input, until that ends or nobody takes it.
+pub(super) type ReadInput = fn(mpsc::Sender<Bytes>);
+
 /// All that leasing needs besides the options.
 pub(super) struct Leasing<'a> {
     pub client: &'a Client,
     /// The way to run commands.
     pub over: &'a dyn RunOverSsh,
+    /// Reads the input of the command.
+    pub input: ReadInput,
     /// How patient to be.
     pub time_limits: TimeLimits,
     /// Where keys of leases that are kept go.
@@ -131,7 +144,13 @@ pub(super) async fn lease(
                 command = guest::with_env(&lease.id, &command);
             }
             let login = (&ssh, &identity);
-            let job = run(leasing.over, login, command, stop.as_mut(), term, &mut open);
+            let (pieces, input) = mpsc::channel(INPUT_PIECES);
+            if !options.reads_user_data() {
+                (leasing.input)(pieces);
+            }
+            let (output, printed) = mpsc::channel(OUTPUT_PIECES);
+            let job = leasing.over.run(job(login, command, input, output));
+            let job = run(job, printed, stop.as_mut(), term, &mut open);
             // A machine that died says nothing: SSH alone would wait for it a minute longer.
             let ran = tokio::select! {
                 biased;
@@ -214,7 +233,7 @@ async fn take(
 fn read_user_data(path: &Path) -> Result<Vec<u8>, CliError> {
     let most = USER_DATA_MAX as u64 + 1;
     let mut bytes = Vec::new();
-    let read = if path == Path::new("-") {
+    let read = if is_standard_input(path) {
         std::io::stdin().lock().take(most).read_to_end(&mut bytes)
     } else {
         File::open(path).and_then(|file| file.take(most).read_to_end(&mut bytes))
@@ -330,15 +349,12 @@ enum Ran {
 }
 
 async fn run(
-    over: &dyn RunOverSsh,
-    (ssh, identity): (&SshOut, &Identity),
-    command: String,
+    mut running: BoxFuture<'static, Result<u32, Cut>>,
+    mut pieces: mpsc::Receiver<Output>,
     mut stop: Pin<&mut impl Future<Output = u8>>,
     term: &mut Term<'_>,
     open: &mut bool,
 ) -> Result<Ran, CliError> {
-    let (output, mut pieces) = mpsc::channel(64);
-    let mut running = over.run(job(ssh, identity, command, output));
     let mut ended = None;
     loop {
         tokio::select! {
@@ -369,9 +385,9 @@ async fn run(
 
 /// A command on the machine of a lease, by its holder's key.
 pub(super) fn job(
-    ssh: &SshOut,
-    identity: &Identity,
+    (ssh, identity): (&SshOut, &Identity),
     command: String,
+    input: mpsc::Receiver<Bytes>,
     output: mpsc::Sender<Output>,
 ) -> SshJob {
     SshJob {
@@ -381,6 +397,7 @@ pub(super) fn job(
         host_keys: ssh.host_keys.clone(),
         key: identity.key.clone(),
         command,
+        input,
         output,
     }
 }

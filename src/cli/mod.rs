@@ -23,6 +23,8 @@ mod remote;
 mod report;
 mod service;
 mod setup;
+mod sim_options;
+mod stdin;
 mod tables;
 pub mod topics;
 mod why;
@@ -40,11 +42,11 @@ pub use doctor::{DoctorAction, DoctorOptions};
 pub use lease::{RunOverSsh, SshJob};
 pub use options::{
     AgentAction, BreakerAction, BuildImageOptions, CheckOptions, Cli, ClusterAction, Command,
-    CopyOptions, DEFAULT_SOCKET, DemoOptions, EventsOptions, Global, GuestKind, HoldNextOptions,
-    HoldOptions, ImageAction, LeaseOptions, LeasesOptions, Limit, NodeAction, PveVersion,
-    RunOptions, SimOptions, TemplateAction,
+    CopyOptions, DEFAULT_SOCKET, DemoOptions, EventsOptions, Global, HoldNextOptions, HoldOptions,
+    ImageAction, LeaseOptions, LeasesOptions, Limit, NodeAction, RunOptions, TemplateAction,
 };
 pub use setup::{DhcpOptions, RightsOptions, ServiceOptions, SetupAction, VipOptions};
+pub use sim_options::{Accelerator, GuestKind, PveVersion, SimOptions};
 
 /// Why a command did not do what it was asked for.
 #[derive(Debug, thiserror::Error)]

@@ -2,16 +2,17 @@
 
 mod image;
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
+use clap::{ArgGroup, Args, Parser, Subcommand};
 use drover_model::phase::LeasePhase;
 
 use super::doctor::DoctorOptions;
 use super::setup::SetupAction;
+use super::sim_options::SimOptions;
+use super::stdin::is_standard_input;
 use super::topics;
 pub use image::{BuildImageOptions, ImageAction};
 
@@ -310,86 +311,6 @@ pub struct DemoOptions {
     pub keep: bool,
 }
 
-/// What the simulated cluster's guests are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum GuestKind {
-    /// An address only
-    None,
-    /// An SSH server that accepts logins and runs nothing
-    Greeter,
-    /// An SSH server whose sessions run real commands in a directory
-    Process,
-    /// A QEMU guest (not available yet)
-    Qemu,
-}
-
-/// Which Proxmox VE is simulated.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum PveVersion {
-    /// Reports 7.4 and behaves as 8.4
-    #[value(name = "7.4")]
-    V7_4,
-    /// Proxmox VE 8.4
-    #[value(name = "8.4")]
-    V8_4,
-    /// Proxmox VE 9.2
-    #[value(name = "9.2")]
-    V9_2,
-}
-
-/// Options of `sim`.
-#[derive(Debug, Clone, Args)]
-pub struct SimOptions {
-    /// Loopback address to listen on; port 0 for any free port
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8006")]
-    pub listen: SocketAddr,
-    /// Description of the cluster; without it, three nodes with a template each
-    ///
-    /// YAML with nodes, storages, guests, pools, users, roles, acl and web. Only nodes is required,
-    /// as in `nodes: [{name: pve1}]`. configs/sim-cluster.yaml shows all keys.
-    #[arg(long, value_name = "FILE")]
-    pub cluster: Option<PathBuf>,
-    /// What runs inside the guests
-    #[arg(long, value_enum, default_value = "none")]
-    pub guests: GuestKind,
-    /// Version of Proxmox VE
-    #[arg(long, value_enum, default_value = "8.4")]
-    pub pve: PveVersion,
-    /// Workers of pveproxy and of pvedaemon on each node, 0 for no limit [default: as in the
-    /// description, else 3]
-    #[arg(long, value_name = "N")]
-    pub workers: Option<usize>,
-    /// Seed of all random choices
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
-    /// File with the delays of a real cluster, or `none`
-    #[arg(long, value_name = "FILE|none", default_value = "none")]
-    pub latency: String,
-    /// File with planned faults
-    #[arg(long, value_name = "FILE")]
-    pub faults: Option<PathBuf>,
-    /// Write requests, tasks and boots to a file, one JSON object a line
-    #[arg(long, value_name = "FILE")]
-    pub record: Option<PathBuf>,
-    /// Run commands in process guests without bubblewrap, as the user who runs the simulator
-    #[arg(long)]
-    pub unisolated: bool,
-    /// Absolute folder of this computer that process guests can read, in addition to /usr
-    #[arg(long, value_name = "DIR")]
-    pub share: Vec<PathBuf>,
-    /// Serve every node: the first on --listen, the others on free ports; `urls` lists all
-    #[arg(long)]
-    pub all_nodes: bool,
-    /// Unix socket for commands, one a line: renew-certificate, replace-certificate,
-    /// renew-authority, expire-tickets, faults FILE|none, node-down NODE, node-up NODE, isolate
-    /// NODE, rejoin NODE, maintenance NODE on|off, lock VMID NAME|none, move VMID NODE
-    #[arg(long, value_name = "SOCKET")]
-    pub control: Option<PathBuf>,
-    /// Print the served methods and paths, and exit
-    #[arg(long)]
-    pub list_api: bool,
-}
-
 /// Options of `check`.
 #[derive(Debug, Clone, Default, Args)]
 pub struct CheckOptions {
@@ -441,9 +362,17 @@ pub struct LeaseOptions {
     /// File for the machine, of any kind; its lines NAME=value are variables of CMD (`-` reads it here)
     #[arg(long, value_name = "FILE")]
     pub user_data: Option<PathBuf>,
-    /// What to run there; several words are quoted, a single one goes to the shell as it is
+    /// What to run there, with the standard input of drover; several words are quoted, a single one
+    /// goes to the shell as it is
     #[arg(last = true, value_name = "CMD")]
     pub command: Vec<String>,
+}
+
+impl LeaseOptions {
+    /// Whether the standard input is the file for the machine.
+    pub(super) fn reads_user_data(&self) -> bool {
+        self.user_data.as_deref().is_some_and(is_standard_input)
+    }
 }
 
 /// Options of `leases`.

@@ -39,7 +39,8 @@ pub(super) async fn run(job: SshJob) -> Result<u32, Cut> {
         output_bytes_max: 0,
         keep: drover_ssh::Keep::Last,
     };
-    let ran = session.exec(&job.command, None, limits, Some(job.output)).await;
+    let input = drover_ssh::Input::Pieces(job.input);
+    let ran = session.exec_reading(&job.command, input, limits, Some(job.output)).await;
     session.close().await;
     let ran = ran.map_err(|fault| {
         // One that could not be written may have gone out in part, which no guest runs.

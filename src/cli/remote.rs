@@ -14,8 +14,8 @@ use super::client::CALL_LIMIT;
 use super::lease::{Leasing, OverSsh, TimeLimits, lease};
 use super::{
     AgentAction, BreakerAction, CliError, Client, ClusterAction, Command, DoctorAction,
-    DoctorOptions, Global, Limit, Term, doctor, events, hold, image, kept, leases, nodes, tables,
-    why,
+    DoctorOptions, Global, Limit, Term, doctor, events, hold, image, kept, leases, nodes, stdin,
+    tables, why,
 };
 
 /// How long a reload or a full reconciliation may take.
@@ -93,6 +93,7 @@ pub(super) async fn run(
             let leasing = Leasing {
                 client: &client,
                 over: &OverSsh,
+                input: stdin::read,
                 time_limits: TimeLimits::default(),
                 key_dir: kept::key_dir(),
                 json,

@@ -13,7 +13,8 @@ use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use serde_json::{Value, json};
 
 use super::{
-    CopyOptions, DemoOptions, Global, GuestKind, PveVersion, RunOptions, SimOptions, report,
+    Accelerator, CopyOptions, DemoOptions, Global, GuestKind, PveVersion, RunOptions, SimOptions,
+    report,
 };
 use crate::{app, demo, known, telemetry};
 use drover_config::{Checked, Copied, EditError, Environment};
@@ -151,6 +152,12 @@ pub(super) fn sim(global: &Global, options: SimOptions) -> ExitCode {
             GuestKind::Greeter => guests::GuestKind::Greeter,
             GuestKind::Process => guests::GuestKind::Process,
             GuestKind::Qemu => guests::GuestKind::Qemu,
+        },
+        images: options.images,
+        accelerator: match options.accel {
+            Accelerator::Tcg => guests::AcceleratorChoice::Tcg,
+            Accelerator::Kvm => guests::AcceleratorChoice::Kvm,
+            Accelerator::Auto => guests::AcceleratorChoice::Auto,
         },
         version,
         workers: options.workers,

@@ -9,7 +9,7 @@ use drover_model::addresses::{AddressPoolSpec, AddressRange, AddressSource};
 use drover_model::id::AddressPoolId;
 
 use super::fault::Fault;
-use super::keys::{RawAgent, RawPool};
+use super::keys::{AddressFrom, RawAgent, RawPool};
 use super::layer::Layer;
 use super::value;
 
@@ -37,15 +37,10 @@ pub(super) fn pools(entries: Vec<(String, Layer)>, faults: &mut Vec<Fault>) -> P
 fn pool(layer: &Layer, faults: &mut Vec<Fault>) -> Option<AddressPoolSpec> {
     let before = faults.len();
     let raw: RawPool = layer.typed(faults)?;
-    let written = ["ranges", "prefix", "gateway", "cooldownSeconds", "nameserver"];
-    if faults.len() > before || written.iter().any(|key| layer.is_faulty(key)) {
+    if faults.len() > before || layer.has_faulty() {
         return None;
     }
-    let Some(first) = raw.ranges.first().and_then(|text| value::range_of(text)) else {
-        let fault = layer.fault("ranges", "no range is listed");
-        faults.push(fault.help("list at least one, such as `10.20.0.50-10.20.0.99`"));
-        return None;
-    };
+    let first = raw.ranges.first().and_then(|text| value::range_of(text))?;
     // A link-local gateway (`fe80::/10`) is not in the network of the guests.
     let gateway = raw.gateway.filter(|gateway| !value::is_link_local(*gateway));
     let base = gateway.unwrap_or(first.first());
@@ -175,7 +170,7 @@ pub(super) fn source(
 ) -> AddressSource {
     let names = [("addressPool", &raw.address_pool), ("addressPool6", &raw.address_pool6)];
     let named: Vec<_> = names.into_iter().filter(|(_, name)| !name.is_empty()).collect();
-    let from = raw.address_from.as_deref();
+    let from = raw.address_from;
     if named.is_empty() {
         return without_pool(from, ip_config, listens, layer, faults);
     }
@@ -187,7 +182,8 @@ pub(super) fn source(
         let fault = layer.fault("ipConfig", "addressPool already gives the address");
         faults.push(fault.help("remove one of the two, or leave ipConfig blank here"));
     }
-    if let Some(from) = from.filter(|from| *from != "static") {
+    if from.is_some_and(|from| from != AddressFrom::Static) {
+        let from = layer.text("addressFrom").unwrap_or_default();
         let fault = layer.fault("addressFrom", format!("`{from}` contradicts addressPool"));
         faults.push(fault.help("remove one of the two"));
     }
@@ -229,14 +225,14 @@ fn check_family(
 
 /// Without a pool: the address of `ipConfig` where it has one, unless `addressFrom` says otherwise.
 fn without_pool(
-    from: Option<&str>,
+    from: Option<AddressFrom>,
     ip_config: &str,
     listens: bool,
     layer: &Layer,
     faults: &mut Vec<Fault>,
 ) -> AddressSource {
     match (from, fixed(ip_config)) {
-        (Some("static"), None) => {
+        (Some(AddressFrom::Static), None) => {
             if !layer.is_faulty("ipConfig") && !layer.is_faulty("networks") {
                 let (key, help) = if layer.nested("networks").is_empty() {
                     ("ipConfig", "name an addressPool, or set ipConfig to one address")
@@ -248,8 +244,8 @@ fn without_pool(
             }
             AddressSource::GuestAgent
         }
-        (Some("static") | None, Some(address)) => AddressSource::Fixed(address),
-        (Some("call"), _) => {
+        (Some(AddressFrom::Static) | None, Some(address)) => AddressSource::Fixed(address),
+        (Some(AddressFrom::Call), _) => {
             if !listens {
                 let message = "service.listen is not set, so guests cannot call drover";
                 let fault = layer.fault("addressFrom", message);
@@ -257,21 +253,14 @@ fn without_pool(
             }
             AddressSource::Call
         }
-        (Some(_) | None, _) => AddressSource::GuestAgent,
+        (Some(AddressFrom::GuestAgent), _) | (None, None) => AddressSource::GuestAgent,
     }
 }
 
 /// The address in `ipConfig`, IPv4 before IPv6.
 pub(super) fn fixed(ip_config: &str) -> Option<IpAddr> {
-    let setting = |name: &str| {
-        let mut parts = ip_config.split(',').filter_map(|part| part.trim().split_once('='));
-        parts.find(|(key, _)| *key == name).map(|(_, value)| value)
-    };
-    let address = |value: &str| value.split_once('/')?.0.parse().ok();
-    match setting("ip") {
-        Some(value) => address(value),
-        None => setting("ip6").and_then(address),
-    }
+    let own = value::ip_setting(ip_config, "ip").or_else(|| value::ip_setting(ip_config, "ip6"));
+    own?.split_once('/')?.0.parse().ok()
 }
 
 /// The warning that all agents have one address, in the place of that address.

@@ -6,23 +6,17 @@ use std::time::Duration;
 
 use drover_model::id::{CloudId, VmId};
 use drover_model::spec::CloudSpec;
-use proxmox_client::{Connection, Endpoint, Login, Tls};
-use serde_yaml::Value as Yaml;
+use proxmox_client::{Connection, Endpoint, Login};
 
 use super::connection::fingerprint;
 use super::context::Context;
 use super::credential::{Credential, Credentials, resolve};
-use super::environment::{Defaults, EnvironmentLogin};
+use super::environment::Defaults;
 use super::keys::RawCloud;
 use super::layer::Layer;
 use super::network;
 use super::placement::{self, Region};
-use super::trust::{self, Trust};
-
-/// The keys of the endpoints.
-const ENDPOINTS: [&str; 2] = ["apiUrl", "apiUrls"];
-/// The keys that say which certificates are accepted; the last one only where it is true.
-const TRUST: [&str; 4] = ["caFile", "caPem", "pinSha256", "ignoreSslErrors"];
+use super::trust;
 
 /// A cloud, checked; without a connection where login or TLS have a fault.
 pub(super) struct CheckedCloud {
@@ -45,19 +39,12 @@ pub(super) fn cloud(
     credentials: &Credentials,
     cx: &mut Context<'_>,
 ) -> Option<CheckedCloud> {
-    let layer = merged(&merged(&environment.cloud, defaults, cx), own, cx);
+    let layer = environment.cloud.overlaid(defaults).overlaid(own);
     let raw: RawCloud = layer.typed(&mut cx.faults)?;
-    if raw.name.trim().is_empty() && layer.is_sound("name") {
-        cx.faults.push(layer.fault("name", "the name is blank"));
-    }
-    if raw.end_vm_id < raw.start_vm_id {
-        let message = format!("`{}` is below startVmId, {}", raw.end_vm_id, raw.start_vm_id);
-        let key = if layer.has("endVmId") { "endVmId" } else { "startVmId" };
-        cx.faults.push(layer.fault(key, message).help("give a range with room for the agents"));
-    }
     let login = login(&raw, &layer, environment, credentials, cx);
-    let tls = tls(&raw, &layer, cx);
-    let endpoints = endpoints(&raw, &layer, cx);
+    let remedy = "give PEM, such as /etc/pve/pve-root-ca.pem of a node";
+    let tls = trust::tls(&layer, remedy, cx);
+    let endpoints = endpoints(&raw);
     let call_timeout = Duration::from_secs(raw.call_timeout_sec);
     let connection = login.zip(tls).map(|(login, tls)| Connection {
         endpoints,
@@ -84,22 +71,6 @@ pub(super) fn cloud(
     Some(CheckedCloud { spec, connection, call_timeout, iso_storage, networks, region, layer })
 }
 
-/// Merges two layers. What the upper one says about endpoints or trust replaces all that the lower
-/// one says about them; two ways in one layer contradict.
-fn merged(lower: &Layer, upper: &Layer, cx: &mut Context<'_>) -> Layer {
-    let mut lower = lower.clone();
-    let ignores = upper.get("ignoreSslErrors").and_then(Yaml::as_bool) == Some(true);
-    let trust = if ignores { &TRUST[..] } else { &TRUST[..3] };
-    for (given, replaced) in [(&ENDPOINTS[..], &ENDPOINTS[..]), (trust, &TRUST[..])] {
-        let found = upper.one_of(given);
-        if !matches!(found, Ok(None)) {
-            replaced.iter().for_each(|key| lower.forget(key));
-        }
-        cx.faults.extend(found.err());
-    }
-    lower.overlaid(upper)
-}
-
 fn login(
     raw: &RawCloud,
     layer: &Layer,
@@ -110,13 +81,8 @@ fn login(
     const KINDS: &str = "proxmoxToken or proxmoxPassword";
     let key = "credentialsId";
     let Some(id) = raw.credentials_id.as_deref().filter(|id| !id.is_empty()) else {
-        if let Some(login) = &environment.login {
-            return Some(match login.clone() {
-                EnvironmentLogin::Token { id, secret } => Login::Token { id, secret },
-                EnvironmentLogin::Password { username, secret } => {
-                    Login::Password { username, secret }
-                }
-            });
+        if environment.login.is_some() {
+            return environment.login.clone();
         }
         if !layer.is_faulty(key) {
             let fault = layer.fault(key, "`credentialsId` is missing");
@@ -129,12 +95,9 @@ fn login(
     resolve(layer, id, credentials, KINDS, Credential::as_proxmox, cx).cloned()
 }
 
-fn endpoints(raw: &RawCloud, layer: &Layer, cx: &mut Context<'_>) -> Vec<Endpoint> {
-    let written = raw.api_urls.clone().unwrap_or_else(|| vec![raw.api_url.clone()]);
-    if written.is_empty() {
-        let fault = layer.fault("apiUrls", "no URL is listed");
-        cx.faults.push(fault.help("list at least one, such as `https://pve1:8006`"));
-    }
+/// The endpoints, each once.
+fn endpoints(raw: &RawCloud) -> Vec<Endpoint> {
+    let written = raw.api_urls.as_deref().unwrap_or(std::slice::from_ref(&raw.api_url));
     let mut endpoints: Vec<Endpoint> = Vec::new();
     for endpoint in written.iter().filter_map(|url| url.parse().ok()) {
         if !endpoints.contains(&endpoint) {
@@ -142,20 +105,6 @@ fn endpoints(raw: &RawCloud, layer: &Layer, cx: &mut Context<'_>) -> Vec<Endpoin
         }
     }
     endpoints
-}
-
-fn tls(raw: &RawCloud, layer: &Layer, cx: &mut Context<'_>) -> Option<Tls> {
-    if TRUST.into_iter().any(|key| layer.is_faulty(key)) {
-        return None;
-    }
-    let trust = Trust {
-        ca_file: raw.ca_file.as_deref(),
-        ca_pem: raw.ca_pem.as_deref(),
-        pins: raw.pin_sha256.as_deref(),
-        ignore: raw.ignore_ssl_errors,
-        remedy: "give PEM, such as /etc/pve/pve-root-ca.pem of a node",
-    };
-    trust::tls(&trust, layer, cx)
 }
 
 fn spec(id: &str, raw: &RawCloud, connection: u64) -> CloudSpec {

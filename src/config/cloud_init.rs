@@ -11,16 +11,11 @@ use serde_yaml::{Mapping, Value};
 
 use super::context::Context;
 use super::fault::Fault;
+use super::keys::TEXTS;
 use super::layer::Layer;
 use super::network::Cards;
 use super::node;
 
-/// The key of each text, and the key of a file with it.
-const TEXTS: [(&str, &str); 3] = [
-    ("userData", "userDataFile"),
-    ("metaData", "metaDataFile"),
-    ("networkConfig", "networkConfigFile"),
-];
 /// The largest text; public clouds take less.
 const MAX_TEXT_BYTES: usize = 64 << 10;
 /// The beginnings of user data that cloud-init knows.
@@ -67,7 +62,7 @@ pub(super) fn texts(
     for (name, text) in values {
         value(name, text, layer, cx);
     }
-    for (at, (key, file)) in TEXTS.into_iter().enumerate() {
+    for (at, [key, file]) in TEXTS.into_iter().enumerate() {
         all.texts[at] = text(key, file, layer, values, cx);
     }
     warn_unused(&all, layer, cx);
@@ -78,7 +73,7 @@ pub(super) fn texts(
 /// templates.
 fn warn_unused(all: &Texts, layer: &Layer, cx: &mut Context<'_>) {
     const KEY: &str = "userDataValues";
-    let given = TEXTS.iter().filter(|(key, file)| layer.has(key) || layer.has(file)).count();
+    let given = TEXTS.iter().filter(|ways| ways.iter().any(|key| layer.has(key))).count();
     let read: Vec<&String> = all.texts.iter().flatten().collect();
     // A text with a fault may be the one that uses them.
     if given != read.len() || !layer.is_own(KEY) {

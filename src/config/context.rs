@@ -16,7 +16,6 @@ use sha2::{Digest as _, Sha256};
 use super::environment::Environment;
 use super::fault::{Fault, Place};
 use super::file;
-use super::keys::SECRET_KEYS;
 use super::layer::Layer;
 
 /// The directory beside the YAML from which the unit loads credentials.
@@ -68,12 +67,9 @@ impl<'a> Context<'a> {
         path
     }
 
-    /// The secret of a mapping, given by exactly one of these keys.
-    pub fn secret(&mut self, layer: &Layer, keys: &[&'static str]) -> Option<SecretString> {
-        let none = || layer.own_fault(format!("none of {} is given", keys.join(", ")));
-        let key = layer.one_of(keys);
-        let key = key.and_then(|key| key.ok_or_else(|| none().help("add one of them")));
-        let key = key.map_err(|fault| self.faults.push(fault)).ok()?;
+    /// The secret of a mapping, by the one key that gives it.
+    pub fn secret(&mut self, layer: &Layer) -> Option<SecretString> {
+        let key = layer.chosen().map_err(|fault| self.faults.push(fault)).ok()?;
         let text = layer.text(key)?.to_owned();
         let found = match key {
             "secretEnv" => self.environment.get(&text).map(str::to_owned).ok_or_else(|| {
@@ -93,11 +89,6 @@ impl<'a> Context<'a> {
             _ => Ok(SecretString::from(secret.trim_end_matches(['\r', '\n']))),
         });
         found.map_err(|fault| self.faults.push(fault)).ok()
-    }
-
-    /// The secret by one of [`SECRET_KEYS`].
-    pub fn any_secret(&mut self, layer: &Layer) -> Option<SecretString> {
-        self.secret(layer, &SECRET_KEYS)
     }
 
     fn systemd_credential(&mut self, layer: &Layer, name: &str) -> Result<String, Fault> {

@@ -95,7 +95,7 @@ fn values(before: &Checked, want: CopyRequest<'_>) -> Result<Mapping, EditError>
     if new.trim().is_empty() || new.contains(|c: char| c == '/' || c.is_control()) {
         return Err(request("the new template needs a name without `/`"));
     }
-    let mut values = layer.to_yaml(&AGENT);
+    let mut values = layer.to_yaml();
     // Display names are unique on a cloud; the key of the copy is its name.
     values.remove("name");
     for pair in set {

@@ -12,9 +12,10 @@ use serde_yaml::Value as Yaml;
 
 use super::context::Context;
 use super::fault::{Fault, Place};
-use super::keys::{CREDENTIALS, SECRET_KEYS};
+use super::keys::{CREDENTIALS, CredentialKind, KEY_SOURCES};
 use super::layer::{Layer, unknown, wrong_type};
 use super::node::{Entry, Node, Value};
+use super::rules;
 
 /// A private key for the guests, and the user it logs in.
 #[derive(Debug, Clone)]
@@ -92,7 +93,7 @@ pub(super) fn resolve<'a, T>(
 }
 
 fn credential(entry: &Entry, path: &str, cx: &mut Context<'_>) -> Option<Credential> {
-    let kinds = CREDENTIALS.iter().map(|(kind, _)| *kind);
+    let kinds = CREDENTIALS.iter().map(|(word, ..)| *word);
     let known = kinds.clone().collect::<Vec<_>>().join(", ");
     let Some((kind, place)) = kind_of(&entry.value) else {
         let fault = match &entry.value.value {
@@ -108,7 +109,7 @@ fn credential(entry: &Entry, path: &str, cx: &mut Context<'_>) -> Option<Credent
         cx.faults.push(fault.help(format!("add `kind:`, one of {known}")));
         return None;
     };
-    let Some((kind, table)) = CREDENTIALS.iter().find(|(name, _)| *name == kind) else {
+    let Some((_, kind, table)) = CREDENTIALS.iter().find(|(word, ..)| *word == kind) else {
         let mut fault = unknown(kind, place, &format!("{path}.kind"), kinds);
         fault.message = format!("unknown kind `{kind}`");
         let help = fault.help.take().unwrap_or_default();
@@ -118,34 +119,36 @@ fn credential(entry: &Entry, path: &str, cx: &mut Context<'_>) -> Option<Credent
     };
     let before = cx.faults.len();
     let layer = Layer::check(&entry.value, entry.place, path, table, &mut cx.faults);
-    for name in table.required().filter(|name| *name != "kind") {
-        if layer.text(name).is_none_or(str::is_empty) && !layer.is_faulty(name) {
-            let fault = layer.fault(name, format!("`{name}` is missing"));
-            cx.faults.push(fault.help(format!("add `{name}:` beside `kind: {kind}`")));
-        }
-    }
+    rules::check(&layer, table, &mut cx.faults);
     let text = |name: &str| layer.text(name).unwrap_or_default().to_owned();
-    let credential = if *kind == "sshKey" {
-        Credential::SshKey(ssh_key(&layer, text("username"), cx)?)
-    } else {
-        let secret = match cx.missing_secret(&layer, &["secretFile"]) {
-            Some(_) => "to-come".into(),
-            None => cx.any_secret(&layer)?,
-        };
-        match *kind {
-            "githubApp" => app(&layer, secret, cx)?,
-            "apiToken" => Credential::Token(secret),
-            "apiLogin" => Credential::Login(text("username"), secret),
-            "proxmoxToken" => Credential::Proxmox(Login::Token { id: text("tokenId"), secret }),
-            _ => Credential::Proxmox(Login::Password { username: text("username"), secret }),
+    let credential = match kind {
+        CredentialKind::ProxmoxToken => {
+            let secret = secret(&layer, cx)?;
+            Credential::Proxmox(Login::Token { id: text("tokenId"), secret })
         }
+        CredentialKind::ProxmoxPassword => {
+            let secret = secret(&layer, cx)?;
+            Credential::Proxmox(Login::Password { username: text("username"), secret })
+        }
+        CredentialKind::SshKey => Credential::SshKey(ssh_key(&layer, text("username"), cx)?),
+        CredentialKind::ApiToken => Credential::Token(secret(&layer, cx)?),
+        CredentialKind::GithubApp => app(&layer, secret(&layer, cx)?, cx)?,
+        CredentialKind::ApiLogin => Credential::Login(text("username"), secret(&layer, cx)?),
     };
     (cx.faults.len() == before).then_some(credential)
 }
 
+/// The secret of a credential, or one in its place where secrets may be missing.
+fn secret(layer: &Layer, cx: &mut Context<'_>) -> Option<SecretString> {
+    match cx.missing_secret(layer, &["secretFile"]) {
+        Some(_) => Some("to-come".into()),
+        None => cx.secret(layer),
+    }
+}
+
 fn app(layer: &Layer, key: SecretString, cx: &mut Context<'_>) -> Option<Credential> {
     if let Err(reason) = parse_key(&key) {
-        let way = SECRET_KEYS.into_iter().find(|way| layer.has(way)).unwrap_or("secretFile");
+        let way = layer.chosen().unwrap_or("secretFile");
         let fault = layer.fault(way, format!("the App's key: {reason}"));
         cx.faults.push(fault.help("give the private key that GitHub made for the App (PEM)"));
         return None;
@@ -156,13 +159,11 @@ fn app(layer: &Layer, key: SecretString, cx: &mut Context<'_>) -> Option<Credent
 }
 
 fn ssh_key(layer: &Layer, username: String, cx: &mut Context<'_>) -> Option<SshKeySpec> {
-    const KEYS: [&str; 5] =
-        ["privateKeyFile", "secretFile", "secretEnv", "systemdCredential", "secret"];
-    let key = KEYS.into_iter().find(|key| layer.has(key)).unwrap_or(KEYS[0]);
-    if let Some(path) = cx.missing_secret(layer, &KEYS[..2]) {
+    let key = KEY_SOURCES.into_iter().find(|key| layer.has(key)).unwrap_or(KEY_SOURCES[0]);
+    if let Some(path) = cx.missing_secret(layer, &KEY_SOURCES[..2]) {
         return Some(placeholder_key(layer, key, username, &path, cx));
     }
-    let secret = cx.secret(layer, &KEYS);
+    let secret = cx.secret(layer);
     let passphrase = match layer.text("passphraseFile") {
         Some(name) => match cx.private_file(layer, "passphraseFile", name) {
             Ok(text) => Some(SecretString::from(text.trim_end_matches(['\r', '\n']))),

@@ -9,6 +9,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use proxmox_client::Login;
 use secrecy::SecretString;
 use serde::Deserialize;
 use serde_yaml::Value as Yaml;
@@ -137,13 +138,6 @@ struct Layered {
     ca_bundle: Option<String>,
 }
 
-/// A login that the environment gives.
-#[derive(Debug, Clone)]
-pub(super) enum EnvironmentLogin {
-    Token { id: String, secret: SecretString },
-    Password { username: String, secret: SecretString },
-}
-
 /// The lowest layers: what the environment gives for keys that the YAML leaves out.
 #[derive(Debug)]
 pub(super) struct Defaults {
@@ -152,14 +146,14 @@ pub(super) struct Defaults {
     /// Keys of agents.
     pub agent: Layer,
     /// The login of clouds without credentialsId.
-    pub login: Option<EnvironmentLogin>,
+    pub login: Option<Login>,
 }
 
 impl Defaults {
     /// Reads the variables and their faults.
     pub fn of(environment: &Environment, faults: &mut Vec<Fault>) -> Self {
-        let mut defaults =
-            Self { cloud: Layer::empty(None, ""), agent: Layer::empty(None, ""), login: None };
+        let [cloud, agent] = [&CLOUD, &AGENT].map(|table| Layer::empty(None, "", table));
+        let mut defaults = Self { cloud, agent, login: None };
         let layered = layered(environment).unwrap_or_else(|error| {
             faults.push(Fault::nowhere("environment", error.to_string()));
             Layered::default()
@@ -242,35 +236,32 @@ impl Reader<'_> {
         flag
     }
 
-    fn login(&mut self, layered: Layered) -> Option<EnvironmentLogin> {
-        let half = |name: &str, other: &str| {
-            Fault::nowhere(name, format!("`{other}` is not set")).help("set both, or neither")
+    fn login(&mut self, layered: Layered) -> Option<Login> {
+        let token = [layered.token_id, layered.token_secret];
+        if let Some((id, secret)) = self.pair(["TOKEN_ID", "TOKEN_SECRET"], token) {
+            let sound = self.sound("TOKEN_ID", &id, value::token_id);
+            return sound.then_some(Login::Token { id, secret });
+        }
+        let password = [layered.username, layered.password];
+        let (username, secret) = self.pair(["USERNAME", "PASSWORD"], password)?;
+        let sound = self.sound("USERNAME", &username, value::user_id);
+        sound.then_some(Login::Password { username, secret })
+    }
+
+    /// Two variables that make a login together; one without the other is a fault.
+    fn pair(
+        &mut self,
+        [user, secret]: [&str; 2],
+        given: [Option<String>; 2],
+    ) -> Option<(String, SecretString)> {
+        let (name, other) = match given {
+            [Some(user), Some(secret)] => return Some((user, secret.into())),
+            [Some(_), None] => (user, secret),
+            [None, Some(_)] => (secret, user),
+            [None, None] => return None,
         };
-        match (layered.token_id, layered.token_secret) {
-            (Some(id), Some(secret)) => {
-                let sound = self.sound("TOKEN_ID", &id, value::token_id);
-                return sound.then(|| EnvironmentLogin::Token { id, secret: secret.into() });
-            }
-            (Some(_), None) => {
-                let name = self.environment.source_of("TOKEN_ID");
-                self.faults.push(half(name, &name.replace("_ID", "_SECRET")));
-            }
-            (None, Some(_)) => {
-                let name = self.environment.source_of("TOKEN_SECRET");
-                self.faults.push(half(name, &name.replace("_SECRET", "_ID")));
-            }
-            (None, None) => {}
-        }
-        match (layered.username, layered.password) {
-            (Some(username), Some(secret)) => {
-                let sound = self.sound("USERNAME", &username, value::user_id);
-                return sound
-                    .then(|| EnvironmentLogin::Password { username, secret: secret.into() });
-            }
-            (Some(_), None) => self.faults.push(half("PVE_USERNAME", "PVE_PASSWORD")),
-            (None, Some(_)) => self.faults.push(half("PVE_PASSWORD", "PVE_USERNAME")),
-            (None, None) => {}
-        }
+        let variable = self.environment.source_of(name);
+        self.faults.push(half(variable, &variable.replace(name, other)));
         None
     }
 
@@ -303,7 +294,13 @@ impl Reader<'_> {
     }
 }
 
-fn setting(key: &Key, variable: &str, text: &str) -> Result<Yaml, Fault> {
+/// The fault of a variable that means something only with another one.
+pub(super) fn half(name: &str, other: &str) -> Fault {
+    Fault::nowhere(name, format!("`{other}` is not set")).help("set both, or neither")
+}
+
+/// The value of a key as a variable gives it.
+pub(super) fn setting(key: &Key, variable: &str, text: &str) -> Result<Yaml, Fault> {
     if let Kind::Whole(least, most) = key.kind {
         let number = text.parse().ok().filter(|number| (least..=most).contains(number));
         return number.map(Yaml::from).ok_or_else(|| {
@@ -318,146 +315,5 @@ fn setting(key: &Key, variable: &str, text: &str) -> Result<Yaml, Fault> {
     match key.check.map_or(Ok(()), |check| check(text)) {
         Ok(()) => Ok(Yaml::from(text)),
         Err(bad) => Err(Fault::nowhere(variable, bad.message).help(bad.help)),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #![expect(clippy::unwrap_used, reason = "a test says what it expects")]
-
-    use secrecy::ExposeSecret;
-
-    use super::*;
-
-    fn read(variables: &[(&str, &str)]) -> (Defaults, Vec<Fault>) {
-        let mut faults = Vec::new();
-        let defaults = Defaults::of(&Environment::of(variables), &mut faults);
-        (defaults, faults)
-    }
-
-    // Invariant: PROXMOX_ wins over PVE_, a blank variable is not set, and half a login is a fault.
-
-    #[test]
-    fn proxmox_variables_win_over_pve_ones() {
-        let (defaults, faults) = read(&[
-            ("PVE_ENDPOINT", "https://two:8006"),
-            ("PROXMOX_API_URL", "https://one:8006"),
-            ("PVE_TOKEN_ID", "b@pve!b"),
-            ("PVE_TOKEN_SECRET", "two"),
-            ("PROXMOX_TOKEN_ID", "a@pve!a"),
-            ("PROXMOX_TOKEN_SECRET", "one"),
-            ("PVE_USERNAME", "root@pam"),
-            ("PVE_PASSWORD", "x"),
-            ("PVE_NODE_SELECTOR", "pve7"),
-        ]);
-        assert_eq!(faults, []);
-        assert_eq!(defaults.cloud.text("apiUrl"), Some("https://one:8006"));
-        assert_eq!(defaults.agent.get("node"), None);
-        assert_eq!(defaults.agent.get("preferredNodes"), Some(&Yaml::from(vec!["pve7"])));
-        match defaults.login.unwrap() {
-            EnvironmentLogin::Token { id, secret } => {
-                assert_eq!((id.as_str(), secret.expose_secret()), ("a@pve!a", "one"));
-            }
-            EnvironmentLogin::Password { .. } => panic!("the token is preferred"),
-        }
-    }
-
-    #[test]
-    fn pve_variables_alone_are_enough() {
-        let (defaults, faults) = read(&[
-            ("PROXMOX_API_URL", ""),
-            ("PVE_ENDPOINT", "https://two:8006/api2"),
-            ("PVE_USERNAME", "root@pam"),
-            ("PVE_PASSWORD", "123"),
-            ("PVE_INSECURE_SKIP_VERIFY", "true"),
-        ]);
-        assert_eq!(faults, []);
-        assert_eq!(defaults.cloud.text("apiUrl"), Some("https://two:8006/api2"));
-        assert_eq!(defaults.cloud.get("ignoreSslErrors"), Some(&Yaml::from(true)));
-        assert!(matches!(defaults.login, Some(EnvironmentLogin::Password { .. })));
-    }
-
-    #[test]
-    fn what_is_wrong_with_a_variable_names_it() {
-        let (_, faults) = read(&[
-            ("PVE_ENDPOINT", "http://two:8006"),
-            ("PROXMOX_TOKEN_ID", "a@pve!a"),
-            ("PVE_PASSWORD", "x"),
-            ("PVE_INSECURE_SKIP_VERIFY", "maybe"),
-            ("RUNNER_ID_START", "7"),
-        ]);
-        let mut named: Vec<_> = faults.iter().map(|fault| fault.path.as_str()).collect();
-        named.sort_unstable();
-        let expected = [
-            "PROXMOX_TOKEN_ID",
-            "PVE_ENDPOINT",
-            "PVE_INSECURE_SKIP_VERIFY",
-            "PVE_PASSWORD",
-            "RUNNER_ID_START",
-        ];
-        assert_eq!(named, expected);
-    }
-
-    #[test]
-    fn a_flag_that_is_not_set_verifies_and_proxmoxs_wins() {
-        let flag = |variables: &[(&str, &str)]| {
-            let (defaults, faults) = read(variables);
-            assert_eq!(faults, []);
-            let ignores = defaults.cloud.get("ignoreSslErrors").and_then(Yaml::as_bool);
-            (ignores, defaults.cloud.text("caPem").map(str::to_owned))
-        };
-        assert_eq!(flag(&[]), (None, None));
-        assert_eq!(flag(&[("PROXMOX_VERIFY_SSL", "false")]), (Some(true), None));
-        let both = [("PROXMOX_VERIFY_SSL", "true"), ("PVE_INSECURE_SKIP_VERIFY", "true")];
-        assert_eq!(flag(&both), (Some(false), None));
-        let bundle = [("PROXMOX_VERIFY_SSL", "true"), ("PVE_CA_BUNDLE", "PEM")];
-        assert_eq!(flag(&bundle), (None, Some("PEM".to_owned())));
-        let (of_file, _) = read(&[("PVE_CA_BUNDLE", "/etc/pve-root-ca.pem")]);
-        assert_eq!(of_file.cloud.text("caFile"), Some("/etc/pve-root-ca.pem"));
-        let bundle = [("PROXMOX_VERIFY_SSL", "0"), ("PVE_CA_BUNDLE", "PEM")];
-        assert_eq!(flag(&bundle), (Some(true), None));
-    }
-
-    #[test]
-    fn the_variables_of_a_runners_dispatcher_are_defaults_too() {
-        let (defaults, faults) = read(&[
-            ("PROXMOX_URL", "https://one:8006/api2/json"),
-            ("PROXMOX_NODE", "proxmox"),
-            ("PVE_NODE_SELECTOR", "pve-1,pve-2"),
-            ("TEMPLATE_NAME", "ubuntu-2204-runner-template"),
-            ("RUNNER_ID_START", "200"),
-            ("RUNNER_ID_END", "299"),
-            ("RUNNER_NAME_PREFIX", "energy-"),
-            ("RUNNER_LABELS", "linux,x64,ubuntu-22.04"),
-            ("PROXMOX_STORAGE", "iso"),
-            ("USER_DATA_TEMPLATE", "runner.pkrtpl"),
-        ]);
-        assert_eq!(faults, []);
-        assert_eq!(defaults.cloud.text("cloudInitIsoStorage"), Some("iso"));
-        assert_eq!(defaults.agent.text("userDataFile"), Some("runner.pkrtpl"));
-        assert_eq!(defaults.cloud.text("apiUrl"), Some("https://one:8006/api2/json"));
-        assert_eq!(defaults.cloud.get("endVmId"), Some(&Yaml::from(299)));
-        let agent = |key| defaults.agent.text(key).unwrap_or_default().to_owned();
-        let keys = ["node", "templateName", "namePrefix", "labelString"].map(agent);
-        let wanted =
-            ["proxmox", "ubuntu-2204-runner-template", "energy-", "linux x64 ubuntu-22.04"];
-        assert_eq!(keys, wanted);
-        assert_eq!(defaults.agent.get("nodes"), None);
-    }
-
-    // Invariant: PVE_NODE_SELECTOR prefers nodes and forbids none; PROXMOX_NODE says which there
-    // are.
-
-    #[test]
-    fn several_preferred_nodes_are_chosen_among() {
-        let nodes: Yaml = serde_yaml::from_str("[pve-1, pve-2]").unwrap();
-        let (defaults, _) = read(&[("PVE_NODE_SELECTOR", "pve-1, pve-2")]);
-        assert_eq!(defaults.agent.get("preferredNodes"), Some(&nodes));
-        assert_eq!((defaults.agent.get("node"), defaults.agent.get("nodes")), (None, None));
-        let (defaults, _) = read(&[("PROXMOX_NODE", "pve-1, pve-2")]);
-        assert_eq!(defaults.agent.get("nodes"), Some(&nodes));
-        assert_eq!(defaults.agent.get("preferredNodes"), None);
-        let (defaults, _) = read(&[("PVE_NODE_SELECTOR", " , ")]);
-        assert_eq!(defaults.agent.get("preferredNodes"), None);
     }
 }

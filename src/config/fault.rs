@@ -7,7 +7,10 @@
 use std::fmt;
 
 use drover_api::nearest;
-use miette::{GraphicalReportHandler, GraphicalTheme, LabeledSpan, NamedSource, Severity};
+use miette::{
+    GraphicalReportHandler, GraphicalTheme, LabeledSpan, MietteDiagnostic, NamedSource, Report,
+    Severity,
+};
 use serde::Serialize;
 
 use super::source::Sources;
@@ -222,8 +225,8 @@ fn drawn(faults: &[Fault], sources: &Sources, severity: Severity) -> String {
         if !text.is_empty() {
             text.push('\n');
         }
-        let shown = Shown::new(fault, sources, severity);
-        if handler.render_report(&mut text, &shown).is_err() {
+        let report = report(fault, sources, severity);
+        if handler.render_report(&mut text, report.as_ref()).is_err() {
             text.push_str(&format!("{fault}\n"));
         }
     }
@@ -231,67 +234,22 @@ fn drawn(faults: &[Fault], sources: &Sources, severity: Severity) -> String {
     format!("{}\n", lines.join("\n").trim_matches('\n'))
 }
 
-/// A fault with the text around it, as miette takes it.
-#[derive(Debug)]
-struct Shown<'a> {
-    fault: &'a Fault,
-    severity: Severity,
-    /// Where it is, when the text around it is not shown.
-    at: Option<String>,
-    source: Option<NamedSource<String>>,
-    label: Option<LabeledSpan>,
-}
-
-impl<'a> Shown<'a> {
-    fn new(fault: &'a Fault, sources: &Sources, severity: Severity) -> Self {
-        let file = fault.place.and_then(|place| Some((place, sources.file(place.file)?)));
-        let Some((place, file)) = file else {
-            return Self { fault, severity, at: None, source: None, label: None };
-        };
-        let text = file.masked();
-        let (start, length) = bytes_of(text, place);
-        let line = text[..start].rfind('\n').map_or(0, |end| end + 1);
-        if text[line..].find('\n').unwrap_or(text.len() - line) > MAX_LINE_BYTES {
-            let at = Some(format!("{}:{}:{}", file.name, place.line, place.column));
-            return Self { fault, severity, at, source: None, label: None };
-        }
-        Self {
-            fault,
-            severity,
-            at: None,
-            source: Some(NamedSource::new(file.name.clone(), file.masked().to_owned())),
-            label: Some(LabeledSpan::new(Some("here".to_owned()), start, length)),
-        }
+/// A fault with the text around it; with its place alone where the line is too long.
+fn report(fault: &Fault, sources: &Sources, severity: Severity) -> Report {
+    let mut shown = MietteDiagnostic::new(fault.to_string()).with_severity(severity);
+    shown.help.clone_from(&fault.help);
+    let file = fault.place.and_then(|place| Some((place, sources.file(place.file)?)));
+    let Some((place, file)) = file else { return shown.into() };
+    let text = file.masked();
+    let (start, length) = bytes_of(text, place);
+    let line = text[..start].rfind('\n').map_or(0, |end| end + 1);
+    if text[line..].find('\n').unwrap_or(text.len() - line) > MAX_LINE_BYTES {
+        shown.message = format!("{}:{}:{}: {fault}", file.name, place.line, place.column);
+        return shown.into();
     }
-}
-
-impl fmt::Display for Shown<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.at {
-            Some(at) => write!(f, "{at}: {}", self.fault),
-            None => self.fault.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for Shown<'_> {}
-
-impl miette::Diagnostic for Shown<'_> {
-    fn severity(&self) -> Option<Severity> {
-        Some(self.severity)
-    }
-
-    fn help<'b>(&'b self) -> Option<Box<dyn fmt::Display + 'b>> {
-        self.fault.help.as_ref().map(|help| Box::new(help) as Box<dyn fmt::Display>)
-    }
-
-    fn source_code(&self) -> Option<&dyn miette::SourceCode> {
-        self.source.as_ref().map(|source| source as &dyn miette::SourceCode)
-    }
-
-    fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
-        self.label.clone().map(|label| Box::new(std::iter::once(label)) as Box<_>)
-    }
+    let label = LabeledSpan::new(Some("here".to_owned()), start, length);
+    let source = NamedSource::new(file.name.clone(), text.to_owned());
+    Report::new(shown.with_label(label)).with_source_code(source)
 }
 
 /// Start and length of a place in bytes; never past the end of its line.

@@ -23,7 +23,7 @@ use super::cloud::CheckedCloud;
 use super::context::Context;
 use super::credential::{Credential, Credentials, SshKeySpec, resolve};
 use super::fault::Fault;
-use super::keys::{RawHardware, RawImage, RawImageRunner, RawSource, SOURCE_KEYS};
+use super::keys::{HARDWARE, RawHardware, RawImage, RawImageRunner, RawSource};
 use super::layer::Layer;
 use super::prepare;
 use super::template::CheckedTemplate;
@@ -101,13 +101,11 @@ fn image_on_clouds(
     let Some(raw) = layer.typed::<RawImage>(&mut cx.faults) else { return Vec::new() };
     let source = layer.nested("source").first().and_then(|layer| source(layer, cx));
     let hardware = layer.nested("hardware").first();
-    let none = Layer::empty(layer.place, format!("{}.hardware", layer.path));
+    let none = Layer::empty(layer.place, format!("{}.hardware", layer.path), &HARDWARE);
     let hardware = hardware.unwrap_or(&none).typed::<RawHardware>(&mut cx.faults).map(hardware_of);
-    let key = (!raw.credentials_id.is_empty())
-        .then(|| {
-            resolve(layer, &raw.credentials_id, credentials, "sshKey", Credential::as_ssh_key, cx)
-        })
-        .flatten();
+    let id = Some(&*raw.credentials_id).filter(|id| !id.trim().is_empty());
+    let key =
+        id.and_then(|id| resolve(layer, id, credentials, "sshKey", Credential::as_ssh_key, cx));
     let steps = steps(&raw, layer, cx);
     let variables = variables(&raw, layer, cx);
     let mut specs = Vec::new();
@@ -148,10 +146,7 @@ fn minutes(number: u64) -> Duration {
 }
 
 fn source(layer: &Layer, cx: &mut Context<'_>) -> Option<ImageSource> {
-    let none = || layer.own_fault(format!("none of {} is given", SOURCE_KEYS.join(", ")));
-    let key = layer.one_of(&SOURCE_KEYS).map_err(|fault| fault.help("keep one of them"));
-    let key = key.and_then(|key| key.ok_or_else(|| none().help("add one of them")));
-    key.map_err(|fault| cx.faults.push(fault)).ok()?;
+    layer.chosen().map_err(|fault| cx.faults.push(fault)).ok()?;
     let raw: RawSource = layer.typed(&mut cx.faults)?;
     if let Some(vmid) = raw.template_vm_id {
         return Some(ImageSource::Template(Sought::Id(VmId(vmid))));

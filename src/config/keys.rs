@@ -13,6 +13,8 @@
 //! - the field of the `Raw…` struct, which `Layer::typed` fills. An
 //!   entry without `=> field: type` has none: its module reads the key from the layers.
 //! - the check of type, range, words and form, with file, line and column (`layer.rs`);
+//! - the rules of the key in its mapping: required, filled, at most another key's number, one of
+//!   several ways (`rules.rs`);
 //! - the default, and the environment variable that may give the key (`environment.rs`);
 //! - where the key applies: its table, and in `demand` the kinds of sources ([`Key::only`]);
 //! - whether the value may be shown in a fault (`mask.rs`);
@@ -21,15 +23,15 @@
 //!   tables; `DROVER_WRITE=1 cargo test -p drover-config reference` writes them).
 //!
 //! A new key takes one entry here, the use of its field where the spec is built, and one row in
-//! `tests/keys.rs`. Checks that hold one key against another are in the module of their section.
+//! `tests/cases`. Checks that no rule says are in the module of their section.
 //!
 //! Files: `cloud`, `agent` (with `placement` and `guest`), `image`, `demand`, `service`, `credential`,
 //! `shared` (mappings, pools, sizes). [`SECTIONS`] lists the top level.
 
 /// A table of keys, and the struct that its values are read into where entries name a field.
 macro_rules! table {
-    (@one_of) => { &[] };
-    (@one_of $keys:ident) => { &$keys };
+    (@names) => { &[] };
+    (@names $names:ident) => { &$names };
     (@shared) => { &[] };
     (@shared $keys:ident) => { $keys };
     (@raw $table:ident,) => {};
@@ -47,15 +49,17 @@ macro_rules! table {
     };
     (
         $(#[$doc:meta])*
-        $table:ident $(, one_of: $one_of:ident)? $(, shared: $shared:ident)? $(=> $raw:ident)? {
+        $table:ident $(, one_of: $one_of:ident)? $(, shared: $shared:ident)?
+        $(, ways: $ways:ident)? $(=> $raw:ident)? {
             $($name:literal $(=> $field:ident: $type:ty)?, $key:expr, $help:expr;)*
         }
     ) => {
         $(#[$doc])*
         pub(crate) static $table: Table = Table {
             keys: &[$(Key { name: $name, help: $help, ..$key }),*],
-            one_of: table!(@one_of $($one_of)?),
+            one_of: table!(@names $($one_of)?),
             shared: table!(@shared $($shared)?),
+            ways: table!(@names $($ways)?),
         };
         table!(@raw $table $($raw)?, $($($name $field $type,)?)*);
     };
@@ -75,17 +79,22 @@ use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use std::sync::LazyLock;
 
+use serde_yaml::{Mapping, Value as Yaml};
+
 use super::value::{self, Check};
 
-pub(super) use agent::{AGENT, OsType, RawAgent, RawStep, RawUpload, RawWindow, Reset, STEP_WORK};
+pub(super) use agent::{
+    AGENT, AddressFrom, OsType, RawAgent, RawStep, RawUpload, RawWindow, Reset, SELECTION, SOUGHT,
+    STORAGES, TEXTS,
+};
 pub(super) use cloud::{CLOUD, RawCloud};
-pub(super) use credential::{CREDENTIALS, SECRET_KEYS};
-pub(super) use demand::{DEMAND, Launch, RawDemand};
+pub(super) use credential::{CREDENTIALS, CredentialKind, KEY_SOURCES};
+pub(super) use demand::{DEMAND, FORGES, Launch, Mode, RawDemand, SourceKind};
 pub(super) use guest::RawNic;
-pub(super) use image::{IMAGE, RawHardware, RawImage, RawImageRunner, RawSource, SOURCE_KEYS};
+pub(super) use image::{HARDWARE, IMAGE, RawHardware, RawImage, RawImageRunner, RawSource};
 pub(super) use placement::{RawHeadroom, RawTerm, RawWeights, SIZES, Size};
 pub(super) use service::{RawLeases, RawPeer, RawQuota, RawService, RawToken, SERVICE};
-pub(super) use shared::{ADDRESS_POOL, MAPPING, RawMapping, RawPool};
+pub(super) use shared::{ADDRESS_POOL, MAPPING, RawMapping, RawPool, TRUST};
 
 /// The longest duration in seconds or minutes: about three years of seconds.
 const LONG: u64 = 100_000_000;
@@ -102,6 +111,9 @@ pub(super) struct Table {
     shared: &'static [Key],
     /// Exactly one of these keys is given; empty where it does not matter.
     pub one_of: &'static [&'static str],
+    /// Keys that say the same thing in several ways. One of them in an upper layer replaces all of
+    /// them below; two in one layer contradict. A flag counts where it is true.
+    pub ways: &'static [&'static [&'static str]],
 }
 
 impl Table {
@@ -162,6 +174,15 @@ pub(super) enum Kind {
 }
 
 impl Kind {
+    /// A list or mapping of this kind without entries.
+    pub fn empty(self) -> Yaml {
+        if matches!(self, Self::Names | Self::Lists) {
+            Mapping::new().into()
+        } else {
+            Yaml::Sequence(Vec::new())
+        }
+    }
+
     /// The table of the mappings that a value holds.
     pub fn table(self) -> Option<&'static Table> {
         match self {
@@ -211,9 +232,13 @@ pub(super) struct Key {
     /// The environment variable that gives the key where no layer of the YAML does.
     pub variable: Option<&'static str>,
     /// The kinds of sources that have the key; empty: all.
-    pub only: &'static [&'static str],
+    pub only: &'static [SourceKind],
     /// The value is a secret.
     pub secret: bool,
+    /// What is wrong with an empty list or a blank text, and what to do.
+    pub filled: Option<(&'static str, &'static str)>,
+    /// The key of the number that this one must not exceed, unless that is 0.
+    pub at_most: Option<&'static str>,
 }
 
 const fn key(kind: Kind) -> Key {
@@ -228,6 +253,8 @@ const fn key(kind: Kind) -> Key {
         variable: None,
         only: &[],
         secret: false,
+        filled: None,
+        at_most: None,
     }
 }
 
@@ -308,12 +335,31 @@ impl Key {
         Self { variable: Some(name), ..self }
     }
 
-    const fn only(self, kinds: &'static [&'static str]) -> Self {
+    const fn only(self, kinds: &'static [SourceKind]) -> Self {
         Self { only: kinds, ..self }
+    }
+
+    const fn filled(self, empty: &'static str, help: &'static str) -> Self {
+        Self { filled: Some((empty, help)), ..self }
+    }
+
+    const fn at_most(self, other: &'static str) -> Self {
+        Self { at_most: Some(other), ..self }
     }
 
     const fn secret(self) -> Self {
         Self { secret: true, ..self }
+    }
+
+    /// The value that holds where the key is not given.
+    pub(super) fn default(&self) -> Option<Yaml> {
+        match self.preset {
+            Preset::Required | Preset::Unset => None,
+            Preset::Whole(number) => Some(Yaml::from(number)),
+            Preset::Flag(flag) => Some(Yaml::from(flag)),
+            Preset::Text(text) => Some(Yaml::from(text)),
+            Preset::Empty => Some(self.kind.empty()),
+        }
     }
 
     /// The help, with the kinds of sources that have the key.
@@ -321,8 +367,16 @@ impl Key {
         match self.only {
             [] => self.help.to_owned(),
             demand::SYSTEMS => format!("{}; not for leases", self.help),
-            kinds => format!("{}; only for {}", self.help, kinds.join(", ")),
+            kinds => {
+                let kinds: Vec<&str> = kinds.iter().map(|kind| kind.word()).collect();
+                format!("{}; only for {}", self.help, kinds.join(", "))
+            }
         }
+    }
+
+    /// Whether sources of this kind have the key; outside `demand` there is no kind.
+    pub(super) fn applies(&self, kind: Option<&str>) -> bool {
+        self.only.is_empty() || self.only.iter().any(|only| Some(only.word()) == kind)
     }
 
     /// Whether the key is written so.
@@ -339,14 +393,14 @@ pub(super) enum Form {
     /// Each entry of the section is such a mapping, under a name of its own.
     Many(&'static Table),
     /// Each entry is such a mapping; its `kind` selects the table.
-    Kinds(&'static [(&'static str, &'static Table)]),
+    Kinds(&'static [(&'static str, CredentialKind, &'static Table)]),
 }
 
 impl Form {
     fn tables(self) -> Vec<&'static Table> {
         match self {
             Self::One(table) | Self::Many(table) => table.all(),
-            Self::Kinds(kinds) => kinds.iter().flat_map(|(_, table)| table.all()).collect(),
+            Self::Kinds(kinds) => kinds.iter().flat_map(|(.., table)| table.all()).collect(),
         }
     }
 }
@@ -480,6 +534,17 @@ mod tests {
                 _ => false,
             };
             assert!(sound && !key.help.is_empty(), "{}", key.name);
+        }
+    }
+
+    #[test]
+    fn every_rule_names_keys_of_its_table() {
+        for table in SECTIONS.iter().flat_map(|section| section.form.tables()) {
+            let limits = table.iter().filter_map(|key| key.at_most);
+            let ways = table.ways.iter().copied().flatten().chain(table.one_of).copied();
+            for name in limits.chain(ways) {
+                assert!(table.find(name).is_some(), "{name}");
+            }
         }
     }
 }

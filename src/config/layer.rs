@@ -25,6 +25,7 @@ use serde_yaml::{Mapping, Value as Yaml};
 use super::fault::{Fault, Place};
 use super::keys::{Key, Kind, Preset, Raw, Table};
 use super::node::{Node, Value, flag_of};
+use super::rules;
 
 /// From this number on, faults are only counted and need no help text.
 const MANY_FAULTS: usize = 10_000;
@@ -73,13 +74,14 @@ pub(super) struct Layer {
     /// Where the mapping is; faults about missing keys point here.
     pub place: Option<Place>,
     pub path: String,
+    table: &'static Table,
     given: BTreeMap<&'static str, Given>,
 }
 
 impl Layer {
     /// A layer without values.
-    pub fn empty(place: Option<Place>, path: impl Into<String>) -> Self {
-        Self { place, path: path.into(), given: BTreeMap::new() }
+    pub fn empty(place: Option<Place>, path: impl Into<String>, table: &'static Table) -> Self {
+        Self { place, path: path.into(), table, given: BTreeMap::new() }
     }
 
     /// Checks a mapping against the keys it may have.
@@ -90,7 +92,7 @@ impl Layer {
         table: &'static Table,
         faults: &mut Vec<Fault>,
     ) -> Self {
-        let mut layer = Self::empty(Some(place), path);
+        let mut layer = Self::empty(Some(place), path, table);
         let Value::Map(entries) = &node.value else {
             if !node.is_null() {
                 faults.push(wrong_type(node, path, "a mapping"));
@@ -160,9 +162,14 @@ impl Layer {
         self.get(key).is_some()
     }
 
-    /// Which of these keys is written here; two of them contradict, which is the error.
+    /// Which of these keys is given here; two of them contradict, which is the error. A flag counts
+    /// where it is true.
     pub fn one_of<'k>(&self, keys: &[&'k str]) -> Result<Option<&'k str>, Fault> {
-        let given: Vec<&str> = keys.iter().copied().filter(|key| self.has(key)).collect();
+        let counts = |key: &&str| match self.get(key) {
+            Some(Yaml::Bool(flag)) => *flag,
+            Some(_) | None => self.has(key),
+        };
+        let given: Vec<&str> = keys.iter().copied().filter(counts).collect();
         if let [_, second, ..] = given[..] {
             let fault = self.fault(second, format!("{} contradict", given.join(" and ")));
             return Err(fault.help("keep one of them"));
@@ -170,9 +177,21 @@ impl Layer {
         Ok(given.first().copied())
     }
 
+    /// Which key of the table's `one_of` is given here; none or several are a fault.
+    pub fn chosen(&self) -> Result<&'static str, Fault> {
+        let keys = self.table.one_of;
+        let none = || self.own_fault(format!("none of {} is given", keys.join(", ")));
+        self.one_of(keys)?.ok_or_else(|| none().help("add one of them"))
+    }
+
     /// Whether a key is written here but wrong.
     pub fn is_faulty(&self, key: &str) -> bool {
         self.given.get(key).is_some_and(|given| matches!(given.state, State::Faulty))
+    }
+
+    /// Whether any key is written here but wrong.
+    pub fn has_faulty(&self) -> bool {
+        self.given.values().any(|given| matches!(given.state, State::Faulty))
     }
 
     /// Where a key is written; none when it is not, or in a variable.
@@ -200,6 +219,11 @@ impl Layer {
         Fault { place, path, message: message.into(), help: None }
     }
 
+    /// A fault about a key in the place of the mapping itself.
+    pub fn missing_fault(&self, key: &str, message: impl Into<String>) -> Fault {
+        Fault { path: format!("{}.{key}", self.path), ..self.own_fault(message) }
+    }
+
     /// A fault about one item of a key's list.
     pub fn item_fault(&self, key: &str, item: usize, message: impl Into<String>) -> Fault {
         let mut fault = self.fault(key, message);
@@ -210,25 +234,30 @@ impl Layer {
     }
 
     /// This layer with another one over it: the upper one's values win, and faults about missing
-    /// keys point to it.
+    /// keys point to it. What it says in one way replaces all ways below (`Table::ways`).
     pub fn overlaid(&self, upper: &Self) -> Self {
         let mut given = self.given.clone();
+        for ways in self.table.ways {
+            if !matches!(upper.one_of(ways), Ok(None)) {
+                given.retain(|key, _| !ways.contains(key));
+            }
+        }
         given.extend(upper.given.iter().map(|(key, value)| (*key, value.clone())));
-        Self { place: upper.place, path: upper.path.clone(), given }
+        Self { place: upper.place, path: upper.path.clone(), table: self.table, given }
     }
 
     /// What is written here, in the order of the keys; without what the environment gives.
-    pub fn to_yaml(&self, table: &Table) -> Mapping {
+    pub fn to_yaml(&self) -> Mapping {
         let mut map = Mapping::new();
-        for key in table.iter() {
+        for key in self.table.iter() {
             let written = self.given.get(key.name).filter(|given| given.place.is_some());
             let Some(given) = written.filter(|given| !matches!(given.state, State::Null)) else {
                 continue;
             };
-            let inner = |table| given.nested.iter().map(move |one| Yaml::from(one.to_yaml(table)));
+            let mut inner = given.nested.iter().map(|one| Yaml::from(one.to_yaml()));
             let value = match (key.kind, key.kind.table()) {
-                (Kind::Mapping(_), Some(table)) => inner(table).next(),
-                (_, Some(table)) => Some(Yaml::Sequence(inner(table).collect())),
+                (Kind::Mapping(_), Some(_)) => inner.next(),
+                (_, Some(_)) => Some(Yaml::Sequence(inner.collect())),
                 (_, None) => given.sound().cloned(),
             };
             if let Some(value) = value {
@@ -250,17 +279,16 @@ impl Layer {
         self.given.remove(key);
     }
 
-    /// The values of all keys, defaults filled in. A required key that is missing is a fault; the
-    /// rest is still read, so that its faults are found too.
+    /// The values of all keys, defaults filled in, after the rules of the table. All faults are
+    /// found: a missing key has something harmless for the rest of the check.
     pub fn typed<T: Raw>(&self, faults: &mut Vec<Fault>) -> Option<T> {
+        rules::check(self, T::table(), faults);
         let mut map = Mapping::new();
         // The mappings in a key are read by themselves.
         for key in T::table().iter().filter(|key| key.kind.table().is_none()) {
+            let needed = || (key.preset == Preset::Required).then(|| harmless(key.kind));
             let given = self.get(key.name).cloned();
-            if given.is_none() && key.preset == Preset::Required && !self.is_faulty(key.name) {
-                faults.push(self.missing(key));
-            }
-            if let Some(value) = given.or_else(|| preset(key)) {
+            if let Some(value) = given.or_else(|| key.default()).or_else(needed) {
                 map.insert(Yaml::from(key.name), value);
             }
         }
@@ -268,36 +296,26 @@ impl Layer {
         typed.map_err(|error| faults.push(self.own_fault(format!("cannot be read: {error}")))).ok()
     }
 
-    fn missing(&self, key: &Key) -> Fault {
-        let mut fault = self.own_fault(format!("`{}` is missing", key.name));
-        fault.path = format!("{}.{}", self.path, key.name);
-        fault.help(format!("add `{}:`, {}", key.name, key.help))
+    /// The values of the mapping in a key.
+    pub fn inner<T: Raw>(&self, key: &str, faults: &mut Vec<Fault>) -> Option<T> {
+        self.nested(key).first()?.typed(faults)
     }
 }
 
-/// The default, or something harmless for a missing key, so that the check goes on.
-fn preset(key: &Key) -> Option<Yaml> {
-    let is_map = matches!(key.kind, Kind::Names | Kind::Lists);
-    let empty = || if is_map { Mapping::new().into() } else { Yaml::Sequence(Vec::new()) };
-    match key.preset {
-        Preset::Unset => None,
-        Preset::Whole(number) => Some(Yaml::from(number)),
-        Preset::Flag(flag) => Some(Yaml::from(flag)),
-        Preset::Text(text) => Some(Yaml::from(text)),
-        Preset::Empty => Some(empty()),
-        Preset::Required => Some(match key.kind {
-            Kind::Text => Yaml::from(""),
-            Kind::Choice(words) => Yaml::from(words.first().copied().unwrap_or_default()),
-            Kind::Whole(least, _) | Kind::Memory(least, _) => Yaml::from(least),
-            Kind::ZeroOr(..) => Yaml::from(0),
-            Kind::Flag => Yaml::from(false),
-            Kind::Texts
-            | Kind::Wholes
-            | Kind::Names
-            | Kind::Lists
-            | Kind::Mapping(_)
-            | Kind::Mappings(_) => empty(),
-        }),
+/// Something for a missing key that is harmless, so that the check goes on.
+fn harmless(kind: Kind) -> Yaml {
+    match kind {
+        Kind::Text => Yaml::from(""),
+        Kind::Choice(words) => Yaml::from(words.first().copied().unwrap_or_default()),
+        Kind::Whole(least, _) | Kind::Memory(least, _) => Yaml::from(least),
+        Kind::ZeroOr(..) => Yaml::from(0),
+        Kind::Flag => Yaml::from(false),
+        Kind::Texts
+        | Kind::Wholes
+        | Kind::Names
+        | Kind::Lists
+        | Kind::Mapping(_)
+        | Kind::Mappings(_) => kind.empty(),
     }
 }
 

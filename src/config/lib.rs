@@ -7,7 +7,7 @@
 //!
 //! ```text
 //! source, file ─▶ node ─▶ layer ◀─ keys          sections: cloud, template, demand, service, …
-//!  read files     parse   check each mapping      merge layers, check references
+//!  read files     parse   check each mapping      merge layers, check rules and references
 //!                 (YAML)  against its table    ─▶ load ─▶ Checked or faults (fault, mask)
 //! ```
 //!
@@ -51,6 +51,7 @@ mod origin;
 mod os;
 mod placement;
 mod prepare;
+mod rules;
 mod runners;
 mod schedule;
 mod schema;

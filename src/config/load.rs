@@ -280,7 +280,7 @@ fn check_sections(top: &[Entry], faults: &mut Vec<Fault>) {
 fn one(top: &[Entry], name: &str, table: &'static Table, faults: &mut Vec<Fault>) -> Layer {
     match section(top, name).filter(|entry| matches!(entry.value.value, Value::Map(_))) {
         Some(entry) => Layer::check(&entry.value, entry.place, name, table, faults),
-        None => Layer::empty(None, name),
+        None => Layer::empty(None, name, table),
     }
 }
 

@@ -18,14 +18,6 @@ pub(super) fn mapping(
 ) -> Option<LabelMapping> {
     let raw: RawMapping = layer.typed(faults)?;
     let labels: BTreeSet<String> = raw.labels.split_whitespace().map(str::to_owned).collect();
-    if labels.is_empty() && layer.is_sound("labels") {
-        let fault = layer.fault("labels", "no label is given");
-        faults.push(fault.help("give at least one; mappings do not serve jobs without labels"));
-    }
-    if raw.templates.is_empty() && layer.is_sound("templates") {
-        let fault = layer.fault("templates", "no template is listed");
-        faults.push(fault.help("list at least one key of agentConfigurations"));
-    }
     let mut listed = Vec::new();
     for (at, name) in raw.templates.iter().enumerate() {
         let ids = named(name, templates);

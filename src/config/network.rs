@@ -45,16 +45,6 @@ struct Card {
     network: Option<String>,
 }
 
-/// What else the template says that its cards must agree with.
-struct NicContext<'a> {
-    /// Whether there is only one agent, which can have a fixed address.
-    single: bool,
-    /// Whether an address pool gives the first card its address.
-    pooled: bool,
-    nameserver: &'a str,
-    search: &'a str,
-}
-
 /// The networks of a cloud and their bridges, the default names included.
 pub(super) fn names(own: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     let known = NAMES.map(|(name, bridge)| (name.to_owned(), bridge.to_owned()));
@@ -74,13 +64,7 @@ fn split(bridge: &str) -> (String, Option<u16>) {
 }
 
 /// Reads the cards of a template.
-pub(super) fn cards(layer: &Layer, raw: &RawAgent, faults: &mut Vec<Fault>) -> Cards {
-    let context = NicContext {
-        single: raw.instance_cap == 1,
-        pooled: !raw.address_pool.is_empty() || !raw.address_pool6.is_empty(),
-        nameserver: &raw.nameserver,
-        search: &raw.search_domain,
-    };
+pub(super) fn cards(layer: &Layer, agent: &RawAgent, faults: &mut Vec<Fault>) -> Cards {
     let items = layer.nested("networks");
     if items.is_empty() {
         return Cards::default();
@@ -97,10 +81,10 @@ pub(super) fn cards(layer: &Layer, raw: &RawAgent, faults: &mut Vec<Fault>) -> C
     let mut cards = Cards::default();
     for (n, item) in items.iter().enumerate() {
         let Some(raw) = item.typed::<RawNic>(faults) else { continue };
-        cards.cards.extend(card(n, &raw, item, &context, faults));
+        cards.cards.extend(card(n, &raw, item, agent, faults));
     }
     check_macs(&cards, layer, faults);
-    cards.agree(&context);
+    cards.agree(agent);
     cards
 }
 
@@ -108,10 +92,14 @@ fn card(
     n: usize,
     raw: &RawNic,
     item: &Layer,
-    context: &NicContext<'_>,
+    agent: &RawAgent,
     faults: &mut Vec<Fault>,
 ) -> Option<Card> {
     let before = faults.len();
+    // Only one agent can have a fixed address.
+    let single = agent.instance_cap == 1;
+    // A pool gives the first card its address.
+    let pooled = n == 0 && !(agent.address_pool.is_empty() && agent.address_pool6.is_empty());
     let named = raw.name.as_deref().map(str::trim).filter(|name| !name.is_empty());
     if raw.bridge.is_none() && named.is_none() && !item.is_faulty("bridge") {
         let fault = item.own_fault("neither bridge nor name is given");
@@ -123,17 +111,17 @@ fn card(
         let fault = item.fault("vlan", "the bridge names another VLAN");
         faults.push(fault.help("keep one of them"));
     }
-    if raw.mac.is_some() && !context.single {
+    if raw.mac.is_some() && !single {
         let fault = item.fault("mac", "several agents would have the same MAC address");
         faults.push(fault.help("remove it, or set instanceCap to 1"));
     }
     let fixed = |text: &Option<String>| text.as_deref().is_some_and(|text| text.contains('/'));
     for (key, text) in [("ip", &raw.ip), ("ip6", &raw.ip6)] {
-        if n > 0 && fixed(text) && !context.single {
+        if n > 0 && fixed(text) && !single {
             let fault = item.fault(key, "several agents would have the same address");
             faults.push(fault.help("use dhcp, or set instanceCap to 1"));
         }
-        if n == 0 && text.is_some() && context.pooled {
+        if text.is_some() && pooled {
             let fault = item.fault(key, "addressPool already gives the address");
             faults.push(fault.help("remove one of the two"));
         }
@@ -153,7 +141,6 @@ fn card(
     if faults.len() > before {
         return None;
     }
-    let pooled = n == 0 && context.pooled;
     let nic = NicSpec {
         bridge,
         vlan: vlan.or(tag),
@@ -195,7 +182,7 @@ fn check_macs(cards: &Cards, layer: &Layer, faults: &mut Vec<Fault>) {
 impl Cards {
     /// Moves DNS servers and domains to the whole guest, as Proxmox's keys have them, unless cards
     /// differ.
-    fn agree(&mut self, context: &NicContext<'_>) {
+    fn agree(&mut self, agent: &RawAgent) {
         let words = |text: &str| -> Vec<String> {
             let words = text.split([' ', ',', ';']).filter(|word| !word.is_empty());
             words.map(str::to_owned).collect()
@@ -211,8 +198,8 @@ impl Cards {
                 [_, _, ..] => Err(()),
             }
         };
-        let servers = one(words(context.nameserver), |nic| &nic.dns, &self.cards);
-        let domains = one(words(context.search), |nic| &nic.search, &self.cards);
+        let servers = one(words(&agent.nameserver), |nic| &nic.dns, &self.cards);
+        let domains = one(words(&agent.search_domain), |nic| &nic.search, &self.cards);
         self.apart = servers.is_err() || domains.is_err();
         if self.apart {
             return;

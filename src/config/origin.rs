@@ -1,9 +1,9 @@
 //! The template image, nodes and storages of a template, for which several keys exist, and its
 //! fallback templates.
 //!
-//! One key of a group in an upper layer replaces all keys of the group below; two in one layer are
-//! a fault. `templateSelectionMode` is the exception: it says which key counts, and the others may
-//! stand anywhere, as in files of the Jenkins plugin.
+//! One key of several ways in an upper layer replaces all of them below; two in one layer are a fault
+//! (`Table::ways`). `templateSelectionMode` is the exception: it says which key counts, and the
+//! others may stand anywhere, as in files of the Jenkins plugin.
 
 use std::collections::BTreeMap;
 
@@ -12,30 +12,19 @@ use drover_model::template_image::Sought;
 use serde_yaml::Value as Yaml;
 
 use super::fault::Fault;
+use super::keys::{AGENT, SELECTION, SOUGHT};
 use super::layer::Layer;
 use super::network;
 use super::placement;
 use super::template::CheckedTemplate;
 
-/// The keys that find the template image.
-const SOUGHT: [&str; 5] =
-    ["templateVmId", "templateName", "templateNamePattern", "templateTag", "image"];
 /// The key that says which of them counts.
 const MODE: &str = "templateSelectionMode";
 /// All keys about it.
 const FOUND_BY: [&str; 6] = [SOUGHT[0], SOUGHT[1], SOUGHT[2], SOUGHT[3], SOUGHT[4], MODE];
-const NODES: [&str; 2] = ["node", "nodes"];
-const STORAGES: [&str; 2] = ["targetStorage", "targetStorages"];
-/// Texts for cloud-init, here or in a file.
-const TEXTS: [[&str; 2]; 3] = [
-    ["userData", "userDataFile"],
-    ["metaData", "metaDataFile"],
-    ["networkConfig", "networkConfigFile"],
-];
 
-const GROUPS: [&[&str]; 6] = [&SOUGHT, &NODES, &STORAGES, &TEXTS[0], &TEXTS[1], &TEXTS[2]];
-
-/// Merges two layers; a key of a group in the upper one replaces the whole group below.
+/// Merges two layers. Beside the ways of the table, cards and classes of storages in the upper one
+/// replace other keys below.
 pub(super) fn overlaid(lower: &Layer, upper: &Layer) -> Layer {
     let mut lower = lower.clone();
     placement::forget_storages(&mut lower, upper);
@@ -44,20 +33,13 @@ pub(super) fn overlaid(lower: &Layer, upper: &Layer) -> Layer {
     } else if network::REPLACED.iter().any(|key| upper.has(key)) {
         lower.forget("networks");
     }
-    for group in GROUPS.into_iter().filter(|group| group.iter().any(|key| upper.has(key))) {
-        group.iter().for_each(|key| lower.forget(key));
-    }
     lower.overlaid(upper)
 }
 
 /// The key that counts by `templateSelectionMode`.
 fn counted(layer: &Layer) -> Option<&'static str> {
-    match layer.text(MODE)? {
-        "STATIC_ID" => Some("templateVmId"),
-        "NAME_REGEX" => Some("templateNamePattern"),
-        "TAG" => Some("templateTag"),
-        _ => None,
-    }
+    let mode = layer.text(MODE)?;
+    SELECTION.iter().find(|(word, _)| *word == mode).map(|(_, key)| *key)
 }
 
 /// With a `templateSelectionMode`, keeps only the key that counts, from the first of `layers` that
@@ -86,12 +68,11 @@ pub(super) fn group_of(key: &str) -> &'static [&'static str] {
     if SOUGHT.contains(&key) {
         return &FOUND_BY;
     }
-    GROUPS.into_iter().find(|group| group.contains(&key)).unwrap_or_default()
+    AGENT.ways.iter().find(|ways| ways.contains(&key)).copied().unwrap_or_default()
 }
 
-/// How the template image is found, when not by its VMID; faults of contradicting and missing keys.
+/// How the template image is found, when not by its VMID; a fault of missing keys.
 pub(super) fn search(layer: &Layer, faults: &mut Vec<Fault>) -> Option<Sought> {
-    faults.extend(GROUPS.into_iter().filter_map(|group| layer.one_of(group).err()));
     if let Some(key) = counted(layer).filter(|key| !layer.has(key)) {
         let mode = layer.text(MODE).unwrap_or_default();
         let key = if key == "templateNamePattern" { "templateNameRegex" } else { key };

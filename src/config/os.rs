@@ -8,19 +8,9 @@ use serde_yaml::Value as Yaml;
 
 use super::context::Context;
 use super::fault::Fault;
-use super::keys::{OsType, RawAgent, Reset};
+use super::keys::{AddressFrom, OsType, RawAgent, Reset, TEXTS};
 use super::layer::Layer;
 
-/// Keys that only cloud-init reads, beyond those of Proxmox itself.
-const OF_CLOUD_INIT: [&str; 7] = [
-    "userData",
-    "userDataFile",
-    "metaData",
-    "metaDataFile",
-    "networkConfig",
-    "networkConfigFile",
-    "cloudInitCustom",
-];
 /// Characters that no path of Windows has.
 const NOT_IN_PATHS: &str = "<>\"|?*";
 const PATH: &str = "write it as `C:\\Users\\ci\\agent`";
@@ -51,6 +41,16 @@ pub(super) fn os(raw: &RawAgent, own: &Layer, layer: &Layer, cx: &mut Context<'_
     }
 }
 
+/// A fault of a key: where the template itself writes it, or else at the `osType` that makes what it
+/// inherits wrong.
+fn fault(own: &Layer, key: &str, message: impl Into<String>) -> Fault {
+    let fault = own.fault(key, message);
+    match own.place_of(key) {
+        Some(_) => fault,
+        None => Fault { place: own.place_of("osType").or(fault.place), ..fault },
+    }
+}
+
 /// Checks the working directory, which has no default in Windows.
 fn directory(path: &str, own: &Layer, layer: &Layer, faults: &mut Vec<Fault>) {
     if layer.is_faulty("remoteFs") {
@@ -65,7 +65,7 @@ fn directory(path: &str, own: &Layer, layer: &Layer, faults: &mut Vec<Fault>) {
     } else {
         return;
     };
-    faults.push(own.fault("remoteFs", message).help(PATH));
+    faults.push(fault(own, "remoteFs", message).help(PATH));
 }
 
 /// Whether Windows allows all characters of a path behind its drive.
@@ -76,7 +76,7 @@ fn is_behind_drive(path: &str) -> bool {
 /// Faults of what drover does only in Linux, and of what cloud-init does.
 fn linux_only(raw: &RawAgent, own: &Layer, layer: &Layer, faults: &mut Vec<Fault>) {
     let mut add = |key: &str, message: &str, help: &str| {
-        faults.push(own.fault(key, message).help(help));
+        faults.push(fault(own, key, message).help(help));
     };
     if raw.java_distribution != JavaDistribution::None {
         let message = "drover installs Java only in Linux guests";
@@ -91,7 +91,9 @@ fn linux_only(raw: &RawAgent, own: &Layer, layer: &Layer, faults: &mut Vec<Fault
         let message = "drover blocks SSH only in Linux guests";
         add("closeSshBeforeDelete", message, "set it to false here");
     }
-    for key in OF_CLOUD_INIT.into_iter().filter(|key| layer.has(key)) {
+    // Only cloud-init reads these, beyond the keys of Proxmox itself.
+    let of_cloud_init = TEXTS.as_flattened().iter().chain(&["cloudInitCustom"]);
+    for key in of_cloud_init.filter(|key| layer.has(key)) {
         let message = "a Windows guest has no cloud-init that reads it";
         add(key, message, "remove it, or leave it empty here where it is inherited");
     }
@@ -100,7 +102,7 @@ fn linux_only(raw: &RawAgent, own: &Layer, layer: &Layer, faults: &mut Vec<Fault
         let message = "a Windows guest has no cloud-init that sets the address of a pool";
         add(key, message, "leave it blank here, and use a DHCP server");
     }
-    if layer.text("addressFrom") == Some("call") {
+    if raw.address_from == Some(AddressFrom::Call) {
         let message = "a Windows guest has no cloud-init that learns how to call drover";
         add("addressFrom", message, "set it to guestAgent here");
     }
@@ -120,7 +122,7 @@ fn linux_only(raw: &RawAgent, own: &Layer, layer: &Layer, faults: &mut Vec<Fault
 /// Checks what a template's own steps do.
 fn steps(own: &Layer, layer: &Layer, cx: &mut Context<'_>) {
     if let Some((message, help)) = layer.text("readyCommand").and_then(unsent) {
-        cx.faults.push(own.fault("readyCommand", message).help(help));
+        cx.faults.push(fault(own, "readyCommand", message).help(help));
     }
     for step in layer.nested("prepare") {
         if let Some((message, help)) = step.text("run").and_then(unsent) {

@@ -10,7 +10,7 @@ use serde_yaml::Value as Yaml;
 
 use super::context::Context;
 use super::fault::Fault;
-use super::keys::{RawAgent, RawHeadroom, RawTerm, RawWeights, Size};
+use super::keys::{Kind, RawAgent, RawHeadroom, RawTerm, RawWeights, SIZES, STORAGES, Size};
 use super::layer::Layer;
 
 /// What a cloud says about its nodes and storages, beside its spec.
@@ -35,8 +35,7 @@ impl Region {
 
 /// Reads a cloud's `headroom`.
 pub(super) fn headroom(layer: &Layer, overcommit: u64, cx: &mut Context<'_>) -> Headroom {
-    let written = layer.nested("headroom").first();
-    let raw = written.and_then(|layer| layer.typed::<RawHeadroom>(&mut cx.faults));
+    let raw = layer.inner::<RawHeadroom>("headroom", &mut cx.faults);
     let bare = Headroom { overcommit_percent: overcommit, ..Headroom::default() };
     raw.map_or(bare, |raw| Headroom {
         memory_mb: raw.memory_mb,
@@ -70,8 +69,6 @@ pub(super) fn classes(
 
 /// The sizes of the template image.
 const NO_SIZE: Size = Size { cpu: 0, memory: 0, disk: 0 };
-/// The keys that name storages of full clones.
-const STORAGES: [&str; 2] = ["targetStorage", "targetStorages"];
 /// The key that names a class of storages.
 const CLASS: &str = "storageClass";
 
@@ -168,8 +165,7 @@ fn thickness(class: &str) -> Option<Thickness> {
 }
 
 fn weights(layer: &Layer, faults: &mut Vec<Fault>) -> Weights {
-    let written = layer.nested("placementWeights").first();
-    let raw = written.and_then(|written| written.typed::<RawWeights>(faults));
+    let raw = layer.inner::<RawWeights>("placementWeights", faults);
     let Some(raw) = raw else { return Weights::default() };
     if raw.memory + raw.cpu == 0 {
         let fault = layer.fault("placementWeights", "both weights are 0");
@@ -275,28 +271,27 @@ pub(super) fn size(
     NO_SIZE
 }
 
-/// Reads `cpu:4,memory:8192,disk:50`; each may be left out.
+/// Reads `cpu:4,memory:8192,disk:50`; each may be left out, and none may be 0.
 fn inline(written: &str) -> Result<Size, String> {
-    let mut size = NO_SIZE;
-    let mut seen = BTreeSet::new();
+    let mut sizes = Layer::empty(None, "", &SIZES);
     for part in written.split(',').map(str::trim) {
         let (name, number) =
             part.split_once(':').ok_or(format!("`{part}` is not `name:number`"))?;
         let wrong = || format!("`{}` is not a number for {name}", number.trim());
         let number: u32 = number.trim().parse().map_err(|_| wrong())?;
-        let (into, range) = match name.trim() {
-            "cpu" => (&mut size.cpu, 1..=8192),
-            "memory" => (&mut size.memory, 16..=67_108_864),
-            "disk" => (&mut size.disk, 1..=131_072),
-            other => return Err(format!("`{other}` is not cpu, memory or disk")),
+        let name = name.trim();
+        let key = SIZES.find(name).ok_or(format!("`{name}` is not cpu, memory or disk"))?;
+        let outside = || format!("{number} is out of the range of {name}");
+        let (Kind::Whole(least, most) | Kind::ZeroOr(least, most)) = key.kind else {
+            return Err(outside());
         };
-        if !range.contains(&number) {
-            return Err(format!("{number} is out of the range of {name}"));
+        if number == 0 || !(least..=most).contains(&u64::from(number)) {
+            return Err(outside());
         }
-        if !seen.insert(name.trim().to_owned()) {
+        if sizes.has(key.name) {
             return Err(format!("{name} is given twice"));
         }
-        *into = number;
+        sizes.put(key.name, "size", Yaml::from(number));
     }
-    Ok(size)
+    Ok(sizes.typed(&mut Vec::new()).unwrap_or(NO_SIZE))
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use drover_model::spec::{StepSpec, StepWork, UploadSpec};
 
 use super::context::Context;
-use super::keys::{RawStep, RawUpload, STEP_WORK};
+use super::keys::{RawStep, RawUpload};
 use super::layer::Layer;
 
 /// The most steps of a template; each is a login of its own.
@@ -37,10 +37,7 @@ pub(super) fn steps(layer: &Layer, limit_secs: u64, cx: &mut Context<'_>) -> Vec
 }
 
 fn step(at: usize, layer: &Layer, cx: &mut Context<'_>) -> Option<StepSpec> {
-    let none = || layer.own_fault(format!("none of {} is given", STEP_WORK.join(", ")));
-    let work = layer.one_of(&STEP_WORK).map_err(|fault| fault.help("make a step of each"));
-    let work = work.and_then(|work| work.ok_or_else(|| none().help("add one of them")));
-    let work = work.map_err(|fault| cx.faults.push(fault)).ok()?;
+    let work = layer.chosen().map_err(|fault| cx.faults.push(fault)).ok()?;
     let raw: RawStep = layer.typed(&mut cx.faults)?;
     let name = raw.name.unwrap_or_else(|| format!("step {} ({work})", at + 1));
     let found = match work {
@@ -48,17 +45,13 @@ fn step(at: usize, layer: &Layer, cx: &mut Context<'_>) -> Option<StepSpec> {
         "packages" => raw.packages.filter(|names| !names.is_empty()).map(StepWork::Packages),
         _ => Some(StepWork::Upload(upload(layer.nested("upload").first()?, cx)?)),
     };
-    if found.is_none() && !layer.is_faulty(work) {
-        cx.faults.push(layer.fault(work, "it is empty").help("remove the step"));
-    }
     Some(StepSpec { name, work: found?, timeout: Duration::from_secs(raw.timeout_sec) })
 }
 
 pub(super) fn upload(layer: &Layer, cx: &mut Context<'_>) -> Option<UploadSpec> {
     let before = cx.faults.len();
     let raw: RawUpload = layer.typed(&mut cx.faults)?;
-    let faulty = ["from", "to", "mode"].iter().any(|key| layer.is_faulty(key));
-    if cx.faults.len() > before || faulty {
+    if cx.faults.len() > before || layer.has_faulty() {
         return None;
     }
     let mode = u32::from_str_radix(&raw.mode, 8).ok()?;

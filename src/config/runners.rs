@@ -1,9 +1,9 @@
 //! Sources against templates: faults where a source would start runners in guests that cannot run
 //! them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use drover_ci::gitea::Dialect;
+use drover_ci::gitea::{Dialect, is_readable};
 use drover_ci::github::Registration;
 use drover_ci::{SourceConnection, System};
 use drover_model::demand::spec::SourceSpec;
@@ -32,6 +32,16 @@ pub(super) fn check(
                 let help = format!("{help}, or give the source `labels` that this template lacks");
                 faults.push(template.layer.fault("osType", message).help(help));
             }
+            if let Some(label) = used().find_map(|spec| misread(spec, mappings, source, connection))
+            {
+                let message = format!(
+                    "source `{id}` would start runners that cannot have the label `{label}`: their \
+                     program reads `:` and `?` as the end of a name"
+                );
+                let help = "rename the label, give the source `labels` without it, or a \
+                            `runnerCommand`";
+                faults.push(template.layer.fault("labelString", message).help(help));
+            }
             if used().any(|spec| spec.places() > 1 && shares_directory(connection, spec.os)) {
                 let message = format!(
                     "source `{id}` would start several runners of a guest in one directory, where \
@@ -47,12 +57,34 @@ pub(super) fn check(
 
 /// Whether a template can get a job of a source.
 fn serves(spec: &TemplateSpec, mappings: &[LabelMapping], source: &SourceSpec) -> bool {
-    let mapped = mappings.iter().filter(|mapping| mapping.templates.contains(&spec.id));
-    let carried: BTreeSet<&String> =
-        spec.labels.iter().chain(mapped.flat_map(|mapping| &mapping.labels)).collect();
-    let wanted = source.labels.as_ref();
-    let asked = carried.iter().any(|label| wanted.is_none_or(|labels| labels.contains(*label)));
-    asked || spec.mode == Mode::Normal
+    asked(spec, mappings, source).next().is_some() || spec.mode == Mode::Normal
+}
+
+/// The labels of a template that a source may ask for.
+fn asked<'a>(
+    spec: &'a TemplateSpec,
+    mappings: &'a [LabelMapping],
+    source: &'a SourceSpec,
+) -> impl Iterator<Item = &'a String> {
+    let mapped = mappings.iter().filter(move |mapping| mapping.templates.contains(&spec.id));
+    let carried = spec.labels.iter().chain(mapped.flat_map(|mapping| &mapping.labels));
+    carried.filter(move |label| {
+        source.labels.as_ref().is_none_or(|labels| labels.contains(label.as_str()))
+    })
+}
+
+/// A label that a job may ask for and that the source's runner program cannot have.
+fn misread<'a>(
+    spec: &'a TemplateSpec,
+    mappings: &'a [LabelMapping],
+    source: &'a SourceSpec,
+    connection: &SourceConnection,
+) -> Option<&'a String> {
+    let own_program = match &connection.system {
+        System::Gitea(_) => connection.command.is_none(),
+        System::GitHub(_) | System::GitLab(_) | System::Woodpecker(_) | System::Jenkins(_) => false,
+    };
+    asked(spec, mappings, source).find(|label| own_program && !is_readable(label))
 }
 
 /// Why a source's runners do not run in Windows, and what to do.

@@ -5,9 +5,10 @@
 //! check knows.
 
 use serde_json::{Map, Value, json};
+use serde_yaml::Value as Yaml;
 
 use super::keys::{
-    Form, Key, Kind, NODE_DEFAULTS, NODE_DEFAULTS_HELP, Preset, SECTIONS, Section, Table,
+    CredentialKind, Form, Key, Kind, NODE_DEFAULTS, NODE_DEFAULTS_HELP, SECTIONS, Section, Table,
 };
 use super::node;
 
@@ -47,7 +48,7 @@ fn section(section: &Section) -> Value {
             entries(Value::Object(entry))
         }
         Form::Kinds(kinds) => {
-            let of_kind = |(kind, table): &(&str, &'static Table)| {
+            let of_kind = |(kind, _, table): &(&str, CredentialKind, &'static Table)| {
                 let mut value = Value::Object(mapping(table, true));
                 value["properties"]["kind"] = json!({"const": kind});
                 value
@@ -122,20 +123,13 @@ fn value(key: &Key) -> Value {
             json!({"type": ["array", "null"], "items": mapping(table, true)})
         }
     };
-    let preset = match key.preset {
-        Preset::Required | Preset::Unset => None,
-        Preset::Whole(number) => Some(json!(number)),
-        Preset::Flag(flag) => Some(json!(flag)),
-        Preset::Text(text) => Some(json!(text)),
-        Preset::Empty if matches!(key.kind, Kind::Names) => Some(json!({})),
-        Preset::Empty => Some(json!([])),
-    };
+    let json = |value: Yaml| serde_json::to_value(value).ok();
     let mut of_kind = of_kind;
     if let Value::Object(of_kind) = &mut of_kind {
         of_kind.insert("description".into(), key.meaning().into());
-        of_kind.extend(preset.map(|preset| ("default".to_owned(), preset)));
+        of_kind.extend(key.default().and_then(json).map(|value| ("default".to_owned(), value)));
         let example = node::value(key.example).ok().filter(|value| !value.is_null());
-        let example = example.and_then(|value| serde_json::to_value(value).ok());
+        let example = example.and_then(json);
         of_kind.extend(example.map(|value| ("examples".to_owned(), json!([value]))));
     }
     of_kind

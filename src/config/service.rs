@@ -115,7 +115,7 @@ pub(super) fn service(
 ) -> Option<ServiceSpec> {
     let layer = match section {
         Some((node, place)) => Layer::check(node, place, "service", &SERVICE, &mut cx.faults),
-        None => Layer::empty(None, "service"),
+        None => Layer::empty(None, "service", &SERVICE),
     };
     let tokens = tokens(&layer, cx);
     let peers = peers(&layer, cx);
@@ -190,15 +190,14 @@ fn tokens(service: &Layer, cx: &mut Context<'_>) -> Vec<ApiToken> {
     let mut tokens: Vec<ApiToken> = Vec::new();
     for layer in service.nested("tokens") {
         let raw = layer.typed::<RawToken>(&mut cx.faults);
-        let secret = cx.any_secret(layer);
+        let secret = cx.secret(layer);
         let (Some(raw), Some(secret)) = (raw, secret) else { continue };
         if tokens.iter().any(|token| token.name == raw.name) {
             let message = format!("another token has the name `{}`", raw.name);
             cx.faults.push(layer.fault("name", message).help("give each token a unique name"));
         }
         if secret.expose_secret().len() < MIN_TOKEN_BYTES {
-            let fault =
-                Layer::empty(layer.place, &*layer.path).fault("secret", "the token is short");
+            let fault = layer.missing_fault("secret", "the token is short");
             cx.warnings.push(fault.help("make one with `openssl rand -hex 32`"));
         }
         let group = raw.group.filter(|group| !group.is_empty());
@@ -207,25 +206,14 @@ fn tokens(service: &Layer, cx: &mut Context<'_>) -> Vec<ApiToken> {
     tokens
 }
 
-/// Whether exactly one of two keys is given; else a fault says so.
-fn either(layer: &Layer, keys: [&str; 2], cx: &mut Context<'_>) -> bool {
-    let given = keys.iter().filter(|key| layer.has(key)).count();
-    if given != 1 {
-        let text = format!("exactly one of `{}` and `{}` must be given", keys[0], keys[1]);
-        cx.faults.push(layer.fault(keys[0], text));
-    }
-    given == 1
-}
-
 fn peers(service: &Layer, cx: &mut Context<'_>) -> Vec<SocketPeer> {
     let mut peers: Vec<SocketPeer> = Vec::new();
     for layer in service.nested("peers") {
         let raw = layer.typed::<RawPeer>(&mut cx.faults);
-        let one = either(layer, ["uid", "gid"], cx);
-        let Some(raw) = raw.filter(|_| one) else { continue };
+        let key = layer.chosen().map_err(|fault| cx.faults.push(fault)).ok();
+        let Some((raw, key)) = raw.zip(key) else { continue };
         let Some(peer) = raw.uid.map(Peer::Uid).or(raw.gid.map(Peer::Gid)) else { continue };
         if peers.iter().any(|other| other.peer == peer) {
-            let key = if raw.uid.is_some() { "uid" } else { "gid" };
             cx.faults.push(layer.fault(key, "another entry has it too").help("keep one of them"));
         }
         let group = raw.group.filter(|group| !group.is_empty());
@@ -235,18 +223,17 @@ fn peers(service: &Layer, cx: &mut Context<'_>) -> Vec<SocketPeer> {
 }
 
 fn leases(service: &Layer, cx: &mut Context<'_>) -> LeaseLimits {
-    let layer = service.nested("leases").first();
-    let raw = layer.and_then(|layer| layer.typed::<RawLeases>(&mut cx.faults));
-    let Some((layer, raw)) = layer.zip(raw) else { return LeaseLimits::default() };
+    let Some(raw) = service.inner::<RawLeases>("leases", &mut cx.faults) else {
+        return LeaseLimits::default();
+    };
     let mut quotas: Vec<Quota> = Vec::new();
-    for layer in layer.nested("quotas") {
+    for layer in service.nested("leases").iter().flat_map(|leases| leases.nested("quotas")) {
         let raw = layer.typed::<RawQuota>(&mut cx.faults);
-        let one = either(layer, ["principal", "group"], cx);
-        let Some(raw) = raw.filter(|_| one) else { continue };
+        let key = layer.chosen().map_err(|fault| cx.faults.push(fault)).ok();
+        let Some((raw, key)) = raw.zip(key) else { continue };
         let principal = raw.principal.map(Whose::Principal);
         let Some(whose) = principal.or(raw.group.map(Whose::Group)) else { continue };
         if quotas.iter().any(|other| other.whose == whose) {
-            let key = if matches!(whose, Whose::Group(_)) { "group" } else { "principal" };
             let fault = layer.fault(key, format!("{whose} has another quota"));
             cx.faults.push(fault.help("merge the two entries"));
         }

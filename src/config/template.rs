@@ -15,18 +15,19 @@ use drover_model::placement::PlacementSpec;
 use drover_model::seed::NicSpec;
 use drover_model::spec::{
     BreakerSpec, CloneStrategy, CloudInitSpec, JavaDistribution, JavaSpec, LimitSpec, NetworkSpec,
-    ResetKind, SshSpec, StepSpec, TemplateSpec, WindowSpec,
+    SshSpec, StepSpec, TemplateSpec, WindowSpec,
 };
+use drover_model::template_image::Sought;
 
 use super::addresses::{self, Pools};
 use super::cloud::CheckedCloud;
-use super::cloud_init;
+use super::cloud_init::{self, Texts};
 use super::context::Context;
 use super::credential::{Credential, Credentials, SshKeySpec, resolve};
 use super::environment::Defaults;
 use super::keys::{OsType, RawAgent, Reset, Size};
 use super::layer::Layer;
-use super::network;
+use super::network::{self, Cards};
 use super::origin;
 use super::os;
 use super::placement;
@@ -62,6 +63,20 @@ pub(super) struct CheckedTemplate {
     pub layer: Layer,
 }
 
+/// What a template says on all of its clouds, checked.
+struct Parts<'a> {
+    raw: RawAgent,
+    steps: Vec<StepSpec>,
+    windows: Vec<WindowSpec>,
+    /// None has a fault.
+    key: Option<&'a SshKeySpec>,
+    os: Os,
+    search: Option<Sought>,
+    address: AddressSource,
+    cards: Cards,
+    texts: Texts,
+}
+
 /// Makes one template of its layers.
 pub(super) fn template(
     id: &str,
@@ -71,75 +86,49 @@ pub(super) fn template(
 ) -> Option<CheckedTemplate> {
     let layer = merged(own, inputs);
     let mut raw: RawAgent = layer.typed(&mut cx.faults)?;
+    let size = placement::size(raw.size.trim(), inputs.sizes, &layer, &mut cx.faults);
+    fill(&mut raw, size);
     let steps = prepare::steps(&layer, raw.prepare_timeout_sec, cx);
     let storage = raw.cloud_init_iso_storage.as_deref();
     let texts = cloud_init::texts(&layer, &raw.user_data_values, storage, cx);
     let clouds = clouds(&raw, &layer, inputs, cx);
     let key = ssh_key(&raw, &layer, inputs, cx);
-    check_numbers(&raw, &layer, cx);
+    check_uses(&raw, &layer, cx);
     let search = origin::search(&layer, &mut cx.faults);
     origin::warn_ignored(own, &layer, &mut cx.warnings);
     let os = os::os(&raw, own, &layer, cx);
     let windows = schedule::windows(raw.instance_cap, &layer, &mut cx.faults);
-    let size = placement::size(raw.size.trim(), inputs.sizes, &layer, &mut cx.faults);
-    fill(&mut raw, size);
     let cards = network::cards(&layer, &raw, &mut cx.faults);
-    let placements = placements(&raw, &layer, &clouds, cx);
     let ip_config = if cards.any() { cards.first().unwrap_or_default() } else { &raw.ip_config };
-    let listens = inputs.listens;
-    let address = addresses::source(&raw, ip_config, listens, &layer, inputs.pools, &mut cx.faults);
+    let (listens, pools) = (inputs.listens, inputs.pools);
+    let address = addresses::source(&raw, ip_config, listens, &layer, pools, &mut cx.faults);
+    let common = placement::common(&raw, places(&raw, &layer, cx), &layer, &mut cx.faults);
     placement::check_storages(raw.clone_strategy == CloneStrategy::Linked, &layer, cx);
     placement::warn_weights(raw.placement, &layer, &mut cx.warnings);
     warn_unwise(&raw, &layer, key, cx);
     let kept = (raw.instance_cap, raw.instance_min.max(raw.idle_min));
-    addresses::warn_few(&address, kept, &layer, inputs.pools, &mut cx.warnings);
+    addresses::warn_few(&address, kept, &layer, pools, &mut cx.warnings);
     cloud_init::warn_no_dns(&texts, &cards, &layer, &mut cx.warnings);
-    let nics: BTreeMap<&CloudId, Vec<NicSpec>> = clouds
-        .iter()
-        .map(|cloud| {
-            let id = &cloud.spec.id;
-            (id, cards.on(id.as_str(), &cloud.networks, &layer, &mut cx.faults))
-        })
-        .collect();
-    let make = |cloud: &&CheckedCloud| {
-        let made = spec(id, (&raw, &steps, &windows), cloud, key);
-        let seed = texts.on(&cloud.iso_storage, cards.apart);
-        let custom = texts.custom.clone();
-        let cloud_init = CloudInitSpec { seed, custom, ..made.cloud_init };
-        let cloud_init = cards.cloud_init(cloud_init);
-        let nics = nics.get(&cloud.spec.id).cloned().unwrap_or_default();
-        let (placement, storages) = placements.get(&cloud.spec.id).cloned().unwrap_or_default();
-        let storages = storages.unwrap_or_else(|| made.storages.clone());
-        let labels = made.labels.iter().cloned().chain(cloud.region.labels()).collect();
-        let (address, search) = (address.clone(), search.clone());
-        TemplateSpec { os, address, search, nics, cloud_init, placement, storages, labels, ..made }
-    };
-    let specs = clouds.iter().map(make).collect();
-    Some(CheckedTemplate { specs, layer })
+    let parts = Parts { raw, steps, windows, key, os, search, address, cards, texts };
+    let specs = clouds.iter().map(|cloud| {
+        let name = cloud.spec.id.as_str();
+        let nics = parts.cards.on(name, &cloud.networks, &layer, &mut cx.faults);
+        let (class, at) = (parts.raw.storage_class.trim(), (name, &cloud.region));
+        let placed = placement::on_cloud(&common, class, at, &layer, &mut cx.faults);
+        spec(id, &parts, cloud, nics, placed)
+    });
+    Some(CheckedTemplate { specs: specs.collect(), layer })
 }
 
-/// What the template says about its placement, on each cloud.
-fn placements(
-    raw: &RawAgent,
-    layer: &Layer,
-    clouds: &[&CheckedCloud],
-    cx: &mut Context<'_>,
-) -> BTreeMap<CloudId, (PlacementSpec, Option<Vec<String>>)> {
+/// Whether the template is for every node, and whether it names nodes.
+fn places(raw: &RawAgent, layer: &Layer, cx: &mut Context<'_>) -> (bool, bool) {
     let nodes = || named(raw.nodes.as_deref());
     let all = nodes().any(|node| node == EVERY_NODE);
-    let names_nodes = raw.node.as_deref().and_then(given).is_some() || nodes().next().is_some();
     if all && nodes().count() > 1 {
         let fault = layer.fault("nodes", "`*` already means every node");
         cx.faults.push(fault.help("keep it alone, or name the nodes"));
     }
-    let common = placement::common(raw, (all, names_nodes), layer, &mut cx.faults);
-    let class = raw.storage_class.trim();
-    let on = clouds.iter().map(|cloud| {
-        let id = &cloud.spec.id;
-        let at = (id.as_str(), &cloud.region);
-        (id.clone(), placement::on_cloud(&common, class, at, layer, &mut cx.faults))
-    });
-    on.collect()
+    (all, raw.node.as_deref().and_then(given).is_some() || nodes().next().is_some())
 }
 
 /// Fills the sizes that a template leaves open.
@@ -177,10 +166,6 @@ fn clouds<'a>(
     cx: &mut Context<'_>,
 ) -> Vec<&'a CheckedCloud> {
     const KEY: &str = "cloudIds";
-    if raw.cloud_ids.is_empty() && layer.is_sound(KEY) {
-        let fault = layer.fault(KEY, "no cloud is listed");
-        cx.faults.push(fault.help("list at least one key of cloudConfigurations"));
-    }
     let mut seen = BTreeSet::new();
     let mut found = Vec::new();
     for (at, id) in raw.cloud_ids.iter().enumerate() {
@@ -207,28 +192,14 @@ fn ssh_key<'a>(
     inputs: &'a TemplateInputs<'_>,
     cx: &mut Context<'_>,
 ) -> Option<&'a SshKeySpec> {
-    const KEY: &str = "credentialsId";
-    let id = &raw.credentials_id;
-    if id.is_empty() {
-        if layer.is_sound(KEY) {
-            cx.faults.push(layer.fault(KEY, "the id is blank").help("name an sshKey"));
-        }
-        return None;
-    }
+    let id = Some(&*raw.credentials_id).filter(|id| !id.trim().is_empty())?;
     resolve(layer, id, inputs.credentials, "sshKey", Credential::as_ssh_key, cx)
 }
 
-fn check_numbers(raw: &RawAgent, layer: &Layer, cx: &mut Context<'_>) {
+fn check_uses(raw: &RawAgent, layer: &Layer, cx: &mut Context<'_>) {
     let mut add = |key: &str, message: String, help: &str| {
         cx.faults.push(layer.fault(key, message).help(help));
     };
-    let most = raw.instance_cap;
-    for (key, least) in [("instanceMin", raw.instance_min), ("idleMin", raw.idle_min)] {
-        if most > 0 && least > most {
-            let message = format!("`{least}` exceeds instanceCap, {most}");
-            add(key, message, "lower it, or raise instanceCap");
-        }
-    }
     if raw.single_use && raw.max_total_uses > 1 {
         let message = format!("maxTotalUses, {}, allows more than one use", raw.max_total_uses);
         add("singleUse", message, "remove one of the two, or set maxTotalUses to 1");
@@ -240,18 +211,6 @@ fn check_numbers(raw: &RawAgent, layer: &Layer, cx: &mut Context<'_>) {
     if raw.reset != Reset::None && (raw.single_use || raw.max_total_uses == 1) {
         let message = "drover never resets an agent of one use".to_owned();
         add("reset", message, "remove singleUse, or set maxTotalUses above 1");
-    }
-    if raw.breaker_cooldown_cap_sec < raw.breaker_cooldown_sec {
-        let cap = raw.breaker_cooldown_cap_sec;
-        let message = format!("breakerCooldownCapSec, {cap}, is shorter");
-        add(
-            "breakerCooldownSec",
-            message,
-            "raise breakerCooldownCapSec, or lower breakerCooldownSec",
-        );
-    }
-    if raw.name.as_deref().is_some_and(|name| name.trim().is_empty()) {
-        add("name", "the name is blank".to_owned(), "remove the key: the name is then the key");
     }
 }
 
@@ -301,42 +260,38 @@ fn limited(number: u32) -> Option<u32> {
     (number > 0).then_some(number)
 }
 
-fn reset(raw: &RawAgent) -> Option<ResetKind> {
-    match raw.reset {
-        Reset::None => None,
-        Reset::Disk => Some(ResetKind::Disk),
-        Reset::Memory => Some(ResetKind::Memory),
-    }
-}
-
+/// The template on one cloud: where each key goes.
 fn spec(
     id: &str,
-    (raw, steps, windows): (&RawAgent, &[StepSpec], &[WindowSpec]),
+    parts: &Parts<'_>,
     cloud: &CheckedCloud,
-    key: Option<&SshKeySpec>,
+    nics: Vec<NicSpec>,
+    (placement, class): (PlacementSpec, Option<Vec<String>>),
 ) -> TemplateSpec {
+    let Parts { raw, key, cards, texts, .. } = parts;
     // Without a key, which is a fault, the template still exists for the keys that name it.
     let user = key.map(|key| key.username.clone()).unwrap_or_default();
     let home = || format!("/home/{user}/agent");
+    let labels = raw.label_string.split_whitespace().map(str::to_owned);
+    let storages = || named(raw.target_storages.as_deref()).map(str::to_owned).collect();
+    let nodes = named(raw.nodes.as_deref()).filter(|node| *node != EVERY_NODE);
     TemplateSpec {
         id: TemplateId::new(cloud.spec.id.clone(), id),
         name: raw.name.clone().unwrap_or_else(|| id.to_owned()),
         generation: Generation::default(),
         node: raw.node.as_deref().and_then(given).map(NodeName::new),
-        nodes: named(raw.nodes.as_deref())
-            .filter(|node| *node != EVERY_NODE)
-            .map(NodeName::new)
-            .collect(),
+        nodes: nodes.map(NodeName::new).collect(),
         source: VmId(raw.template_vm_id.unwrap_or(0)),
-        search: None,
+        search: parts.search.clone(),
         origin: None,
+        // `origin::fallbacks` knows the other templates.
         fallbacks: Vec::new(),
-        placement: PlacementSpec::default(),
-        labels: raw.label_string.split_whitespace().map(str::to_owned).collect(),
+        placement,
+        labels: labels.chain(cloud.region.labels()).collect(),
         executors: raw.num_executors,
         clone: raw.clone_strategy,
         target_storage: given(&raw.target_storage),
-        storages: named(raw.target_storages.as_deref()).map(str::to_owned).collect(),
+        storages: class.unwrap_or_else(storages),
         target_pool: given(&raw.target_pool),
         cores: limited(raw.cores),
         memory_mb: limited(raw.memory_mb),
@@ -345,9 +300,9 @@ fn spec(
             bridge: given(&raw.bridge),
             vlan: (raw.vlan > 0).then_some(raw.vlan),
         },
-        nics: Vec::new(),
+        nics,
         on_boot: raw.on_boot,
-        os: Os::Linux,
+        os: parts.os,
         remote_fs: given(&raw.remote_fs).unwrap_or_else(home),
         mode: raw.mode,
         ssh: SshSpec {
@@ -368,12 +323,12 @@ fn spec(
         cap: limited(raw.instance_cap),
         minimum: raw.instance_min,
         idle_minimum: raw.idle_min,
-        schedule: windows.to_vec(),
+        schedule: parts.windows.clone(),
         max_uses: if raw.single_use { Some(1) } else { limited(raw.max_total_uses) },
         name_prefix: raw.name_prefix.clone(),
         tags: raw.tags.clone(),
         description: raw.description.clone(),
-        cloud_init: CloudInitSpec {
+        cloud_init: cards.cloud_init(CloudInitSpec {
             user: given(&raw.ci_user),
             // The address of a pool replaces it.
             ip_config: given(&raw.ip_config).filter(|_| raw.address_pool.is_empty()),
@@ -381,14 +336,14 @@ fn spec(
             nameserver: given(&raw.nameserver),
             search_domain: given(&raw.search_domain),
             upgrade: raw.ci_upgrade,
-            custom: None,
-            seed: None,
-        },
-        address: AddressSource::default(),
+            custom: texts.custom.clone(),
+            seed: texts.on(&cloud.iso_storage, cards.apart),
+        }),
+        address: parts.address.clone(),
         guest_networks: raw.guest_networks.clone(),
-        steps: steps.to_vec(),
+        steps: parts.steps.clone(),
         ready_command: given(&raw.ready_command),
-        reset: reset(raw),
+        reset: raw.reset.kind(),
         close_ssh: raw.close_ssh_before_delete,
         limits: LimitSpec {
             queue: seconds(raw.queue_timeout_sec),

@@ -31,7 +31,7 @@ pub(crate) fn refusal(place: CallOrigin<'_>, call: &Call, refusal: &Refusal) -> 
     let whole = format!("`{call}` on cloud `{}` failed: {refusal}", place.cloud);
     if refusal.status == 401 {
         let text = format!(
-            "cloud `{}` refused the login `{}`: {}: check its id and secret, that it has not \
+            "cloud `{}` refused the login `{}` ({}); check its id and secret, that it has not \
              expired, and that its user is enabled",
             place.cloud, place.login, refusal.text
         );

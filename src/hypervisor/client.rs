@@ -128,13 +128,14 @@ pub(crate) fn fault(error: &PveError, cloud: &CloudId, login: &str) -> Fault {
     let whole = Culprit::Cloud(cloud.clone());
     match error {
         PveError::Unreachable { distrusted: true, .. } => {
-            Fault::new(FaultKind::Unreachable, whole, error.chain())
+            let keys = format!("the keys of cloud `{cloud}` for that are `caFile` and `pinSha256`");
+            Fault::new(FaultKind::Unreachable, whole, format!("{}; {keys}", error.chain()))
         }
         PveError::Unreachable { .. } => Fault::new(
             FaultKind::Unreachable,
             whole,
             format!(
-                "{}: check the endpoint of cloud `{cloud}`, and that this machine can reach it",
+                "{}; check `apiUrl` or `apiUrls` of cloud `{cloud}`, and that this machine can reach it",
                 error.chain()
             ),
         ),
@@ -159,7 +160,7 @@ pub(crate) fn fault(error: &PveError, cloud: &CloudId, login: &str) -> Fault {
             Fault::new(
                 kind,
                 whole,
-                format!("{}: check that the endpoint is a Proxmox VE node", error.chain()),
+                format!("{}; check that the endpoint is a Proxmox VE node", error.chain()),
             )
         }
         PveError::SecondFactor(_) => {

@@ -98,7 +98,7 @@ fn template_fault(kind: FaultKind, text: String) -> Fault {
 fn not_a_template(client: &Client, vmid: VmId) -> Fault {
     let cloud = client.cloud();
     let text = format!(
-        "guest `{vmid}` on cloud `{cloud}` is not a template: convert it with `qm template {vmid}`"
+        "guest `{vmid}` on cloud `{cloud}` is not a template: `qm template {vmid}` on its node makes it one for good"
     );
     template_fault(FaultKind::Broken, text)
 }

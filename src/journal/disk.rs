@@ -1,5 +1,5 @@
 //! The file system, as far as a log needs it. A port: [`Files`] is the machine's own, and tests put
-//! a disk in its place that fails at a chosen step (`faulty_disk.rs`).
+//! a disk in its place that fails at a chosen step (`testing.rs`).
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind};

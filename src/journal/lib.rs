@@ -37,7 +37,7 @@ mod successor;
 mod writer;
 
 #[cfg(test)]
-mod faulty_disk;
+mod testing;
 
 use std::path::PathBuf;
 

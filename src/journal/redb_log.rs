@@ -449,6 +449,4 @@ impl<D: Disk> Log for RedbLog<D> {
 }
 
 #[cfg(test)]
-mod file_tests;
-#[cfg(test)]
 mod tests;

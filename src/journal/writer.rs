@@ -550,6 +550,4 @@ impl Journal for Writer {
 }
 
 #[cfg(test)]
-mod snapshot_tests;
-#[cfg(test)]
 mod tests;

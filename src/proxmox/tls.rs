@@ -77,14 +77,14 @@ impl fmt::Display for CertificateRefused {
         match &self.reason {
             RefusalReason::Pins(pins) => write!(
                 f,
-                "the certificate is not a pinned one: saw SHA-256 `{sha256}`{about}, expected `{}`: \
+                "the certificate is not a pinned one: saw SHA-256 `{sha256}`{about}, expected `{}`; \
                  compare it on the node with `pvenode cert info`, and pin the new one only if it \
                  is the node's",
                 pins.join("` or `")
             ),
             RefusalReason::Authority(text) => write!(
                 f,
-                "the certificate is not trusted ({text}): saw SHA-256 `{sha256}`{about}: give the \
+                "the certificate is not trusted ({text}): saw SHA-256 `{sha256}`{about}; give the \
                  cluster's authority (`/etc/pve/pve-root-ca.pem`) as CA bundle, or pin this \
                  fingerprint after comparing it on the node with `pvenode cert info`"
             ),

@@ -123,7 +123,7 @@ pub enum Sent {
 #[derive(Debug, thiserror::Error)]
 pub enum TransportError {
     /// No connection was made.
-    #[error("no connection")]
+    #[error("no connection ({0})")]
     Connect(#[source] BoxError),
     /// The node's certificate was refused.
     #[error(transparent)]

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use causes::causes;
+use causes::{causes, innermost};
 use futures_util::future::BoxFuture;
 use hyper::ext::ReasonPhrase;
 use reqwest::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
@@ -167,11 +167,6 @@ fn translate(error: reqwest::Error) -> TransportError {
     TransportError::Broken(Box::new(error))
 }
 
-/// The text that says why no connection was made, without the layers above it.
-fn innermost(error: &(dyn Error + 'static)) -> String {
-    causes(error).last().map(ToString::to_string).unwrap_or_default()
-}
-
 /// Finds a refused certificate below the layers of HTTP, I/O and TLS errors.
 pub fn refused_certificate(error: &(dyn Error + 'static)) -> Option<CertificateRefused> {
     causes(error).find_map(|cause| {
@@ -204,6 +199,6 @@ fn is_closed(error: &(dyn Error + 'static)) -> bool {
 }
 
 #[cfg(test)]
-mod node;
+mod testing;
 #[cfg(test)]
 mod tests;

@@ -2,7 +2,7 @@
 
 use actix_web::web;
 use drover_api::{AddressPoolOut, AddressPoolsOut};
-use drover_model::fact::AddressPoolStatus;
+use drover_model::status::AddressPoolStatus;
 
 use super::shapes::{Shown, rfc3339};
 use super::state::State;

@@ -122,8 +122,7 @@ pub(super) async fn retire(
 
 #[utoipa::path(get, path = "/v1/clouds", responses((status = 200, body = CloudsOut)))]
 pub(super) async fn clouds(state: web::Data<State>) -> web::Json<CloudsOut> {
-    let clouds = state.doors.view.clouds().iter().map(Shown::shown).collect();
-    web::Json(CloudsOut { clouds })
+    web::Json(CloudsOut { clouds: shapes::clouds(&state.doors.view) })
 }
 
 #[utoipa::path(get, path = "/v1/status", responses((status = 200, body = StatusOut)))]

@@ -206,12 +206,37 @@ async fn enter(
     if bodiless || guard.body_limit == 0 {
         return Ok(Entered { command, _body: None });
     }
+    if let Some(kind) = other_kind(request).filter(|_| !guard.takes_any_kind) {
+        return Err(Rejection::not_json(kind));
+    }
     let peer = peer_of(request);
     let body = state.intake.read(request, (peer, sender), guard.body_limit).await?;
     if let Some(line) = line {
         line.has_body()?;
     }
     Ok(Entered { command, _body: Some(body) })
+}
+
+/// The kind of a body that says that it is no JSON. What clients send who say nothing of their body
+/// counts as JSON: `application/x-www-form-urlencoded` of `curl -d`, `text/plain` of a browser's
+/// `fetch`.
+fn other_kind(request: &ServiceRequest) -> Option<&str> {
+    let headers = request.headers();
+    let is_empty = headers.get(header::CONTENT_LENGTH).is_none_or(|length| length == "0");
+    if is_empty && !headers.contains_key(header::TRANSFER_ENCODING) {
+        return None;
+    }
+    let whole = headers.get(header::CONTENT_TYPE)?.to_str().unwrap_or("unreadable");
+    let kind = whole.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    let is_json = matches!(
+        kind.as_str(),
+        "" | "application/json"
+            | "text/json"
+            | "application/x-www-form-urlencoded"
+            | "text/plain"
+            | "application/octet-stream"
+    );
+    (!is_json && !kind.ends_with("+json")).then_some(whole)
 }
 
 /// Who counts for a request's tries and bodies.

@@ -10,14 +10,15 @@ use drover_api::{BreakerOut, BreakersOut, Problem, ResetOut};
 use super::problem::Rejection;
 use super::shapes::{Shown, rfc3339};
 use super::state::State;
-use crate::view::{BreakerStatus, View};
+use crate::view::View;
 use drover_model::phase::BreakerPhase;
+use drover_model::status::{BreakerStatus, TemplateStatus};
 
 impl Shown<BreakerOut> for BreakerStatus {
     fn shown(&self) -> BreakerOut {
         let (retry_at, cause) = self.tripped.clone().unzip();
         BreakerOut {
-            id: self.id.clone(),
+            id: self.scope.to_string(),
             state: self.breaker,
             retry_at: retry_at.map(rfc3339),
             cause,
@@ -26,16 +27,21 @@ impl Shown<BreakerOut> for BreakerStatus {
     }
 }
 
+/// The breaker of a template itself.
+impl Shown<BreakerOut> for TemplateStatus {
+    fn shown(&self) -> BreakerOut {
+        let (retry_at, cause) = self.tripped.clone().unzip();
+        let template = self.template.to_string();
+        let retry_at = retry_at.map(rfc3339);
+        BreakerOut { id: template.clone(), state: self.breaker, retry_at, cause, template }
+    }
+}
+
 /// Spells all that do not flow, those of templates first.
 pub fn breakers(view: &View) -> Vec<BreakerOut> {
-    let templates = view.templates().into_iter().map(|one| BreakerStatus {
-        id: one.template.to_string(),
-        breaker: one.breaker,
-        tripped: one.tripped,
-        template: one.template,
-    });
-    let all = templates.chain(view.places()).filter(|one| one.breaker != BreakerPhase::Closed);
-    all.map(|one| one.shown()).collect()
+    let (templates, places) = (view.templates(), view.places());
+    let all = templates.iter().map(Shown::shown).chain(places.iter().map(Shown::shown));
+    all.filter(|one: &BreakerOut| one.state != BreakerPhase::Closed).collect()
 }
 
 #[utoipa::path(get, path = "/v1/breakers", responses((status = 200, body = BreakersOut)))]

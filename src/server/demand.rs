@@ -4,16 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use actix_web::web;
 use drover_actors::message::{HerdCommand, Refusal};
-use drover_actors::scheduler::describe;
+use drover_actors::scheduler::{CAUSE_GONE, describe};
 use drover_api::{
     AccountOut, JobOut, JobsOut, KindOut, OtherOut, Problem, ServingOut, SilentOut, WhyOut,
     WhySubjectOut, nearest,
 };
 use drover_model::demand::report::{Account, Estimate, Kind, Serving, SourceJobs, Subject};
-use drover_model::fact::SourceStatus;
 use drover_model::id::{AgentId, LeaseId, SourceId};
 use drover_model::phase::{JobPhase, LeasePhase};
 use drover_model::ports::JobObservation;
+use drover_model::status::SourceStatus;
 use drover_model::time::WallTime;
 use serde::Deserialize;
 
@@ -198,14 +198,18 @@ pub(super) async fn why(
     let lease = LeaseId::new(&*of);
     if let Some(one) = view.lease(&lease) {
         let subject = format!("lease {of}");
-        let stands = (!one.detail.is_empty()).then(|| format!("{}: {}", one.state, one.detail));
-        let stands = stands.or_else(|| Some(one.state.to_string()));
-        if one.state != LeasePhase::Waiting {
-            return Ok(web::Json(WhySubjectOut::of(subject, stands)));
+        if one.state == LeasePhase::Waiting {
+            // Its account has the cause.
+            let stands = Some(one.state.to_string());
+            return reported(&state, subject, stands, Subject::Lease(lease)).await.map(web::Json);
         }
-        return reported(&state, subject, stands, Subject::Lease(lease)).await.map(web::Json);
+        let stands = match one.detail.as_str() {
+            "" => one.state.to_string(),
+            detail => format!("{}: {detail}", one.state),
+        };
+        return Ok(web::Json(WhySubjectOut::of(subject, Some(stands))));
     }
-    if let Some(one) = subjects::agent(view, &of) {
+    if let Some(one) = subjects::agent(&state, &of).await? {
         return Ok(web::Json(one));
     }
     match of_job(&state, &of).await {
@@ -389,9 +393,23 @@ async fn reported(
     let mut account: AccountOut = account.shown();
     for kind in &mut account.kinds {
         overrule(&state.doors.view, kind, &templates);
+        name_keys(kind, &templates);
     }
     let account = Some(account);
     Ok(WhySubjectOut { account, templates, ..WhySubjectOut::of(shown, stands) })
+}
+
+/// Names the keys of the configuration in place of a cause that lasts until somebody changes them.
+fn name_keys(kind: &mut KindOut, templates: &[WhyOut]) {
+    let serves = |template: &str| kind.serve.iter().any(|one| one.template == template);
+    let mut its = templates.iter().filter(|one| serves(&one.template));
+    let keys = its.clone().flat_map(|one| &one.keys).map(|key| format!("`{key}`"));
+    let keys: BTreeSet<String> = keys.collect();
+    if !keys.is_empty() && its.all(|one| !one.keys.is_empty()) {
+        let keys = keys.into_iter().collect::<Vec<_>>().join(" or ");
+        let changed = format!("{keys} is changed (the cause is below)");
+        kind.estimate = kind.estimate.replace(CAUSE_GONE, &changed);
+    }
 }
 
 /// Promises nothing where no node takes an agent: the herd hears of that when it tries to start one.
@@ -401,7 +419,7 @@ fn overrule(view: &View, kind: &mut KindOut, templates: &[WhyOut]) {
     let comes = view
         .agents()
         .iter()
-        .any(|agent| agent.state.is_starting() && serves(&agent.template.to_string()));
+        .any(|agent| agent.phase.is_starting() && serves(&agent.template.to_string()));
     let mut read = templates.iter().filter(|one| serves(&one.template)).peekable();
     // A busy agent that comes free needs no node.
     let places: u32 = kind.serve.iter().map(|one| one.coming + one.room).sum();
@@ -420,5 +438,4 @@ fn overrule(view: &View, kind: &mut KindOut, templates: &[WhyOut]) {
 }
 
 #[cfg(test)]
-#[path = "demand_tests.rs"]
 mod tests;

@@ -10,7 +10,8 @@ use drover_api::{
     PruneImagesOut, UnreadOut,
 };
 use drover_model::id::{CloudId, NodeName, VmId};
-use drover_model::image::{ImagePlan, ImageStatus, PlannedPrune};
+use drover_model::image::{ImagePlan, PlannedPrune};
+use drover_model::status::ImageStatus;
 
 use super::body::Fields;
 use super::problem::Rejection;

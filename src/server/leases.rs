@@ -467,5 +467,4 @@ pub(super) async fn release(
 }
 
 #[cfg(test)]
-#[path = "lease_tests.rs"]
 mod tests;

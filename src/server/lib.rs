@@ -51,14 +51,6 @@ pub use problem::Rejection;
 pub use server::{Bound, Listen, Running, StartError, bind};
 pub use state::{BODY_LIMIT, Doors, Limits, NotReloaded, Reload, SetLogLevel, WhoCalls};
 
-#[cfg(test)]
-mod operators;
-#[cfg(test)]
-mod refusals;
-#[cfg(test)]
-mod spellings;
-#[cfg(test)]
-mod tenants;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 #[cfg(test)]

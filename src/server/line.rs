@@ -3,11 +3,11 @@
 //! ```text
 //! Head ──a whole head──▶ Body ──the whole body──▶ Work ──the answer is written──▶ Head
 //!   │                      └──────answered without it──▶ Rest (of a body nobody reads) ──▶ cut
-//!   └─ HEAD_LIMIT or HEAD_BYTES passed, or others need the room (`crowd.rs`): cut
+//!   └─ HEAD_LIMIT passed, or others need the room (`crowd.rs`): cut
 //! ```
 //!
-//! A request without a body goes from Head to Work. A head that is no request is answered
-//! (`malformed.rs`) and goes from Head to Rest. `serve.rs` polls the connection and drops it as
+//! A request without a body goes from Head to Work. A head that is no request, or has more than
+//! HEAD_BYTES, is answered (`malformed.rs`) and goes from Head to Rest. `serve.rs` polls the connection and drops it as
 //! soon as [`Line::over`] ends; the service's handlers live inside it, and are dropped with it as they
 //! are when a client hangs up.
 
@@ -29,13 +29,13 @@ use tokio::time::Instant;
 
 use super::auth::LocalPeer;
 use super::crowd::{Crowd, Full, Peer, Place};
-use super::malformed::{Refusal, bare_answer};
+use super::malformed::{HeadFault, Refusal, bare_answer};
 use super::problem::Rejection;
 
 /// How long a client may take for the head of a request, also for the first byte of it.
 const HEAD_LIMIT: Duration = Duration::from_secs(10);
 /// The most bytes of a head.
-const HEAD_BYTES: usize = 32 * 1024;
+pub(super) const HEAD_BYTES: usize = 32 * 1024;
 /// The most bytes of a head that are taken at once: all requests in them are taken for queued, each
 /// with several KiB of memory, so that a turn of a connection is a few requests whatever was sent.
 const HEAD_CHUNK: usize = 256;
@@ -325,7 +325,7 @@ pub(super) struct Wire {
     pub peer: Peer,
     /// Who is at the other end of a Unix socket.
     pub local: Option<LocalPeer>,
-    /// The answer to a head that is no request, once there was one.
+    /// The answer to a head that is no request or too large, once there was one.
     pub refusal: Option<Refusal>,
 }
 
@@ -344,6 +344,9 @@ impl AsyncRead for Wire {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<std::io::Result<()>> {
+        if self.refusal.is_some() {
+            return self.refuse(cx, HeadFault::TooLarge);
+        }
         let most = match self.line.reads(cx) {
             Reads::Now(most) => most,
             Reads::Later => {
@@ -351,9 +354,7 @@ impl AsyncRead for Wire {
                 return Poll::Pending;
             }
             Reads::OnWake => return Poll::Pending,
-            Reads::Never => {
-                return Poll::Ready(Err(std::io::Error::other("the head is too long")));
-            }
+            Reads::Never => return self.refuse(cx, HeadFault::TooLarge),
         };
         if most >= buffer.remaining() {
             let before = buffer.filled().len();
@@ -371,11 +372,10 @@ impl AsyncRead for Wire {
 }
 
 impl Wire {
-    /// Writes the answer to a head that is no request in place of the framework's own, and takes
-    /// what comes until the client hangs up: a socket that is closed over unread bytes is reset, and
-    /// the answer is lost with it.
-    fn refuse(&mut self, cx: &mut Context<'_>, bare: &[u8]) -> Poll<std::io::Result<usize>> {
-        let refusal = self.refusal.get_or_insert_with(|| Refusal::in_place_of(bare));
+    /// Writes the answer to such a head, where none was written, and takes what comes until the client
+    /// hangs up: a socket that is closed over unread bytes is reset, and the answer is lost with it.
+    fn refuse(&mut self, cx: &mut Context<'_>, fault: HeadFault) -> Poll<std::io::Result<()>> {
+        let refusal = self.refusal.get_or_insert_with(|| Refusal::of(fault));
         while !refusal.rest().is_empty() {
             let written =
                 on_stream!(self, stream => Pin::new(stream).poll_write(cx, refusal.rest()));
@@ -395,7 +395,7 @@ impl Wire {
             let mut buffer = ReadBuf::new(&mut rubbish);
             ready!(on_stream!(self, stream => Pin::new(stream).poll_read(cx, &mut buffer)))?;
             if buffer.filled().is_empty() {
-                return Poll::Ready(Ok(bare.len()));
+                return Poll::Ready(Ok(()));
             }
         }
     }
@@ -409,8 +409,9 @@ impl AsyncWrite for Wire {
     ) -> Poll<std::io::Result<usize>> {
         let wire = self.get_mut();
         let bytes = match bare_answer(bytes) {
-            Some(0) => return wire.refuse(cx, bytes),
-            Some(at) => &bytes[..at],
+            // In place of the framework's own.
+            Some((0, fault)) => return wire.refuse(cx, fault).map_ok(|()| bytes.len()),
+            Some((at, _)) => &bytes[..at],
             None => bytes,
         };
         let written = on_stream!(wire, stream => Pin::new(stream).poll_write(cx, bytes));

@@ -1,14 +1,21 @@
-//! What answers a head that is no HTTP request.
+//! What answers a head that is no HTTP request, or is too large.
 //!
-//! The framework answers such a head itself, before any route or middleware: a bare 400, which is
-//! the last thing that it writes on a connection. [`Wire`](super::line::Wire) writes a problem
-//! document in its place, like any other refusal.
+//! The framework answers such a head itself, before any route or middleware: a bare 400, or 431 for
+//! too many fields, which is the last thing that it writes on a connection.
+//! [`Wire`](super::line::Wire) writes a problem document in its place, like any other refusal, and
+//! the same where it reads no further.
 
+use std::time::SystemTime;
+
+use actix_web::http::StatusCode;
+use actix_web::http::header::HttpDate;
+
+use super::line::HEAD_BYTES;
 use super::problem::CONTENT_TYPE;
 use super::problem::Rejection;
 
-/// How the framework's own answer goes on after the version.
-const BARE: &[u8] = b" 400 Bad Request\r\ncontent-length: 0\r\n";
+/// The most fields of a head that the framework reads (`MAX_HEADERS` in its `h1/decoder.rs`).
+const FIELDS: usize = 96;
 /// The bytes of `HTTP/1.1`.
 const VERSION_BYTES: usize = 8;
 /// More bytes than the framework's own answer has.
@@ -16,21 +23,61 @@ const LONGEST_BYTES: usize = 256;
 /// The end of a head.
 const END: &[u8] = b"\r\n\r\n";
 
-/// The place where the framework's own answer begins in bytes that end with it.
-pub(super) fn bare_answer(bytes: &[u8]) -> Option<usize> {
+/// What is wrong with a head.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum HeadFault {
+    NotHttp,
+    TooLarge,
+}
+
+impl HeadFault {
+    /// How the framework's own answer goes on after the version.
+    fn bare(self) -> &'static [u8] {
+        match self {
+            Self::NotHttp => b" 400 Bad Request\r\ncontent-length: 0\r\n",
+            Self::TooLarge => b" 431 Request Header Fields Too Large\r\ncontent-length: 0\r\n",
+        }
+    }
+
+    fn rejection(self) -> Rejection {
+        match self {
+            Self::NotHttp => Rejection::invalid(
+                "the head is no HTTP/1.1 request: send a request line, one `Host`, and either \
+                 `Content-Length` with a number or `Transfer-Encoding: chunked` where there is a \
+                 body",
+            ),
+            Self::TooLarge => Rejection::new(
+                StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+                "head-too-large",
+                "the head is too large",
+                format!(
+                    "request line and fields must have at most {HEAD_BYTES} bytes and {FIELDS} \
+                     fields"
+                ),
+            ),
+        }
+    }
+}
+
+/// The place where the framework's own answer begins in bytes that end with it, and what it refuses.
+pub(super) fn bare_answer(bytes: &[u8]) -> Option<(usize, HeadFault)> {
     if !bytes.ends_with(END) {
         return None;
     }
     let from = bytes.len().saturating_sub(LONGEST_BYTES);
     let tail = &bytes[from..];
-    let bare = tail.windows(BARE.len()).rposition(|part| part == BARE)?;
-    let at = bare.checked_sub(VERSION_BYTES)?;
+    let begins = |fault: HeadFault| {
+        let bare = fault.bare();
+        let bare = tail.windows(bare.len()).rposition(|part| part == bare)?;
+        Some((bare.checked_sub(VERSION_BYTES)?, fault))
+    };
+    let (at, fault) = begins(HeadFault::NotHttp).or_else(|| begins(HeadFault::TooLarge))?;
     let head = &tail[at..];
     let end = head.windows(END.len()).position(|part| part == END)? + END.len();
-    (head.starts_with(b"HTTP/1.") && end == head.len()).then_some(from + at)
+    (head.starts_with(b"HTTP/1.") && end == head.len()).then_some((from + at, fault))
 }
 
-/// The answer that is written in place of the framework's own.
+/// The answer to such a head.
 pub(super) struct Refusal {
     bytes: Vec<u8>,
     written: usize,
@@ -39,19 +86,14 @@ pub(super) struct Refusal {
 }
 
 impl Refusal {
-    /// Makes the answer; its date is that of the framework's.
-    pub(super) fn in_place_of(bare: &[u8]) -> Self {
-        let rejection = Rejection::invalid(
-            "the head is no HTTP/1.1 request: send a request line, one `Host`, and either \
-             `Content-Length` with a number or `Transfer-Encoding: chunked` where there is a body",
-        );
-        let body = serde_json::to_string(&rejection.document).unwrap_or_default();
-        let bare = String::from_utf8_lossy(bare);
-        let date = bare.split_inclusive("\r\n").find(|line| line.starts_with("date: "));
-        let (length, date) = (body.len(), date.unwrap_or_default());
+    pub(super) fn of(fault: HeadFault) -> Self {
+        let document = fault.rejection().document;
+        let status = StatusCode::from_u16(document.status).unwrap_or(StatusCode::BAD_REQUEST);
+        let body = serde_json::to_string(&document).unwrap_or_default();
+        let (length, date) = (body.len(), HttpDate::from(SystemTime::now()));
         let text = format!(
-            "HTTP/1.1 400 Bad Request\r\ncontent-type: {CONTENT_TYPE}\r\n\
-             content-length: {length}\r\nconnection: close\r\n{date}\r\n{body}"
+            "HTTP/1.1 {status}\r\ncontent-type: {CONTENT_TYPE}\r\ncontent-length: {length}\r\n\
+             connection: close\r\ndate: {date}\r\n\r\n{body}"
         );
         Self { bytes: text.into_bytes(), written: 0, is_ended: false }
     }
@@ -71,6 +113,7 @@ impl Refusal {
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
+    use super::HeadFault::NotHttp;
     use super::*;
 
     const ANSWER: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}";
@@ -84,11 +127,15 @@ mod tests {
             for version in ["HTTP/1.1", "HTTP/1.0"] {
                 let bare =
                     format!("{version} 400 Bad Request\r\ncontent-length: 0\r\n{middle}{DATE}\r\n");
-                assert_eq!(bare_answer(bare.as_bytes()), Some(0), "{bare}");
+                assert_eq!(bare_answer(bare.as_bytes()), Some((0, NotHttp)), "{bare}");
                 let behind = format!("{}{ANSWER}{bare}", "x".repeat(1000));
-                assert_eq!(bare_answer(behind.as_bytes()), Some(1000 + ANSWER.len()), "{bare}");
+                let found = bare_answer(behind.as_bytes());
+                assert_eq!(found, Some((1000 + ANSWER.len(), NotHttp)), "{bare}");
             }
         }
+        let fields = "HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\n";
+        let large = format!("{fields}{DATE}\r\n");
+        assert_eq!(bare_answer(large.as_bytes()), Some((0, HeadFault::TooLarge)));
         for other in [
             "",
             "\r\n\r\n",
@@ -105,14 +152,11 @@ mod tests {
 
     #[test]
     fn what_is_written_in_its_place_is_a_whole_answer() {
-        let bare = format!("HTTP/1.0 400 Bad Request\r\ncontent-length: 0\r\n{DATE}\r\n");
-        let mut refusal = Refusal::in_place_of(bare.as_bytes());
+        let mut refusal = Refusal::of(HeadFault::NotHttp);
         let text = String::from_utf8(refusal.rest().to_vec()).unwrap();
         let (head, body) = text.split_once("\r\n\r\n").unwrap();
         let length = format!("content-length: {}", body.len());
-        for line in
-            ["content-type: application/problem+json", &length, "connection: close", DATE.trim()]
-        {
+        for line in ["content-type: application/problem+json", &length, "connection: close"] {
             assert!(head.lines().any(|other| other == line), "{line} in {head}");
         }
         let problem: drover_api::Problem = serde_json::from_str(body).unwrap();

@@ -100,9 +100,10 @@ fn places(page: &mut Page, view: &View) {
     let help = "1 for the state of a breaker of a node, storage or cloud that was ever charged.";
     page.head("drover_place_breaker", "gauge", help);
     for place in view.places() {
+        let id = place.scope.to_string();
         for state in BreakerPhase::ALL {
             let is = u64::from(place.breaker == state);
-            page.line("drover_place_breaker", &[("place", &place.id), ("state", state.name())], is);
+            page.line("drover_place_breaker", &[("place", &id), ("state", state.name())], is);
         }
     }
 }
@@ -204,12 +205,15 @@ impl Page {
 
 #[cfg(test)]
 mod tests {
-    use drover_model::fact::{AddressPoolStatus, SourceStatus, What};
+    use drover_model::fact::What;
     use drover_model::id::{
         AddressPoolId, AgentId, CloudId, Generation, RunnerName, SourceId, TemplateId,
     };
     use drover_model::record::Reason;
     use drover_model::scope::Scope;
+    use drover_model::status::{
+        AddressPoolStatus, BreakerStatus, CloudStatus, SourceStatus, TemplateStatus,
+    };
     use drover_model::time::WallTime;
 
     use super::*;
@@ -222,7 +226,7 @@ mod tests {
         let view = View::new(3);
         reported(&view, What::ConfigApplied { generation: Generation(4), reconcile_seconds: None });
         let template = TemplateId::new(CloudId::new("la\"b"), "linux");
-        let seen = What::Template {
+        let seen = TemplateStatus {
             template: template.clone(),
             states: [(AgentPhase::Ready, 2), (AgentPhase::Gone, 1)].into(),
             cap: Some(5),
@@ -235,15 +239,15 @@ mod tests {
             source: None,
             paused: None,
         };
-        reported(&view, seen);
+        reported(&view, What::Template(Box::new(seen)));
         let scope = Scope::Cloud(CloudId::new("lab"));
-        let charged = What::Breaker {
+        let charged = BreakerStatus {
             scope,
             breaker: BreakerPhase::Open,
             tripped: None,
             template: template.clone(),
         };
-        reported(&view, charged);
+        reported(&view, What::Breaker(Box::new(charged)));
         let pool = AddressPoolStatus {
             pool: AddressPoolId::new("lab"),
             ranges: vec!["10.0.0.5-10.0.0.9".into()],
@@ -272,7 +276,7 @@ mod tests {
             job: None,
         };
         reported(&view, lost);
-        let cloud = What::Cloud {
+        let cloud = CloudStatus {
             cloud: CloudId::new("lab"),
             cluster: None,
             health: CloudHealth::Well,
@@ -281,7 +285,7 @@ mod tests {
             agents: 3,
             cap: None,
         };
-        reported(&view, cloud);
+        reported(&view, What::Cloud(Box::new(cloud)));
         reported(&view, What::Lease(Box::new(lease("x", LeasePhase::Ready, Some("a1"), ""))));
         let reason = Reason::TooSlow { state: AgentPhase::Booting, text: String::new() };
         let agent = AgentId::new("a0");

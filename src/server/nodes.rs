@@ -65,6 +65,7 @@ impl Shown<WhyOut> for WhyReport {
             next,
             refused,
             nodes: nodes.collect(),
+            keys: one.keys.into_iter().map(str::to_owned).collect(),
             failed: None,
         }
     }

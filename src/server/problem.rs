@@ -105,6 +105,19 @@ impl Rejection {
         )
     }
 
+    /// The body says that it is something else than JSON.
+    pub fn not_json(kind: &str) -> Self {
+        Self::new(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "not-json",
+            "the body is not JSON",
+            format!(
+                "the body is `{}`; send JSON, with `Content-Type: application/json`",
+                printable(kind)
+            ),
+        )
+    }
+
     /// The body does not come.
     pub fn too_slow() -> Self {
         Self::new(

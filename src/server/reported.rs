@@ -2,14 +2,13 @@
 
 use super::shapes::{self, Shown, rfc3339};
 use drover_api::{
-    AddressPoolOut, AlarmOut, BreakerOut, CloudOut, GoneOut, ImageBuildOut, LostJobOut, ResetsOut,
-    SourceOut, TemplateOut,
+    AddressPoolOut, AlarmOut, BreakerOut, GoneOut, ImageBuildOut, LostJobOut, SourceOut,
 };
 use drover_model::fact::{Fact, What};
 use drover_model::tenant::By;
 use serde_json::{Value, json};
 
-use crate::view::{BreakerStatus, CloudStatus, GoneAgent, LostJob, TemplateStatus, View};
+use crate::view::{GoneAgent, LostJob, TemplateAsides, View};
 
 /// Spells a fact as an event, as far as these may see it: its kind, and `{at, kind, …}`.
 pub fn event_out(view: &View, fact: &Fact, by: &By) -> (&'static str, Value) {
@@ -47,33 +46,24 @@ pub fn event_out(view: &View, fact: &Fact, by: &By) -> (&'static str, Value) {
             }}),
         ),
         What::Lease(lease) => ("lease", json!({ "lease": shapes::lease(view, lease, by) })),
-        What::Template { .. } => (
-            "template",
-            json!({ "template": TemplateStatus::of(&fact.what).as_ref().map(Shown::<TemplateOut>::shown) }),
-        ),
-        What::Breaker { scope, breaker, tripped, template } => {
-            let status = BreakerStatus {
-                id: scope.to_string(),
-                breaker: *breaker,
-                tripped: tripped.clone(),
-                template: template.clone(),
-            };
-            ("breaker", json!({ "breaker": Shown::<BreakerOut>::shown(&status) }))
+        What::Template(template) => {
+            // What others report of it has events of its own.
+            let asides = TemplateAsides::default();
+            ("template", json!({ "template": shapes::template(template, asides) }))
         }
-        What::Resets { template, resets } => (
-            "resets",
-            json!({ "template": template.to_string(), "resets": Shown::<ResetsOut>::shown(resets) }),
-        ),
+        What::Breaker(breaker) => {
+            ("breaker", json!({ "breaker": Shown::<BreakerOut>::shown(&**breaker) }))
+        }
+        What::Resets { template, resets } => {
+            ("resets", json!({ "template": template.to_string(), "resets": resets }))
+        }
         What::HoldNext { template, seconds } => {
             ("holdNext", json!({ "template": template.to_string(), "seconds": seconds }))
         }
         What::TemplateGone { template } => {
             ("templateGone", json!({ "template": template.to_string() }))
         }
-        What::Cloud { .. } => (
-            "cloud",
-            json!({ "cloud": CloudStatus::of(&fact.what, at).as_ref().map(Shown::<CloudOut>::shown) }),
-        ),
+        What::Cloud(cloud) => ("cloud", json!({ "cloud": shapes::cloud(cloud, at) })),
         What::CloudGone { cloud } => ("cloudGone", json!({ "cloud": cloud })),
         What::Source(source) => {
             ("source", json!({ "source": Shown::<SourceOut>::shown(&**source) }))

@@ -40,6 +40,8 @@ pub(super) struct Guard {
     pub first: Option<First>,
     /// The most bytes of a body.
     pub body_limit: usize,
+    /// Whether the handler decides what kind of body it takes, and not the head.
+    pub takes_any_kind: bool,
 }
 
 /// Refuses a request by its head, or says whose body it has.
@@ -60,19 +62,27 @@ pub(super) struct Place {
     pub methods: Vec<(Method, Access)>,
     resource: Resource,
     body_limit: usize,
+    takes_any_kind: bool,
     first: Option<First>,
 }
 
 impl Place {
     fn at(path: &'static str) -> Self {
         let (methods, resource) = (Vec::new(), web::resource(path));
-        Self { path, methods, resource, body_limit: BODY_LIMIT, first: None }
+        let body_limit = BODY_LIMIT;
+        Self { path, methods, resource, body_limit, takes_any_kind: false, first: None }
     }
 
     /// Takes bodies of at most so many bytes by the methods that follow.
     fn body_limit(mut self, bytes: usize) -> Self {
         self.resource = self.resource.app_data(web::PayloadConfig::new(bytes));
         self.body_limit = bytes;
+        self
+    }
+
+    /// Leaves it to the handlers of the methods that follow what a body is.
+    fn any_kind(mut self) -> Self {
+        self.takes_any_kind = true;
         self
     }
 
@@ -95,7 +105,9 @@ impl Place {
             web::method(method.clone())
         };
         let route = route.to(handler);
-        let guard = Guard { access, first: self.first, body_limit: self.body_limit };
+        let (first, body_limit, takes_any_kind) =
+            (self.first, self.body_limit, self.takes_any_kind);
+        let guard = Guard { access, first, body_limit, takes_any_kind };
         self.resource = self.resource.route(guarded(route, guard));
         self.methods.push((method, access));
         self.methods.sort_by(|one, other| one.0.as_str().cmp(other.0.as_str()));
@@ -164,7 +176,7 @@ impl Place {
 impl Guard {
     /// Of what takes no body.
     fn of(access: Access) -> Self {
-        Self { access, first: None, body_limit: 0 }
+        Self { access, first: None, body_limit: 0, takes_any_kind: true }
     }
 }
 
@@ -218,6 +230,7 @@ pub(super) fn places() -> Vec<Place> {
         // CI systems sign what they send.
         Place::at("/v1/hooks/{source}")
             .body_limit(hooks::HOOK_LIMIT)
+            .any_kind()
             .first(hooks::first)
             .post(OPEN, hooks::hear),
         Place::at("/v1/clouds").get(VIEWER, agents::clouds),

@@ -4,19 +4,18 @@
 //! is decided here: [`lease`] and [`agent`] hide logins and owners from callers whose they are not.
 
 use drover_api::{
-    AgentOut, AlarmOut, CloudOut, ConfigOut, GoneOut, LeaseOut, PhaseOut, ReconcileOut, ResetsOut,
-    RestartOut, SshOut, StatusOut, TemplateOut,
+    AgentOut, AlarmOut, CloudOut, ConfigOut, GoneOut, LeaseOut, PhaseOut, ReconcileOut, RestartOut,
+    SshOut, StatusOut, TemplateOut,
 };
-use drover_model::fact::{AgentDetail, LeaseStatus, ResetStatus};
 use drover_model::id::LeaseId;
 use drover_model::phase::LeasePhase;
+use drover_model::status::{AgentStatus, CloudStatus, LeaseStatus, TemplateStatus};
 use drover_model::tenant::By;
 use drover_model::time::WallTime;
 
 use super::breakers;
 use crate::view::{
-    AlarmStatus, CloudStatus, ConfigStatus, GoneAgent, ReconcileStatus, RestartStatus,
-    TemplateStatus, View,
+    AlarmStatus, ConfigStatus, GoneAgent, ReconcileStatus, RestartStatus, TemplateAsides, View,
 };
 
 /// What every caller is shown of a thing. A trait of the server, since neither the things nor the
@@ -30,7 +29,7 @@ pub fn rfc3339(at: WallTime) -> String {
     jiff::Timestamp::from_millisecond(at.0).map_or_else(|_| at.0.to_string(), |at| at.to_string())
 }
 
-fn ssh(agent: &AgentDetail) -> Option<SshOut> {
+fn ssh(agent: &AgentStatus) -> Option<SshOut> {
     let (port, user) = agent.ssh.clone()?;
     let keys = &agent.host_keys;
     let best = keys.iter().find(|key| key.starts_with("ssh-ed25519 ")).or_else(|| keys.first());
@@ -69,7 +68,7 @@ pub(super) fn lease(view: &View, lease: &LeaseStatus, by: &By) -> LeaseOut {
 
 /// An agent. Admins see how to log in. Others see it where all leases on the agent are theirs, or its hold
 /// where no lease is on it: anyone who saw it before a lease could use it during the lease.
-pub(super) fn agent(view: &View, agent: &AgentDetail, by: &By) -> AgentOut {
+pub(super) fn agent(view: &View, agent: &AgentStatus, by: &By) -> AgentOut {
     let theirs = |lease: &LeaseId| {
         let known = view.lease(lease);
         known.is_some_and(|lease| by.owns(&lease.principal, lease.group.as_deref()))
@@ -81,7 +80,7 @@ pub(super) fn agent(view: &View, agent: &AgentDetail, by: &By) -> AgentOut {
     AgentOut {
         id: agent.agent.to_string(),
         template: agent.template.to_string(),
-        state: agent.state,
+        state: agent.phase,
         since: rfc3339(agent.since),
         vmid: agent.vmid.map(|vmid| vmid.0),
         node: agent.node.as_ref().map(ToString::to_string),
@@ -96,6 +95,52 @@ pub(super) fn agent(view: &View, agent: &AgentDetail, by: &By) -> AgentOut {
     }
 }
 
+/// A template, with what others report of it.
+pub(super) fn template(template: &TemplateStatus, asides: TemplateAsides) -> TemplateOut {
+    let (retry_at, cause) = template.tripped.clone().unzip();
+    TemplateOut {
+        id: template.template.to_string(),
+        labels: template.labels.clone(),
+        states: template.states.clone(),
+        cap: template.cap,
+        minimum: template.minimum,
+        idle_minimum: template.idle_minimum,
+        lack: template.lack.clone(),
+        breaker: template.breaker,
+        retry_at: retry_at.map(rfc3339),
+        cause,
+        source: template.source.clone(),
+        paused: template.paused.clone(),
+        resets: asides.resets,
+        hold_next_seconds: asides.hold_next,
+    }
+}
+
+/// Templates by id, each with what others report of it.
+pub(super) fn templates(view: &View) -> Vec<TemplateOut> {
+    let all = view.templates();
+    all.iter().map(|one| template(one, view.template_asides(&one.template))).collect()
+}
+
+/// A cloud that last reported at that time.
+pub(super) fn cloud(cloud: &CloudStatus, at: WallTime) -> CloudOut {
+    CloudOut {
+        id: cloud.cloud.to_string(),
+        cluster: cloud.cluster.as_ref().map(ToString::to_string),
+        health: cloud.health,
+        version: cloud.version.clone(),
+        detail: cloud.detail.clone(),
+        agents: cloud.agents,
+        cap: cloud.cap,
+        reported_at: rfc3339(at),
+    }
+}
+
+/// Clouds by id, each with the time of its last report.
+pub(super) fn clouds(view: &View) -> Vec<CloudOut> {
+    view.dated_clouds().iter().map(|(one, at)| cloud(one, *at)).collect()
+}
+
 /// The whole view, as far as this caller may see it.
 pub(super) fn status(view: &View, by: &By) -> StatusOut {
     let live = |lease: &LeaseStatus| lease.state != LeasePhase::Ended;
@@ -104,8 +149,8 @@ pub(super) fn status(view: &View, by: &By) -> StatusOut {
         ready: view.ready(),
         journal: view.journal_trouble(),
         config: view.config().shown(),
-        clouds: view.clouds().iter().map(Shown::shown).collect(),
-        templates: view.templates().iter().map(Shown::shown).collect(),
+        clouds: clouds(view),
+        templates: templates(view),
         address_pools: view.address_pools().iter().map(Shown::shown).collect(),
         agents: view.agents().iter().map(|one| agent(view, one, by)).collect(),
         leases: view
@@ -132,50 +177,6 @@ impl Shown<GoneOut> for GoneAgent {
             detail: self.reason.to_string(),
             gone_at: rfc3339(self.at),
             phases: phases(&self.phases),
-        }
-    }
-}
-
-impl Shown<TemplateOut> for TemplateStatus {
-    fn shown(&self) -> TemplateOut {
-        let (retry_at, cause) = self.tripped.clone().unzip();
-        TemplateOut {
-            id: self.template.to_string(),
-            labels: self.labels.clone(),
-            states: self.states.clone(),
-            cap: self.cap,
-            minimum: self.minimum,
-            idle_minimum: self.idle_minimum,
-            lack: self.lack.clone(),
-            breaker: self.breaker,
-            retry_at: retry_at.map(rfc3339),
-            cause,
-            source: self.source.clone(),
-            paused: self.paused.clone(),
-            resets: self.asides.resets.as_ref().map(Shown::shown),
-            hold_next_seconds: self.asides.hold_next,
-        }
-    }
-}
-
-impl Shown<ResetsOut> for ResetStatus {
-    fn shown(&self) -> ResetsOut {
-        let ResetStatus { count, reset_ms, clone_ms, detail } = self.clone();
-        ResetsOut { count, reset_ms, clone_ms, detail }
-    }
-}
-
-impl Shown<CloudOut> for CloudStatus {
-    fn shown(&self) -> CloudOut {
-        CloudOut {
-            id: self.cloud.to_string(),
-            cluster: self.cluster.as_ref().map(ToString::to_string),
-            health: self.health,
-            version: self.version.clone(),
-            detail: self.detail.clone(),
-            agents: self.agents,
-            cap: self.cap,
-            reported_at: rfc3339(self.at),
         }
     }
 }

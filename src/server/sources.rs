@@ -2,7 +2,7 @@
 
 use super::shapes::{Shown, rfc3339};
 use drover_api::{LostJobOut, SourceOut};
-use drover_model::fact::SourceStatus;
+use drover_model::status::SourceStatus;
 
 use crate::view::LostJob;
 

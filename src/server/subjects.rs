@@ -10,10 +10,30 @@ use super::state::State;
 use crate::view::View;
 
 /// The agent that is called so, living or gone.
-pub(super) fn agent(view: &View, name: &str) -> Option<WhySubjectOut> {
+///
+/// # Errors
+/// The herd does not answer.
+pub(super) async fn agent(state: &State, name: &str) -> Result<Option<WhySubjectOut>, Rejection> {
+    let Some(mut shown) = known_agent(&state.doors.view, name) else { return Ok(None) };
+    let all = state.ask(state.limits.reply, |reply| HerdCommand::Jobs { reply }).await?;
+    for one in &all {
+        let mut its = one.rowless.iter();
+        if let Some(rowless) = its.find(|rowless| rowless.agent.as_str() == name) {
+            let stands = shown.state.get_or_insert_default();
+            *stands += &format!(
+                "; source {} has no row of its runner `{}` any more: drover asks the guest whether the \
+                 runner ended, and `drover release {}` ends it at once",
+                one.source, rowless.runner, rowless.lease
+            );
+        }
+    }
+    Ok(Some(shown))
+}
+
+fn known_agent(view: &View, name: &str) -> Option<WhySubjectOut> {
     let subject = format!("agent {name}");
     if let Some(one) = view.agents().into_iter().find(|one| one.agent.as_str() == name) {
-        let mut stands = format!("{} since {}, of {}", one.state, rfc3339(one.since), one.template);
+        let mut stands = format!("{} since {}, of {}", one.phase, rfc3339(one.since), one.template);
         if let (Some(vmid), Some(node)) = (one.vmid, &one.node) {
             stands += &format!(", VMID {vmid} on node {node}");
         }
@@ -77,12 +97,15 @@ fn refusals(one: &NodeOut) -> impl Iterator<Item = WhyOut> {
         next: None,
         refused: None,
         nodes: vec![WhyNodeOut { node: one.node.clone(), refused: Some(refuses.why.clone()) }],
+        keys: Vec::new(),
         failed: None,
     })
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use drover_model::fact::What;
     use drover_model::id::{AgentId, CloudId, TemplateId};
     use drover_model::phase::AgentPhase;
@@ -99,13 +122,19 @@ mod tests {
         let served = Served::default();
         let mut booting = agent("a5", AgentPhase::Booting);
         booting.detail = "waits for an address".into();
-        reported(&served.view, What::Agent(Box::new(booting)));
+        reported(&served.view, What::Agent(Arc::new(booting)));
+        reported(&served.view, What::Agent(Arc::new(agent("a1", AgentPhase::Leased))));
         let (template, text) = (TemplateId::new(CloudId::new("lab"), "linux"), "no space".into());
         let reason = Reason::Failed { state: AgentPhase::Cloning, kind: "broken".into(), text };
         let gone = What::AgentGone { agent: AgentId::new("a6"), template, reason, phases: vec![] };
         reported(&served.view, gone);
         for (of, part) in [
             ("a5", "VMID 10417 on node pve1: waits for an address"),
+            (
+                "a1",
+                "source git has no row of its runner `drover-lab-a1` any more: drover asks the guest \
+                 whether the runner ended, and `drover release l7` ends it at once",
+            ),
             ("a6", "of lab/linux: Cloning failed (broken): no space"),
             ("pve1", "online in cluster 9f31c0aa52e7d410, with 3 of drover's agents and 1 guests"),
         ] {

@@ -7,7 +7,7 @@ use drover_api::{Problem, ProvisionIn, ProvisionOut, TemplatesOut, nearest};
 use super::body::Fields;
 use super::problem::Rejection;
 use super::problem::printable;
-use super::shapes::Shown;
+use super::shapes;
 use super::state::State;
 
 /// The most agents that are started by one request.
@@ -15,8 +15,7 @@ const AT_ONCE: u64 = 10_000;
 
 #[utoipa::path(get, path = "/v1/templates", responses((status = 200, body = TemplatesOut)))]
 pub(super) async fn list(state: web::Data<State>) -> web::Json<TemplatesOut> {
-    let templates = state.doors.view.templates().iter().map(Shown::shown).collect();
-    web::Json(TemplatesOut { templates })
+    web::Json(TemplatesOut { templates: shapes::templates(&state.doors.view) })
 }
 
 /// Begins agents at once, without demand, as far as the caps go.

@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panicking")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -16,21 +16,21 @@ use drover_actors::message::{
 use drover_ci::{HookAuth, HookSecret, Hooks};
 use drover_model::demand::report::Outage;
 use drover_model::demand::report::{
-    Account, Estimate, Kind, RunningJob, Serving, SourceJobs, Subject, Unoffered,
+    Account, Estimate, Kind, RowlessRunner, RunningJob, Serving, SourceJobs, Subject, Unoffered,
 };
 use drover_model::demand::spec::ShareSpec;
-use drover_model::fact::{AgentDetail, Fact, LeaseStatus, What};
+use drover_model::fact::{Fact, What};
 use drover_model::finding::{Does, Finding};
 use drover_model::id::{
     AgentId, CloudId, ClusterId, LeaseId, NodeName, RunnerName, SourceId, TemplateId, VmId,
 };
 use drover_model::image::ImagePlan;
 use drover_model::journal_state::JournalState;
-use drover_model::overrides::Overrides;
 use drover_model::phase::{AgentPhase, BreakerPhase, LeasePhase, NodeStatus};
 use drover_model::placement::report::{NodeReport, WhyReport};
 use drover_model::ports::{JobObservation, Observer};
 use drover_model::record::{LeaseAsk, Want};
+use drover_model::status::{AgentStatus, LeaseStatus, TemplateStatus};
 use drover_model::tenant::By;
 use drover_model::time::WallTime;
 use drover_shell::user_data::UserDataStore;
@@ -91,33 +91,26 @@ pub fn lease(id: &str, state: LeasePhase, agent: Option<&str>, detail: &str) -> 
 }
 
 /// An agent as it is reported to the view.
-pub fn agent(id: &str, state: AgentPhase) -> AgentDetail {
-    AgentDetail {
-        agent: AgentId::new(id),
-        template: TemplateId::new(CloudId::new("lab"), "linux"),
-        state,
-        since: THEN,
+pub fn agent(id: &str, state: AgentPhase) -> AgentStatus {
+    let template = TemplateId::new(CloudId::new("lab"), "linux");
+    AgentStatus {
+        phase: state,
         vmid: Some(VmId(10417)),
         node: Some(NodeName::new("pve1")),
         address: Some("127.77.0.9".into()),
         ssh: Some((2222, "ci".into())),
         host_keys: vec!["ecdsa-sha2-nistp256 AAAAE".into(), "ssh-ed25519 AAAAC3".into()],
-        leases: Vec::new(),
         uses: 1,
-        overrides: Overrides::default(),
-        held_until: None,
-        hold_owner: None,
-        on_trial: false,
-        detail: String::new(),
         phases: [(AgentPhase::Cloning, 1200), (AgentPhase::Booting, 4000)]
             .map(|(phase, ms)| (phase.to_string(), ms))
             .into(),
+        ..AgentStatus::started(AgentId::new(id), template, THEN)
     }
 }
 
 /// A template without agents as it is reported to the view.
 pub fn empty_template() -> What {
-    What::Template {
+    What::Template(Box::new(TemplateStatus {
         template: TemplateId::new(CloudId::new("lab"), "linux"),
         states: [].into(),
         cap: None,
@@ -129,7 +122,7 @@ pub fn empty_template() -> What {
         lack: None,
         source: None,
         paused: None,
-    }
+    }))
 }
 
 /// Reports to the view.
@@ -157,7 +150,7 @@ fn book(view: Arc<View>, asks: Arc<Mutex<Vec<LeaseAsk>>>) -> impl FnMut(HerdComm
                 None => {
                     let quick = ask.want == Want::Template("quick".into());
                     let id = ask.lease.as_str();
-                    reported(&view, What::Agent(Box::new(agent("a1", AgentPhase::Leased))));
+                    reported(&view, What::Agent(Arc::new(agent("a1", AgentPhase::Leased))));
                     let first = lease(id, LeasePhase::Waiting, None, "no agent is free");
                     reported(&view, What::Lease(Box::new(first)));
                     if quick {
@@ -189,8 +182,8 @@ fn book(view: Arc<View>, asks: Arc<Mutex<Vec<LeaseAsk>>>) -> impl FnMut(HerdComm
         HerdCommand::Override { agent, change, reply } => {
             let missing = || Refusal::Unknown(format!("no agent `{agent}` lives"));
             let answer = view.agent(&agent).ok_or_else(missing).map(|mut status| {
-                status.overrides.change(change);
-                reported(&view, What::Agent(Box::new(status.clone())));
+                Arc::make_mut(&mut status).overrides.change(change);
+                reported(&view, What::Agent(Arc::clone(&status)));
                 status.overrides
             });
             reply.send(answer);
@@ -200,8 +193,8 @@ fn book(view: Arc<View>, asks: Arc<Mutex<Vec<LeaseAsk>>>) -> impl FnMut(HerdComm
             let answer = view.agent(&agent).ok_or_else(missing).map(|status| {
                 let until = hold.map(|hold| THEN + Duration::from_millis(hold.span_ms));
                 let state = if until.is_some() { AgentPhase::Held } else { AgentPhase::Retiring };
-                let held = AgentDetail { state, held_until: until, ..status };
-                reported(&view, What::Agent(Box::new(held)));
+                let held = AgentStatus { phase: state, held_until: until, ..(*status).clone() };
+                reported(&view, What::Agent(Arc::new(held)));
             });
             reply.send(answer);
         }
@@ -235,7 +228,8 @@ fn book(view: Arc<View>, asks: Arc<Mutex<Vec<LeaseAsk>>>) -> impl FnMut(HerdComm
             reply.send(heard.ok_or_else(refusal));
         }
         HerdCommand::ResetBreaker { name, reply } => {
-            let known = view.places().into_iter().map(|one| one.id).find(|id| *id == name);
+            let known =
+                view.places().into_iter().map(|one| one.scope.to_string()).find(|id| *id == name);
             let missing = || Refusal::Unknown(format!("no breaker is called `{name}`"));
             reply.send(known.ok_or_else(missing));
         }
@@ -282,6 +276,7 @@ fn book(view: Arc<View>, asks: Arc<Mutex<Vec<LeaseAsk>>>) -> impl FnMut(HerdComm
                 waits: None,
                 verdict: Err("node `pve1`: it is in maintenance".into()),
                 nodes: vec![(NodeName::new("pve1"), Some("it is in maintenance".into()))],
+                keys: BTreeSet::new(),
             });
             reply.send(report.ok_or(missing));
         }
@@ -348,8 +343,10 @@ fn jobs_of_git() -> SourceJobs {
         id: "40".into(),
         waited: None,
         runner: RunnerName::new("drover-lab-a1"),
-        agent,
+        agent: agent.clone(),
     };
+    let (runner, lease) = (RunnerName::new("drover-lab-a1"), LeaseId::new("l7"));
+    let rowless = RowlessRunner { runner, agent, lease };
     SourceJobs {
         source,
         waiting: vec![
@@ -361,6 +358,7 @@ fn jobs_of_git() -> SourceJobs {
         ignored: vec![job("43", "sign", "vault")],
         unread: Vec::new(),
         running: vec![running],
+        rowless: vec![rowless],
         outage: None,
         unserved: 0,
         refused: None,
@@ -383,6 +381,7 @@ fn jobs_of_old() -> SourceJobs {
         ignored: Vec::new(),
         unread: Vec::new(),
         running: vec![running],
+        rowless: Vec::new(),
         outage: Some(Outage { since: THEN, text }),
         unserved: 0,
         refused: None,

@@ -38,7 +38,7 @@ fn silent(limits: Limits) -> Served {
 #[tokio::test]
 async fn every_route_takes_the_roles_it_should() {
     let served = Served::default();
-    reported(&served.view, What::Agent(Box::new(agent("a1", AgentPhase::Ready))));
+    reported(&served.view, What::Agent(Arc::new(agent("a1", AgentPhase::Ready))));
     reported(&served.view, What::Lease(Box::new(lease("x", LeasePhase::Waiting, None, ""))));
     let ask = r#"{"labels": ["linux"]}"#;
     let routes = [
@@ -333,7 +333,7 @@ async fn a_service_that_stops_says_so() {
 #[tokio::test]
 async fn a_long_poll_until_the_end_shows_the_holder_of_a_ready_lease_by_what_it_was_lost() {
     let served = Served::default();
-    reported(&served.view, What::Agent(Box::new(agent("a1", AgentPhase::Leased))));
+    reported(&served.view, What::Agent(Arc::new(agent("a1", AgentPhase::Leased))));
     reported(&served.view, What::Lease(Box::new(lease("x", LeasePhase::Ready, Some("a1"), ""))));
     let poll = served.admin(Method::GET, "/v1/leases/x?waitSeconds=300&until=ended", "");
     let why = "lost: its guest was switched off";
@@ -351,7 +351,7 @@ async fn a_long_poll_until_the_end_shows_the_holder_of_a_ready_lease_by_what_it_
 #[tokio::test]
 async fn a_long_poll_ends_when_the_lease_is_ready() {
     let served = Served::default();
-    reported(&served.view, What::Agent(Box::new(agent("a1", AgentPhase::Leased))));
+    reported(&served.view, What::Agent(Arc::new(agent("a1", AgentPhase::Leased))));
     reported(
         &served.view,
         What::Lease(Box::new(lease("x", LeasePhase::Waiting, None, "no agent is free"))),
@@ -455,7 +455,7 @@ async fn a_release_can_be_repeated_and_a_renewal_shows_the_new_end() {
 #[tokio::test]
 async fn operators_reap_resync_reload_and_set_the_log() {
     let served = Served::default();
-    reported(&served.view, What::Agent(Box::new(agent("a1", AgentPhase::Ready))));
+    reported(&served.view, What::Agent(Arc::new(agent("a1", AgentPhase::Ready))));
     let reaped = served.admin(Method::POST, "/v1/reap", r#"{"all": true}"#).await;
     assert_eq!(reaped.body, json!({ "retired": 3 }));
     assert_eq!(served.admin(Method::POST, "/v1/reap", "").await.body, json!({ "retired": 1 }));
@@ -527,7 +527,7 @@ async fn routes_and_methods_that_are_none_are_problems_too() {
 async fn the_event_stream_goes_on_after_the_last_event_seen() {
     let served = Served::default();
     for state in [AgentPhase::Queued, AgentPhase::Cloning, AgentPhase::Ready] {
-        reported(&served.view, What::Agent(Box::new(agent("a1", state))));
+        reported(&served.view, What::Agent(Arc::new(agent("a1", state))));
     }
     let url = format!("{}/v1/events", served.base);
     let request = served.http.get(&url).bearer_auth("viewer-token");
@@ -576,5 +576,8 @@ async fn readiness_follows_the_start() {
     served.stop().await;
 }
 
-#[path = "call_in_tests.rs"]
 mod call_in;
+mod operators;
+mod refusals;
+mod spellings;
+mod tenants;

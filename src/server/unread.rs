@@ -55,6 +55,7 @@ mod tests {
             ignored: Vec::new(),
             unread: vec![job.clone()],
             running: Vec::new(),
+            rowless: Vec::new(),
             outage: None,
             unserved: 0,
             refused: None,

@@ -532,11 +532,10 @@ fn changed(doing: &str, ran: &Ran) -> Result<(), Fault> {
 }
 
 #[cfg(test)]
-mod key_tests;
-
-#[cfg(test)]
 mod tests {
     use super::*;
+
+    mod keys;
 
     // Invariant: drover enters an agent with the key that the agent was created with.
 

@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
+use bytes::Bytes;
+use futures_util::future::{BoxFuture, FutureExt as _, ready};
 
 /// The boot of a guest.
 #[derive(Debug, Clone, PartialEq)]
@@ -27,6 +28,18 @@ pub struct GuestBoot {
     pub resumed: bool,
     /// Whether the cloud-init keys come from a disc image in one of its drives.
     pub config_from_disc: bool,
+    /// The discs in its CD-ROM drives, with the one for cloud-init; empty for a host that reads
+    /// none ([`GuestHost::reads_discs`]).
+    pub discs: Vec<GuestDisc>,
+}
+
+/// A disc in a CD-ROM drive of a guest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GuestDisc {
+    /// The drive, such as `ide2`.
+    pub drive: String,
+    /// An ISO 9660 image.
+    pub image: Bytes,
 }
 
 impl GuestBoot {
@@ -92,6 +105,9 @@ pub struct GuestAddress {
     pub port: u16,
 }
 
+/// Work of a host on a guest, which can fail with a text for the task's log.
+pub type GuestWork = BoxFuture<'static, Result<(), String>>;
+
 /// A host that runs guests.
 pub trait GuestHost: Send + Sync + 'static {
     /// Starts the guest. It returns when the simulated QEMU process runs, long before the guest has
@@ -136,14 +152,75 @@ pub trait GuestHost: Send + Sync + 'static {
         None
     }
 
-    /// Saves the guest's disk under a snapshot's name.
-    fn snapshot(&self, vmid: u32, name: &str);
+    /// Whether a boot needs the discs in the guest's CD-ROM drives.
+    fn reads_discs(&self) -> bool {
+        false
+    }
 
-    /// Restores the guest's disk from a snapshot. The guest is stopped.
-    fn rollback(&self, vmid: u32, name: &str);
+    /// Halts the processors of a running guest, or lets them go on. Hosts that do not know how
+    /// leave the guest running; the world keeps its agent from answering.
+    ///
+    /// # Errors
+    /// Why the guest cannot be halted.
+    fn set_paused(&self, _vmid: u32, _paused: bool) -> GuestWork {
+        ready(Ok(())).boxed()
+    }
 
-    /// Copies the disk of one guest for a clone.
-    fn clone_disk(&self, from: u32, to: u32);
+    /// Resets a running guest as its reset button does. False where the host cannot; the world
+    /// then stops and boots the guest.
+    fn reset(&self, _vmid: u32) -> BoxFuture<'static, bool> {
+        ready(false).boxed()
+    }
+
+    /// Saves a running guest with its memory and stops it; its next boot goes on from there. Hosts
+    /// without memory only stop the guest.
+    ///
+    /// # Errors
+    /// Why it cannot be saved; it runs on then.
+    fn hibernate(&self, vmid: u32) -> GuestWork {
+        self.stop(vmid).map(Ok).boxed()
+    }
+
+    /// Grows a disk of the guest, which may run.
+    ///
+    /// # Errors
+    /// Why it cannot be grown.
+    fn resize_disk(&self, _vmid: u32, _drive: &str, _bytes: u64) -> GuestWork {
+        ready(Ok(())).boxed()
+    }
+
+    /// Saves the guest's disks under a snapshot's name, and its memory if asked for.
+    ///
+    /// # Errors
+    /// Why they cannot be saved.
+    fn snapshot(&self, _vmid: u32, _name: &str, _with_memory: bool) -> GuestWork {
+        ready(Ok(())).boxed()
+    }
+
+    /// Restores the guest's disks from a snapshot. The guest is stopped. A boot that resumes
+    /// ([`GuestBoot::resumed`]) then restores the memory.
+    ///
+    /// # Errors
+    /// Why they cannot be restored.
+    fn rollback(&self, _vmid: u32, _name: &str) -> GuestWork {
+        ready(Ok(())).boxed()
+    }
+
+    /// Deletes a snapshot of the guest.
+    ///
+    /// # Errors
+    /// Why it cannot be deleted.
+    fn delete_snapshot(&self, _vmid: u32, _name: &str) -> GuestWork {
+        ready(Ok(())).boxed()
+    }
+
+    /// Copies the disks of one guest for a clone; a linked clone keeps only what differs.
+    ///
+    /// # Errors
+    /// Why they cannot be copied.
+    fn clone_disk(&self, _from: u32, _to: u32, _linked: bool) -> GuestWork {
+        ready(Ok(())).boxed()
+    }
 
     /// Removes all data of a destroyed guest.
     fn forget(&self, vmid: u32);

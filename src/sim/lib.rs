@@ -16,7 +16,7 @@
 //!                     storages, tasks, locks)    ACL, pools)
 //!                            |
 //!                            v
-//!                     guests (stub | greeter | process)
+//!                     guests (stub | greeter | process | qemu)
 //! ```
 //!
 //! In: a [`spec::ClusterSpec`] and [`simulation::SimulationOptions`] (version, seed, latency,
@@ -32,15 +32,18 @@
 //!
 //! Files beside this one: `simulation` (joins the parts), `run` and `control` (the command `drover
 //! sim`), `spec` (the description of a cluster), `interfaces` and `call` (what the parts ask of
-//! each other), `guest` (what a host of guests offers), `recorder`, `memory`, `clock`,
-//! `section_keys`.
+//! each other), `guest` (what a host of guests offers), `conf` (the
+//! configuration of a guest), `recorder`, `memory`, `clock`,
+//! `section_keys`, `folder` (temporary files).
 
 #![cfg_attr(not(test), warn(unused_crate_dependencies))]
 
 pub mod api;
 pub(crate) mod call;
 pub mod clock;
+mod conf;
 pub(crate) mod control;
+mod folder;
 pub mod guest;
 pub mod guests;
 pub(crate) mod interfaces;

@@ -15,14 +15,16 @@ use crate::api::certificates::{Authority, CLUSTER_AUTHORITY};
 use crate::api::https::{HttpsError, HttpsServer};
 use crate::clock;
 use crate::control::{Command, Control, PendingCommand};
+use crate::folder::Folder;
 use crate::guest::GuestHost;
 use crate::guests::{
-    GreeterGuests, GuestKind, GuestKindError, Isolation, IsolationError, KnownCommands,
-    ProcessGuests, ProcessOptions, StubGuests, StubOptions,
+    AcceleratorChoice, GreeterGuests, GuestKind, Image, Isolation, IsolationError, KnownCommands,
+    ProcessGuests, ProcessOptions, QemuError, QemuGuests, QemuOptions, StubGuests, StubOptions,
+    read_images,
 };
 use crate::recorder::Recorder;
 use crate::simulation::{Simulation, SimulationOptions};
-use crate::spec::{ClusterSpec, PveVersion, WorkersSpec};
+use crate::spec::{ClusterSpec, GuestSpec, PveVersion, WorkersSpec};
 use crate::world::{Certificates as ShownCertificates, Faults, Latency, WorldControl};
 
 /// The SSH port of greeter guests, the same as that of process guests.
@@ -35,6 +37,10 @@ pub struct Options {
     /// The description of the cluster; none for three nodes with a template each.
     pub cluster: Option<PathBuf>,
     pub guests: GuestKind,
+    /// The folder of the disk images of QEMU guests.
+    pub images: Option<PathBuf>,
+    /// How QEMU runs its guests.
+    pub accelerator: AcceleratorChoice,
     pub version: PveVersion,
     /// Workers of pveproxy and of pvedaemon on each node; none for the number in the description.
     pub workers: Option<usize>,
@@ -86,9 +92,9 @@ pub enum SimError {
     /// The description lacks something that a cluster needs.
     #[error("{0}")]
     Unusable(String),
-    /// Guests of this kind are not available.
+    /// There are no QEMU guests.
     #[error(transparent)]
-    Guests(#[from] GuestKindError),
+    Qemu(#[from] QemuError),
     /// Guests cannot be isolated as required.
     #[error(transparent)]
     Isolation(#[from] IsolationError),
@@ -115,10 +121,15 @@ impl SimError {
             | Self::Unwritable { .. }
             | Self::Malformed { .. }
             | Self::Unusable(_)
-            | Self::Guests(_)
             | Self::Certificates(_)
+            | Self::Qemu(
+                QemuError::NoFolder
+                | QemuError::Images { .. }
+                | QemuError::NoImage { .. }
+                | QemuError::UnknownImage { .. },
+            )
             | Self::Https(HttpsError::NotLoopback(_)) => true,
-            Self::Isolation(_) | Self::Https(_) | Self::System { .. } => false,
+            Self::Isolation(_) | Self::Qemu(_) | Self::Https(_) | Self::System { .. } => false,
         }
     }
 }
@@ -145,20 +156,27 @@ pub async fn run(options: Options) -> Result<(), SimError> {
     let system = |doing| move |source| SimError::System { doing, source };
     let mut terminate = signal(SignalKind::terminate()).map_err(system("cannot handle SIGTERM"))?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(system("cannot handle SIGINT"))?;
-    let folder = tempfile::Builder::new()
-        .prefix("drover-sim-")
-        .tempdir()
-        .map_err(system("cannot create a temporary folder"))?;
+    let folder = Folder::new().map_err(system("cannot create a temporary folder"))?;
 
     let password = uuid::Uuid::new_v4().to_string();
     let secret = uuid::Uuid::new_v4().to_string();
+    let images = match (options.guests, &options.images) {
+        (GuestKind::Qemu, Some(folder)) => read_images(folder)?,
+        (GuestKind::Qemu, None) => return Err(QemuError::NoFolder.into()),
+        (GuestKind::None | GuestKind::Greeter | GuestKind::Process, _) => Vec::new(),
+    };
     let spec = match &options.cluster {
         Some(path) => read_yaml(path, "a simulated cluster")?,
-        None => ClusterSpec::three_nodes(&password, &secret),
+        None if images.is_empty() => ClusterSpec::three_nodes(&password, &secret),
+        None => {
+            let named: Vec<_> =
+                images.iter().map(|image| (image.name.clone(), image.bytes)).collect();
+            ClusterSpec::three_nodes(&password, &secret).with_templates_of(&named)
+        }
     };
     let mut spec = with_credentials(spec, &password, &secret)?;
     spec.workers = options.workers.map_or(spec.workers, WorkersSpec::of);
-    let guests = guests(&options, folder.path())?;
+    let guests = guests(&options, folder.path(), &images, &spec.guests).await?;
     let names: Vec<String> = spec.nodes.iter().map(|node| node.name.clone()).collect();
     let simulation_options = SimulationOptions {
         version: options.version,
@@ -386,7 +404,12 @@ fn open_recorder(path: &Path) -> Result<Arc<Recorder>, SimError> {
     recorder.map(Arc::new).map_err(|source| SimError::Unwritable { path: path.to_owned(), source })
 }
 
-fn guests(options: &Options, folder: &Path) -> Result<Arc<dyn GuestHost>, SimError> {
+async fn guests(
+    options: &Options,
+    folder: &Path,
+    images: &[Image],
+    described: &[GuestSpec],
+) -> Result<Arc<dyn GuestHost>, SimError> {
     let at_once = options.latency == "none";
     let quick = Duration::from_millis(50)..Duration::from_millis(150);
     match options.guests {
@@ -414,6 +437,14 @@ fn guests(options: &Options, folder: &Path) -> Result<Arc<dyn GuestHost>, SimErr
             }
             Ok(Arc::new(ProcessGuests::new(process)?))
         }
-        GuestKind::Qemu => Err(GuestKindError::Unavailable.into()),
+        GuestKind::Qemu => {
+            let qemu = QemuOptions {
+                folder: folder.join("guests"),
+                images,
+                guests: described,
+                accelerator: options.accelerator,
+            };
+            Ok(Arc::new(QemuGuests::start(qemu).await?))
+        }
     }
 }

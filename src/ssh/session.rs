@@ -69,6 +69,15 @@ impl ExecResult {
     }
 }
 
+/// What a command reads on its standard input.
+#[derive(Debug)]
+pub enum Input {
+    /// These bytes, then the end.
+    Whole(Bytes),
+    /// Pieces as they come, and the end when no sender is left.
+    Pieces(mpsc::Receiver<Bytes>),
+}
+
 /// Why a command has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum ExecError {
@@ -152,6 +161,21 @@ impl Session {
         limits: Limits,
         output: Option<mpsc::Sender<Output>>,
     ) -> Result<ExecResult, ExecError> {
+        self.exec_reading(command, Input::Whole(input.unwrap_or_default()), limits, output).await
+    }
+
+    /// The same for input that may still come while the command runs. The command's end is the end:
+    /// input that nobody reads is left where it is.
+    ///
+    /// # Errors
+    /// As [`Self::exec`].
+    pub async fn exec_reading(
+        &self,
+        command: &str,
+        input: Input,
+        limits: Limits,
+        output: Option<mpsc::Sender<Output>>,
+    ) -> Result<ExecResult, ExecError> {
         let deadline = Instant::now() + limits.time;
         let not_started = |source| ExecError::NotStarted { source };
         let too_late = || ExecError::TimedOut { after: limits.time, partial: Box::default() };
@@ -210,9 +234,9 @@ impl RunningCommand {
         &mut self,
         read: &mut ChannelReadHalf,
         write: &ChannelWriteHalf<Msg>,
-        input: Option<Bytes>,
+        input: Input,
     ) -> CommandEnd {
-        let feed = feed(write, input.unwrap_or_default());
+        let feed = feed(write, input);
         tokio::pin!(feed);
         let mut fed = false;
         loop {
@@ -292,14 +316,31 @@ impl RunningCommand {
 }
 
 /// Writes the input and its end. That a command ends without reading its input is not an error.
-async fn feed(write: &ChannelWriteHalf<Msg>, mut input: Bytes) {
-    while !input.is_empty() {
-        let piece = input.split_to(input.len().min(PIECE_BYTES));
+async fn feed(write: &ChannelWriteHalf<Msg>, input: Input) {
+    let is_taken = match input {
+        Input::Whole(bytes) => send(write, bytes).await,
+        Input::Pieces(mut pieces) => {
+            let mut is_taken = true;
+            while is_taken && let Some(piece) = pieces.recv().await {
+                is_taken = send(write, piece).await;
+            }
+            is_taken
+        }
+    };
+    if is_taken {
+        let _ended = write.eof().await;
+    }
+}
+
+/// Writes a part of the input; whether it is taken.
+async fn send(write: &ChannelWriteHalf<Msg>, mut bytes: Bytes) -> bool {
+    while !bytes.is_empty() {
+        let piece = bytes.split_to(bytes.len().min(PIECE_BYTES));
         if write.data_bytes(piece).await.is_err() {
-            return;
+            return false;
         }
     }
-    let _ended = write.eof().await;
+    true
 }
 
 fn signal_word(signal: &Sig) -> String {

@@ -58,9 +58,12 @@ fn scheduler(wants: usize) -> Scheduler {
     spec.labels = set(usize::MAX);
     let spec = Arc::new(spec);
     let agents = (0..AGENTS).map(|n| AgentLevel {
-        agent: AgentId::new(format!("a{n}")),
+        status: Arc::new(AgentStatus {
+            phase: AgentPhase::Leased,
+            standing: Standing::Busy,
+            ..AgentStatus::started(AgentId::new(format!("a{n}")), spec.id.clone(), now().wall)
+        }),
         spec: Arc::clone(&spec),
-        status: AgentStatus::new(AgentPhase::Leased, Standing::Busy),
         queued: false,
         refused: Vec::new(),
         over: Vec::new(),

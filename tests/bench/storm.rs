@@ -11,7 +11,7 @@ const SEEDS: u32 = 100;
 pub fn report(report: &mut Report) {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
     let mut command = Command::new(&cargo);
-    command.args(["test", "--locked", "--release", "-q", "--test", "storm", "--"]);
+    command.args(["test", "--locked", "--release", "-q", "-p", "drover-storms", "--"]);
     let seeds = SEEDS.to_string();
     let done = command.args(["--seeds", &seeds, "--from", "1", "leaves_nothing"]).output().unwrap();
     let said = String::from_utf8_lossy(&done.stdout) + String::from_utf8_lossy(&done.stderr);

@@ -210,11 +210,5 @@ impl GuestHost for RecordedGuests {
         None
     }
 
-    fn snapshot(&self, _vmid: u32, _name: &str) {}
-
-    fn rollback(&self, _vmid: u32, _name: &str) {}
-
-    fn clone_disk(&self, _from: u32, _to: u32) {}
-
     fn forget(&self, _vmid: u32) {}
 }

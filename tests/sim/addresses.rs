@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use drover_actors::message::{HerdCommand, Refusal};
-use drover_model::fact::{AddressPoolStatus, AgentDetail};
 use drover_model::id::AgentId;
 use drover_model::phase::{AgentPhase, LeasePhase};
 use drover_model::record::{Body, Reason};
+use drover_model::status::{AddressPoolStatus, AgentStatus};
 use drover_runtime::reply::Reply;
 use drover_server::view::{GoneAgent, View};
 use pve_sim::guest::GuestHost;
@@ -269,7 +270,7 @@ async fn a_pool_that_shrinks_keeps_the_living_and_one_that_grows_wakes_who_waits
     world.reload();
     let (second, other) = world.leased("linux").await;
     assert_eq!(other.address.as_deref(), Some("10.20.0.51"));
-    assert_eq!(world.view().agent(&agent.agent).unwrap().state, AgentPhase::Leased);
+    assert_eq!(world.view().agent(&agent.agent).unwrap().phase, AgentPhase::Leased);
     world.release(&first).await;
     let waits = world.lease("linux").await;
     world.pass(10 * MINUTE).await;
@@ -310,7 +311,7 @@ async fn call(world: &World, agent: &AgentId, peer: IpAddr) -> Result<IpAddr, Re
 }
 
 /// An agent that waits for its guest's call, and where that guest is.
-async fn waiting(world: &World) -> (AgentDetail, IpAddr) {
+async fn waiting(world: &World) -> (Arc<AgentStatus>, IpAddr) {
     let waits = |view: &drover_server::view::View| {
         view.agents().iter().any(|agent| agent.detail == "waits for the guest's call")
     };
@@ -354,7 +355,10 @@ async fn a_call_is_waited_for_and_kept_over_a_crash() {
     world.until_sprung().await;
     world.restart(Duration::from_secs(5)).await;
     let ready = world.ready(&lease).await;
-    assert_eq!((ready.agent.clone(), ready.address), (agent.agent, Some(place.to_string())));
+    assert_eq!(
+        (ready.agent.clone(), ready.address.clone()),
+        (agent.agent.clone(), Some(place.to_string()))
+    );
     assert_eq!(call(&world, &ready.agent, place).await, Ok(place), "its answer was lost");
     let late = call(&world, &ready.agent, ip("10.66.0.1")).await;
     assert!(matches!(late, Err(Refusal::Conflict(_))), "it is good for nothing any more: {late:?}");
@@ -384,7 +388,7 @@ async fn a_guest_that_says_another_agents_address_is_not_connected_to_there() {
     let poser = |view: &View| view.agents().into_iter().find(|one| one.detail.contains(&reported));
     world.until("the guest's word is not taken", |view| poser(view).is_some()).await;
     let poser = poser(world.view()).unwrap();
-    assert_eq!(poser.state, AgentPhase::Booting, "{poser:?}");
+    assert_eq!(poser.phase, AgentPhase::Booting, "{poser:?}");
     world.ready(&second).await;
     let keys = world.shell.admitted(victim.vmid.unwrap().0);
     assert_eq!(keys.into_iter().collect::<Vec<_>>(), [first.as_str()]);
@@ -409,7 +413,7 @@ async fn a_guest_that_names_a_machines_address_before_anybody_else_gets_nothing_
     world.faults(Faults { agents, ..Faults::default() });
     let first = world.lease("linux").await;
     world
-        .until("it runs", |view| view.agents().iter().any(|one| one.state == AgentPhase::Booting))
+        .until("it runs", |view| view.agents().iter().any(|one| one.phase == AgentPhase::Booting))
         .await;
     world.pass(Duration::from_secs(20)).await;
     let silent = world.view().agents().remove(0);

@@ -27,7 +27,7 @@ async fn herd() -> World {
 }
 
 fn ready(view: &drover_server::view::View) -> usize {
-    view.agents().iter().filter(|agent| agent.state == AgentPhase::Ready).count()
+    view.agents().iter().filter(|agent| agent.phase == AgentPhase::Ready).count()
 }
 
 // Invariant: however many agents there are, no more calls run at once than a node handles.

@@ -100,7 +100,7 @@ async fn contention_never_trips_it() {
     let lease = world.lease("linux").await;
     world.ready(&lease).await;
     let moves = world.notes.facts(|what| match what {
-        What::Template { breaker, .. } => Some(*breaker),
+        What::Template(status) => Some(status.breaker),
         _ => None,
     });
     assert!(moves.iter().all(|one| *one == BreakerPhase::Closed), "{moves:?}");

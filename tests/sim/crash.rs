@@ -2,14 +2,15 @@
 //! end. The journal loses what was not durable, the cluster goes on meanwhile.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use drover_actors::message::HerdCommand;
-use drover_model::fact::AgentDetail;
 use drover_model::fault::{Culprit, Fault, FaultKind};
 use drover_model::id::LeaseId;
 use drover_model::phase::{AgentPhase, LeasePhase};
 use drover_model::record::{Body, LeaseAsk, Reason};
+use drover_model::status::AgentStatus;
 use drover_server::view::View;
 use pve_sim::world::{CallFault, Faults};
 use tokio::sync::oneshot::error::TryRecvError;
@@ -39,7 +40,7 @@ async fn cut_while_serving(arm: impl FnOnce(&World)) -> World {
 }
 
 /// A lease is held; the power goes, and comes back.
-async fn cut_while_leased(away: Duration) -> (World, LeaseId, AgentDetail) {
+async fn cut_while_leased(away: Duration) -> (World, LeaseId, Arc<AgentStatus>) {
     let mut world = World::started(Setup::linux("")).await;
     let (lease, agent) = world.leased("linux").await;
     world.restart(away).await;
@@ -267,12 +268,12 @@ async fn a_release_is_answered_when_its_end_is_durable() {
 // Invariant: who comes next does not share a guest with the key of who was there before.
 
 /// Only these leases' keys stay in the agent's guest, and it serves on.
-async fn serves_with_keys_of(world: &World, agent: &AgentDetail, leases: &[LeaseId]) {
+async fn serves_with_keys_of(world: &World, agent: &AgentStatus, leases: &[LeaseId]) {
     let vmid = agent.vmid.unwrap().0;
     let due: BTreeSet<String> = leases.iter().map(|lease| lease.as_str().to_owned()).collect();
     world
         .until("the keys are in order", |view| {
-            let on = view.agent(&agent.agent).expect("it lives").leases;
+            let on = view.agent(&agent.agent).expect("it lives").leases.clone();
             on == leases && world.shell.admitted(vmid) == due
         })
         .await;
@@ -456,7 +457,7 @@ async fn volumes_that_stay_are_reported_again_when_others_find_the_guest_gone() 
     let rack = "orphanCleanupPeriodSeconds: 30";
     let mut world = World::started(Setup::linux("maxTotalUses: 1").rack(rack)).await;
     let (lease, agent) = world.leased("linux").await;
-    let (vmid, node) = (agent.vmid.unwrap().0, agent.node.unwrap().to_string());
+    let (vmid, node) = (agent.vmid.unwrap().0, agent.node.clone().unwrap().to_string());
     world.side.block_volume_removal(&node, &format!("local-lvm:vm-{vmid}-cloudinit"), "it is busy");
     world.release(&lease).await;
     world.until_state(AgentPhase::Stranded).await;
@@ -471,7 +472,7 @@ async fn volumes_that_stay_are_reported_again_when_others_find_the_guest_gone() 
     world.restart(AWAY).await;
     world
         .until("it is over", |view| {
-            view.agents().iter().all(|agent| agent.state == AgentPhase::Stranded)
+            view.agents().iter().all(|agent| agent.phase == AgentPhase::Stranded)
         })
         .await;
     assert_eq!(world.view().alarms().len(), 1, "a volume stays and nobody hears of it");

@@ -38,7 +38,7 @@ fn shown(world: &World, lease: &LeaseId) -> String {
 }
 
 fn is_going(world: &World, agent: &AgentId) -> bool {
-    world.view().agent(agent).is_none_or(|seen| seen.state == AgentPhase::Retiring)
+    world.view().agent(agent).is_none_or(|seen| seen.phase == AgentPhase::Retiring)
 }
 
 // Invariant: a machine that stops is known within ten seconds of the cluster showing it.
@@ -129,7 +129,7 @@ async fn an_idle_machine_that_is_dead_is_handed_out_to_nobody_fifteen_seconds_la
     for dead in [0, 4, 8, 12, 16, 20, 24] {
         let world = World::started(Setup::linux("instanceMin: 2, instanceCap: 3")).await;
         let two = |view: &drover_server::view::View| {
-            view.agents().iter().filter(|agent| agent.state == AgentPhase::Ready).count() == 2
+            view.agents().iter().filter(|agent| agent.phase == AgentPhase::Ready).count() == 2
         };
         world.until("two are ready", two).await;
         world.pass(60 * SECOND).await;
@@ -163,7 +163,7 @@ async fn a_nodes_power_cut_is_shown_at_once_and_its_leases_are_lost_after_the_gr
     let world = World::started(setup).await;
     world.notes.allow_slack();
     let (lease, agent) = world.leased("linux").await;
-    assert_eq!(agent.node.unwrap().as_str(), "pve2");
+    assert_eq!(agent.node.clone().unwrap().as_str(), "pve2");
     world.pass(60 * SECOND).await;
     world.side.node_down("pve2").await;
     let offline = |world: &World| shown(world, &lease) == "ready: node pve2 is offline";
@@ -203,7 +203,7 @@ async fn a_blip_of_a_node_shorter_than_the_grace_costs_no_lease_whose_machine_ru
 async fn a_cluster_is_listed_once_in_ten_seconds_while_agents_live() {
     let world = World::started(Setup::linux("instanceMin: 3, instanceCap: 6")).await;
     let three = |view: &drover_server::view::View| {
-        view.agents().iter().filter(|agent| agent.state == AgentPhase::Ready).count() == 3
+        view.agents().iter().filter(|agent| agent.phase == AgentPhase::Ready).count() == 3
     };
     world.until("three are ready", three).await;
     world.wire.take_lists();

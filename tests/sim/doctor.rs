@@ -8,7 +8,7 @@ use std::time::Duration;
 use drover_admin::doctor::{
     Certificate, Clients, CloudReport, FixedCertificates, Report, check_cloud,
 };
-use drover_ci::Severity;
+use drover_ci::{Remedy, Severity};
 use drover_hypervisor::Client;
 use drover_model::id::CloudId;
 use futures_util::FutureExt;
@@ -340,9 +340,9 @@ async fn a_login_that_is_refused_is_reported_with_what_enables_and_what_renews_i
     );
     assert!(first.text.contains("refused the login `ci@pve!drover`"), "{}", first.text);
     let wanted = [
-        "pveum user list --full | grep -F ci@pve",
-        "pveum user modify ci@pve --enable 1",
-        "drover setup rights --cloud rack --renew --user root@pam",
+        Remedy::on_any_node("pveum user list --full | grep -F ci@pve"),
+        Remedy::on_any_node("pveum user modify ci@pve --enable 1"),
+        Remedy::here("drover setup rights --cloud rack --renew --user root@pam"),
     ];
     assert_eq!(first.remedies, wanted);
 }
@@ -355,7 +355,8 @@ async fn a_preferred_node_that_is_not_there_is_warned_of_and_the_rest_is_well() 
     prefers.templates = vec![("linux", merged("node: null, preferredNodes: [pve2, pve9]"))];
     insta::assert_snapshot!(problems(of(prefers).await), @r"
     warn  preferred node pve9 of linux: the cluster has no node of that name, only pve1, pve2, pve3
-          > in the YAML or PVE_NODE_SELECTOR: preferredNodes, with these names
+          in the YAML, or in PVE_NODE_SELECTOR, one or more of these:
+          > preferredNodes: [pve1, pve2, pve3]
     ");
 }
 
@@ -400,9 +401,13 @@ async fn one_endpoint_of_several_nodes_and_agents_without_a_pool_are_reported() 
         Clients { dialer: &dialer, certificates: &certificates, clock: &|| EPOCH, config: None };
     insta::assert_snapshot!(problems(check_cloud(clients, &checked.herd, &rack, &connection).await), @r#"
     warn  endpoint https://pve1:8006: is the only one, and the cluster has 3 nodes: drover stops while it is down, unless that address moves between nodes
-          > in the YAML, with names that resolve: apiUrls: ["https://pve1:8006", "https://pve2:8006", "https://pve3:8006"]
+          in the YAML, with names that resolve:
+          > apiUrls: ["https://pve1:8006", "https://pve2:8006", "https://pve3:8006"]
     warn  targetPool: is not set for `linux`: drover may change every guest
-          > in the YAML: targetPool: ci; then: drover setup rights --cloud rack --user root@pam
+          in the YAML:
+          > targetPool: ci
+          on this machine:
+          > drover setup rights --cloud rack --user root@pam
     "#);
 }
 

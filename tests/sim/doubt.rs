@@ -20,7 +20,7 @@ fn apart(world: &World, apart: bool) {
 
 /// How many agents are in a state.
 fn count(world: &World, state: AgentPhase) -> usize {
-    world.view().agents().iter().filter(|agent| agent.state == state).count()
+    world.view().agents().iter().filter(|agent| agent.phase == state).count()
 }
 
 /// The health of the first cloud and its detail.
@@ -58,7 +58,7 @@ async fn without_quorum_one_clone_comes_into_doubt_and_everything_else_waits() {
         assert_eq!((count(&world, AgentPhase::InDoubt), world.wire.clones()), (1, 1));
     }
     let doubt =
-        world.view().agents().into_iter().find(|agent| agent.state == AgentPhase::InDoubt).unwrap();
+        world.view().agents().into_iter().find(|agent| agent.phase == AgentPhase::InDoubt).unwrap();
     assert!(doubt.detail.contains("cluster not ready - no quorum?"), "{}", doubt.detail);
     for one in others.iter().chain([&lease]) {
         let reported = world.view().lease(one).unwrap().detail;

@@ -15,10 +15,10 @@ const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3600);
 
 /// An agent that is held for an hour, with an open login.
-async fn held(world: &World) -> drover_model::fact::AgentDetail {
+async fn held(world: &World) -> std::sync::Arc<drover_model::status::AgentStatus> {
     let (lease, agent) = world.leased("linux").await;
     world.hold(&agent.agent, HOUR).await;
-    assert_eq!(world.view().agent(&agent.agent).unwrap().state, AgentPhase::Leased);
+    assert_eq!(world.view().agent(&agent.agent).unwrap().phase, AgentPhase::Leased);
     world.release(&lease).await;
     let key = |view: &drover_server::view::View| {
         view.agent(&agent.agent).is_some_and(|seen| seen.detail == "the login is open")
@@ -56,7 +56,7 @@ async fn a_hold_outlives_a_crash_and_ends_at_the_moment_it_was_reported() {
     tokio::time::sleep(10 * MINUTE).await;
     world.start().await;
     let again = world.until_state(AgentPhase::Held).await;
-    assert_eq!((again.agent, again.held_until), (agent.agent.clone(), Some(until)));
+    assert_eq!((again.agent.clone(), again.held_until), (agent.agent.clone(), Some(until)));
     world.until("it goes", |view| view.agent(&agent.agent).is_none()).await;
     let late = world.wall() - until;
     assert!(world.wall() >= until && late < 2 * MINUTE, "{late:?}");
@@ -89,7 +89,7 @@ async fn a_template_that_leaves_the_configuration_leaves_what_is_held() {
     world.pass(20 * MINUTE).await;
     world.restart(MINUTE).await;
     world.pass(20 * MINUTE).await;
-    assert_eq!(world.view().agent(&agent.agent).unwrap().state, AgentPhase::Held);
+    assert_eq!(world.view().agent(&agent.agent).unwrap().phase, AgentPhase::Held);
     world.until("its time is over", |view| view.agents().is_empty()).await;
     world.end().await;
 }
@@ -101,7 +101,7 @@ async fn anyone_who_holds_a_guest_may_stop_and_start_it() {
     world.guests.power_off(agent.vmid.unwrap().0);
     world.pass(30 * MINUTE).await;
     world.resync().await;
-    assert_eq!(world.view().agent(&agent.agent).unwrap().state, AgentPhase::Held);
+    assert_eq!(world.view().agent(&agent.agent).unwrap().phase, AgentPhase::Held);
     world.end().await;
 }
 
@@ -137,9 +137,14 @@ async fn an_agent_on_its_way_that_is_to_be_held_is_held_when_it_fails() {
 
 // Invariant: after `hold-next` the next failure of a template is held, once, whatever happens meanwhile.
 
+/// For how many seconds the next failure of the template is held.
+fn hold_next(world: &World) -> Option<u64> {
+    world.view().template_asides(&world.view().templates()[0].template).hold_next
+}
+
 /// Agents that are held, with what is reported of them.
-fn held_now(world: &World) -> Vec<drover_model::fact::AgentDetail> {
-    world.view().agents().into_iter().filter(|agent| agent.state == AgentPhase::Held).collect()
+fn held_now(world: &World) -> Vec<std::sync::Arc<drover_model::status::AgentStatus>> {
+    world.view().agents().into_iter().filter(|agent| agent.phase == AgentPhase::Held).collect()
 }
 
 #[tokio::test(start_paused = true)]
@@ -148,7 +153,7 @@ async fn the_next_failure_of_a_template_is_held_and_no_other() {
     let world = World::started(Setup::linux(keys)).await;
     world.shell.fail(Some("broken"));
     world.hold_next("linux", Some(HOUR)).await;
-    assert_eq!(world.view().templates()[0].asides.hold_next, Some(3600));
+    assert_eq!(hold_next(&world), Some(3600));
     world.provision("linux", 3).await;
     world.until_state(AgentPhase::Held).await;
     world.until("the others are gone", |view| view.agents().len() == 1).await;
@@ -156,7 +161,7 @@ async fn the_next_failure_of_a_template_is_held_and_no_other() {
     assert_eq!(held.len(), 1);
     assert!(held[0].detail.contains("readyCommand"), "{}", held[0].detail);
     world.until("its login is open", |_| held_now(&world)[0].detail.contains("is open")).await;
-    assert_eq!(world.view().templates()[0].asides.hold_next, None);
+    assert_eq!(hold_next(&world), None);
     assert!(world.journal_state().hold_next.is_empty());
     world.shell.fail(None);
     let lease = world.lease("linux").await;
@@ -174,7 +179,7 @@ async fn a_hold_of_the_next_failure_outlives_a_crash_and_can_be_taken_back() {
     world.hold_next("linux", Some(HOUR)).await;
     world.crash();
     world.start().await;
-    assert_eq!(world.view().templates()[0].asides.hold_next, Some(3600));
+    assert_eq!(hold_next(&world), Some(3600));
     world.hold_next("linux", None).await;
     world.provision("linux", 1).await;
     world.until("it goes", |view| !view.gone_agents().is_empty()).await;

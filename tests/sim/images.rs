@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use drover_actors::message::{HerdCommand, Refusal};
 use drover_model::id::{NodeName, VmId};
-use drover_model::image::{ImagePlan, ImageStatus};
+use drover_model::image::ImagePlan;
 use drover_model::marks::{Kind, Reading, read};
 use drover_model::phase::ImagePhase;
+use drover_model::status::ImageStatus;
 use drover_server::view::View;
 use pve_sim::spec::WebFile;
 

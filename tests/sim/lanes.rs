@@ -73,7 +73,7 @@ async fn churn(latency: &Latency, template: &str, lanes: &str, rounds: u32) -> C
 }
 
 fn ready(view: &View) -> usize {
-    view.agents().iter().filter(|agent| agent.state == AgentPhase::Ready).count()
+    view.agents().iter().filter(|agent| agent.phase == AgentPhase::Ready).count()
 }
 
 /// The adapted run, and the shortest of the fixed ones in which nothing failed.

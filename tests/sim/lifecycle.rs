@@ -15,7 +15,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 
 /// Agents in a state.
 fn count(world: &World, state: AgentPhase) -> usize {
-    world.view().agents().iter().filter(|agent| agent.state == state).count()
+    world.view().agents().iter().filter(|agent| agent.phase == state).count()
 }
 
 // Invariant: a lease is served, and nothing is left of it.
@@ -162,9 +162,10 @@ async fn idle_agents_go_down_to_the_minimum_and_no_further() {
     assert_eq!(world.view().agents().len(), 5, "not idle for long enough");
     world.pass(10 * MINUTE).await;
     assert_eq!(count(&world, AgentPhase::Ready), 2);
-    let stays: Vec<_> = world.view().agents().into_iter().map(|agent| agent.agent).collect();
+    let stays: Vec<_> =
+        world.view().agents().into_iter().map(|agent| agent.agent.clone()).collect();
     world.pass(60 * MINUTE).await;
-    let stay: Vec<_> = world.view().agents().into_iter().map(|agent| agent.agent).collect();
+    let stay: Vec<_> = world.view().agents().into_iter().map(|agent| agent.agent.clone()).collect();
     assert_eq!(stay, stays, "the minimum is kept, not renewed");
     assert_eq!(world.reap(false).await, 0);
     assert_eq!(world.view().gone_by_reason().into_iter().collect::<Vec<_>>(), [("idle", 3)]);

@@ -57,7 +57,7 @@ async fn a_lease_that_ends_on_a_shut_guest_takes_it_along_and_costs_no_other_lea
     world.release(&first).await;
     world.pass(20 * MINUTE).await;
     assert_eq!(world.ready(&second).await.agent, agent.agent);
-    assert_eq!(world.view().agent(&agent.agent).unwrap().state, AgentPhase::Draining);
+    assert_eq!(world.view().agent(&agent.agent).unwrap().phase, AgentPhase::Draining);
     world.release(&second).await;
     world.until("it is gone", |view| view.agent(&agent.agent).is_none()).await;
     assert_eq!(breaker(&world), BreakerPhase::Closed, "its user shut it");

@@ -1,12 +1,13 @@
 //! A cloud that left the configuration while its agents are in the journal: after a start there is
 //! no way in by its name, and their guests are still there.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use drover_model::fact::AgentDetail;
 use drover_model::id::LeaseId;
 use drover_model::phase::{AgentPhase, CloudHealth, LeasePhase};
 use drover_model::record::Body;
+use drover_model::status::AgentStatus;
 
 use super::world::World;
 use super::world::setup::Setup;
@@ -34,7 +35,7 @@ fn put_back(world: &mut World) {
 }
 
 /// Its cloud is gone and nobody else knows the way: that is reported, with what to do.
-async fn calls_for_its_cloud(world: &World, agent: &AgentDetail) {
+async fn calls_for_its_cloud(world: &World, agent: &AgentStatus) {
     world
         .until("drover says what to do", |view| {
             view.alarms().iter().any(|alarm| {
@@ -49,14 +50,14 @@ async fn calls_for_its_cloud(world: &World, agent: &AgentDetail) {
     assert!(reported.command.contains(&vmid.to_string()), "{reported:?}");
 }
 
-async fn idle() -> (World, AgentDetail) {
+async fn idle() -> (World, Arc<AgentStatus>) {
     let world = World::started(Setup::linux("idleMin: 1")).await;
     let agent = world.until_state(AgentPhase::Ready).await;
     (world, agent)
 }
 
 /// The guest is gone, and the service went down before that was durable.
-async fn end_cut_short() -> (World, AgentDetail) {
+async fn end_cut_short() -> (World, Arc<AgentStatus>) {
     let (mut world, agent) = idle().await;
     world.tap.watch(|knock| {
         let end = knock.records.iter().any(|body| matches!(body, Body::Gone { .. }));
@@ -68,7 +69,7 @@ async fn end_cut_short() -> (World, AgentDetail) {
     (world, agent)
 }
 
-async fn leased() -> (World, LeaseId, AgentDetail) {
+async fn leased() -> (World, LeaseId, Arc<AgentStatus>) {
     let world = World::started(Setup::linux("")).await;
     let (lease, agent) = world.leased("linux").await;
     (world, lease, agent)

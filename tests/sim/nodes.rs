@@ -37,7 +37,7 @@ async fn a_node_that_goes_down_during_a_clone_delays_the_lease_until_it_is_back(
     // The clone that died with the node is locked for good: an administrator's matter.
     world
         .until("what can go is gone", |view| {
-            view.agents().iter().all(|agent| agent.state == AgentPhase::Stranded)
+            view.agents().iter().all(|agent| agent.phase == AgentPhase::Stranded)
         })
         .await;
     for agent in world.view().agents() {
@@ -101,15 +101,17 @@ async fn a_status_daemon_that_hangs_makes_nobody_lose_anything() {
     let world = World::started(on_pve2("instanceMin: 2")).await;
     world
         .until("two are ready", |view| {
-            view.agents().iter().filter(|agent| agent.state == AgentPhase::Ready).count() == 2
+            view.agents().iter().filter(|agent| agent.phase == AgentPhase::Ready).count() == 2
         })
         .await;
-    let agents: Vec<_> = world.view().agents().into_iter().map(|agent| agent.agent).collect();
+    let agents: Vec<_> =
+        world.view().agents().into_iter().map(|agent| agent.agent.clone()).collect();
     world.side.set_stale("pve2", true);
     world.pass(30 * MINUTE).await;
     world.side.set_stale("pve2", false);
     world.pass(10 * MINUTE).await;
-    let after: Vec<_> = world.view().agents().into_iter().map(|agent| agent.agent).collect();
+    let after: Vec<_> =
+        world.view().agents().into_iter().map(|agent| agent.agent.clone()).collect();
     assert_eq!(after, agents);
     world.end().await;
 }

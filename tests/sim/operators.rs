@@ -13,7 +13,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 
 /// Agents in a state.
 fn count(world: &World, state: AgentPhase) -> usize {
-    world.view().agents().iter().filter(|agent| agent.state == state).count()
+    world.view().agents().iter().filter(|agent| agent.phase == state).count()
 }
 
 // Invariant: what an operator begins is there without demand, under the caps, until it was idle.
@@ -54,7 +54,7 @@ async fn every_lease_of_a_single_use_template_gets_an_agent_of_its_own() {
     for _ in 0..4 {
         let (lease, agent) = world.leased("linux").await;
         assert_eq!(agent.uses, 1);
-        assert!(seen.insert(agent.agent), "an agent was used twice");
+        assert!(seen.insert(agent.agent.clone()), "an agent was used twice");
         world.release(&lease).await;
     }
     world.end().await;

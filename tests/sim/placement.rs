@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use drover_actors::message::{HerdCommand, NodeDrained, NodesSeen, Refusal};
-use drover_model::fact::AgentDetail;
 use drover_model::id::{CloudId, LeaseId, NodeName};
 use drover_model::phase::{AgentPhase, LeasePhase, NodeStatus};
 use drover_model::placement::report::WhyReport;
 use drover_model::record::Reason;
+use drover_model::status::AgentStatus;
 use pve_sim::spec::{GuestSpec, StorageSpec};
 use pve_sim::world::NodeOverrides;
 
@@ -21,7 +21,7 @@ const GIB: u64 = 1 << 30;
 /// Each node has a template of its own, and any will do.
 const ANYWHERE: &str = "templateName: debian-12, nodes: [\"*\"]";
 
-fn node(agent: &AgentDetail) -> &str {
+fn node(agent: &AgentStatus) -> &str {
     agent.node.as_ref().unwrap().as_str()
 }
 
@@ -29,7 +29,7 @@ fn node(agent: &AgentDetail) -> &str {
 fn spread(world: &World) -> BTreeMap<String, usize> {
     let mut all = BTreeMap::new();
     for agent in world.view().agents() {
-        if let Some(node) = agent.node {
+        if let Some(node) = &agent.node {
             *all.entry(node.to_string()).or_default() += 1;
         }
     }
@@ -100,7 +100,7 @@ async fn no_node_is_ever_promised_more_than_it_has_crash_or_not() {
     world.restart(MINUTE).await;
     world
         .until("as many as fit are ready", |view| {
-            view.agents().iter().filter(|agent| agent.state == AgentPhase::Ready).count() == 21
+            view.agents().iter().filter(|agent| agent.phase == AgentPhase::Ready).count() == 21
         })
         .await;
     for _ in 0..20 {
@@ -272,7 +272,7 @@ async fn a_drained_node_empties_itself_and_stays_so_until_it_is_used_again() {
     let mut world = World::started(Setup::linux(&format!("{ANYWHERE}, instanceMin: 3"))).await;
     world
         .until("three are ready", |view| {
-            view.agents().iter().filter(|agent| agent.state == AgentPhase::Ready).count() == 3
+            view.agents().iter().filter(|agent| agent.phase == AgentPhase::Ready).count() == 3
         })
         .await;
     assert_eq!(spread(&world).len(), 3);
@@ -381,7 +381,7 @@ async fn full_clones_go_where_the_most_space_is_free() {
     provision(&world, 2).await;
     world
         .until("both live", |view| {
-            view.agents().iter().filter(|a| a.state == AgentPhase::Ready).count() == 2
+            view.agents().iter().filter(|a| a.phase == AgentPhase::Ready).count() == 2
         })
         .await;
     let agents = world.journal_state().agents;

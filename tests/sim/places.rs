@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use drover_model::fact::AgentDetail;
 use drover_model::phase::{AgentPhase, BreakerPhase};
+use drover_model::status::AgentStatus;
 use pve_sim::world::{CallFault, Faults, TaskFault};
 
 use super::world::World;
@@ -16,8 +16,9 @@ const MINUTE: Duration = Duration::from_secs(60);
 fn closed(world: &World) -> Vec<(String, BreakerPhase)> {
     let all = world.view().places().into_iter().filter(|one| one.breaker != BreakerPhase::Closed);
     all.map(|one| {
-        let kind = one.id.split(':').next().unwrap().to_owned();
-        let name = one.id.rsplit([':', '/']).next().unwrap().to_owned();
+        let id = one.scope.to_string();
+        let kind = id.split(':').next().unwrap().to_owned();
+        let name = id.rsplit([':', '/']).next().unwrap().to_owned();
         (format!("{kind}:{name}"), one.breaker)
     })
     .collect()
@@ -27,7 +28,7 @@ fn only(world: &World, name: &str, state: BreakerPhase) {
     assert_eq!(closed(world), [(name.to_owned(), state)]);
 }
 
-fn node(agent: &AgentDetail) -> &str {
+fn node(agent: &AgentStatus) -> &str {
     agent.node.as_ref().unwrap().as_str()
 }
 
@@ -107,7 +108,7 @@ async fn a_storage_that_is_not_online_opens_its_breaker_alone_and_the_next_is_us
     let (first, agent) = world.leased("linux").await;
     only(&world, "storage:shared", BreakerPhase::Open);
     assert_eq!(template(&world, "linux"), BreakerPhase::Closed);
-    let storages = |world: &World, agent: &AgentDetail| {
+    let storages = |world: &World, agent: &AgentStatus| {
         let spec = world.journal_state().agents[&agent.agent].spec.clone();
         spec.target_storage.clone().unwrap()
     };
@@ -198,7 +199,7 @@ async fn a_trial_under_way_is_the_only_one_after_a_restart_too() {
     let before = world.notes.intended();
     world
         .until("the trial runs", |view| {
-            view.agents().iter().any(|one| one.state == AgentPhase::Cloning)
+            view.agents().iter().any(|one| one.phase == AgentPhase::Cloning)
         })
         .await;
     world.restart(Duration::from_secs(20)).await;
@@ -262,7 +263,7 @@ async fn a_storage_of_one_node_that_is_not_online_keeps_nobody_from_its_like_on_
         leases.push(lease);
     }
     only(&world, "storage:local-lvm", BreakerPhase::Open);
-    let id = &world.view().places()[0].id;
+    let id = world.view().places()[0].scope.to_string();
     assert!(id.ends_with("/pve2/local-lvm"), "{id}");
     let (other, agent) = world.leased("other").await;
     assert_eq!(node(&agent), "pve1");

@@ -61,7 +61,7 @@ async fn a_crash_after_a_removal_still_retires_what_was_removed() {
     let mut world = World::started(setup).await;
     world
         .until("two are ready", |view| {
-            view.agents().iter().filter(|agent| agent.state == AgentPhase::Ready).count() == 2
+            view.agents().iter().filter(|agent| agent.phase == AgentPhase::Ready).count() == 2
         })
         .await;
     world.crash();
@@ -96,7 +96,7 @@ async fn a_changed_spec_reaches_new_agents_only() {
     world.setup.templates[0].1 = "cores: 4".to_owned();
     world.reload();
     let (new, second) = world.leased("linux").await;
-    let cores = |agent: &drover_model::fact::AgentDetail| {
+    let cores = |agent: &drover_model::status::AgentStatus| {
         world.side.config(agent.vmid.unwrap().0).unwrap()["cores"].clone()
     };
     assert_eq!((cores(&first), cores(&second)), ("2".into(), "4".into()));
@@ -112,7 +112,7 @@ async fn a_reload_without_a_change_moves_nobody() {
     let mut world = World::started(Setup::linux("instanceMin: 2")).await;
     world
         .until("two are ready", |view| {
-            view.agents().iter().filter(|agent| agent.state == AgentPhase::Ready).count() == 2
+            view.agents().iter().filter(|agent| agent.phase == AgentPhase::Ready).count() == 2
         })
         .await;
     let before = world.view().agents();

@@ -220,7 +220,7 @@ async fn a_cloud_under_another_key_drains_the_old_and_starts_again() {
         .until("the new one is warm", |view| {
             let agents = view.agents();
             agents.iter().any(|agent| {
-                agent.state == AgentPhase::Ready && agent.vmid.is_some_and(|vmid| vmid.0 >= 30000)
+                agent.phase == AgentPhase::Ready && agent.vmid.is_some_and(|vmid| vmid.0 >= 30000)
             })
         })
         .await;

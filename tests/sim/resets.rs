@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use drover_model::fact::{ResetStatus, What};
+use drover_model::fact::What;
 use drover_model::phase::AgentPhase;
 use drover_model::record::{Body, Reason};
+use drover_model::status::ResetStatus;
 use pve_sim::guests::StubOptions;
 use pve_sim::world::{CallFault, Faults, TaskFault};
 

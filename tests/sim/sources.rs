@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use drover_actors::message::{HerdCommand, Refusal};
-use drover_model::fact::AgentDetail;
 use drover_model::id::LeaseId;
 use drover_model::phase::{AgentPhase, BreakerPhase, LeasePhase};
+use drover_model::status::AgentStatus;
 
 use super::world::World;
 use super::world::setup::Setup;
@@ -36,11 +36,11 @@ fn shared(setup: &mut Setup, vmid: u32) {
 }
 
 /// The template an agent was cloned from.
-fn source(world: &World, agent: &AgentDetail) -> u32 {
+fn source(world: &World, agent: &AgentStatus) -> u32 {
     world.journal_state().agents[&agent.agent].spec.source.0
 }
 
-fn node(agent: &AgentDetail) -> &str {
+fn node(agent: &AgentStatus) -> &str {
     agent.node.as_ref().unwrap().as_str()
 }
 
@@ -48,8 +48,9 @@ fn node(agent: &AgentDetail) -> &str {
 fn place(world: &World, name: &str) -> Option<BreakerPhase> {
     let all = world.view().places();
     let one = all.iter().find(|one| {
-        one.id.starts_with(name.split(':').next().unwrap())
-            && one.id.ends_with(name.split(':').nth(1).unwrap())
+        let id = one.scope.to_string();
+        id.starts_with(name.split(':').next().unwrap())
+            && id.ends_with(name.split(':').nth(1).unwrap())
     });
     one.map(|one| one.breaker)
 }
@@ -83,7 +84,7 @@ async fn a_new_golden_image_is_picked_up_and_running_agents_keep_theirs() {
     world.pass(MINUTE).await;
     let (second, new) = world.leased("linux").await;
     assert_eq!((source(&world, &old), source(&world, &new)), (9000, 9002));
-    assert_eq!(world.view().agent(&old.agent).unwrap().state, AgentPhase::Leased);
+    assert_eq!(world.view().agent(&old.agent).unwrap().phase, AgentPhase::Leased);
     end(world, &[first, second]).await;
 }
 

@@ -36,7 +36,7 @@ async fn an_agent_on_trial_is_not_leased_and_does_not_stand_in_for_demand() {
     world.release(&lease).await;
     let (agent, _) = started(&world).await;
     let is_ready = |view: &drover_server::view::View| {
-        view.agent(&agent).is_some_and(|one| one.state == AgentPhase::Ready && one.on_trial)
+        view.agent(&agent).is_some_and(|one| one.phase == AgentPhase::Ready && one.on_trial)
     };
     world.until("it is ready", is_ready).await;
     let (lease, served) = world.leased("linux").await;
@@ -56,7 +56,7 @@ async fn an_agent_on_trial_takes_a_place_and_is_no_part_of_what_is_kept() {
     let world = World::started(Setup::linux(keys)).await;
     let kept = |view: &drover_server::view::View| {
         let ready =
-            view.agents().into_iter().filter(|one| one.state == AgentPhase::Ready && !one.on_trial);
+            view.agents().into_iter().filter(|one| one.phase == AgentPhase::Ready && !one.on_trial);
         ready.count() == 1
     };
     world.until("what is kept is there", kept).await;
@@ -82,14 +82,14 @@ async fn an_idle_agent_is_kept_although_others_are_on_trial() {
     let (trial, _) = started(&world).await;
     world
         .until("it is ready", |view| {
-            view.agent(&trial).is_some_and(|one| one.state == AgentPhase::Ready)
+            view.agent(&trial).is_some_and(|one| one.phase == AgentPhase::Ready)
         })
         .await;
     let mut world = world;
     world.setup.templates = vec![("linux", "instanceCap: 2, idleMin: 1".into())];
     world.reload();
     let kept = |view: &drover_server::view::View| {
-        view.agents().iter().any(|one| one.state == AgentPhase::Ready && !one.on_trial)
+        view.agents().iter().any(|one| one.phase == AgentPhase::Ready && !one.on_trial)
     };
     world.until("another one is kept", kept).await;
     world.end().await;
@@ -105,18 +105,18 @@ async fn an_agent_on_trial_goes_a_minute_after_it_was_ready_and_after_a_restart(
     let (agent, _) = started(&world).await;
     world
         .until("it is ready", |view| {
-            view.agent(&agent).is_some_and(|one| one.state == AgentPhase::Ready)
+            view.agent(&agent).is_some_and(|one| one.phase == AgentPhase::Ready)
         })
         .await;
     world.pass(55 * SECOND).await;
-    assert_eq!(world.view().agent(&agent).unwrap().state, AgentPhase::Ready);
+    assert_eq!(world.view().agent(&agent).unwrap().phase, AgentPhase::Ready);
     world.until("it goes", |view| view.agent(&agent).is_none()).await;
     assert_eq!(reason(&world, &agent), Reason::TrialOver);
 
     let (agent, _) = started(&world).await;
     world
         .until("it is ready", |view| {
-            view.agent(&agent).is_some_and(|one| one.state == AgentPhase::Ready)
+            view.agent(&agent).is_some_and(|one| one.phase == AgentPhase::Ready)
         })
         .await;
     world.restart(10 * SECOND).await;

@@ -2,14 +2,15 @@
 //! backups brought back, and ids that changed hands.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use drover_actors::message::{AgentCommand, HerdCommand};
-use drover_model::fact::AgentDetail;
 use drover_model::id::LeaseId;
 use drover_model::machine::Machine;
 use drover_model::phase::AgentPhase;
 use drover_model::record::Reason;
+use drover_model::status::AgentStatus;
 use futures_util::future::join;
 use pve_sim::spec::GuestSpec;
 
@@ -213,7 +214,7 @@ async fn a_copy_whose_block_names_its_own_vmid_and_an_agent_that_lives_stays() {
 // Invariant: an id that changed hands is the new owner's, whatever the agent was about.
 
 /// An agent in this state, and the lease it was started for.
-async fn met_in(world: &World, state: AgentPhase) -> (LeaseId, AgentDetail) {
+async fn met_in(world: &World, state: AgentPhase) -> (LeaseId, Arc<AgentStatus>) {
     if state == AgentPhase::InDoubt {
         world.tap.watch(|knock| match knock.call {
             "clone_vm" => Hit::Lose { done: true, after: MINUTE / 2 },
@@ -279,7 +280,7 @@ async fn reused_in(state: AgentPhase) {
     world.pass(20 * MINUTE).await;
     assert_eq!(config(&world, vmid), before, "{state}");
     for agent in world.view().agents() {
-        assert_eq!((agent.state, agent.vmid.unwrap().0), (AgentPhase::Stranded, vmid), "{state}");
+        assert_eq!((agent.phase, agent.vmid.unwrap().0), (AgentPhase::Stranded, vmid), "{state}");
         assert!(!world.view().alarms().is_empty());
     }
     world.side.remove_guest(vmid);
@@ -497,7 +498,7 @@ async fn a_journal_on_another_machine_destroys_nothing_before_an_operator_has_sa
     world.pass(30 * MINUTE).await;
     let vmid = agent.vmid.unwrap().0;
     assert!(world.guests.running_vmids().contains(&vmid), "nobody has said that it moved");
-    let reported = world.view().agent(&agent.agent).unwrap().detail;
+    let reported = world.view().agent(&agent.agent).unwrap().detail.clone();
     assert!(reported.contains("drover resync --confirm-machine"), "{reported}");
     let (young, other) = world.leased("linux").await;
     world.release(&young).await;

@@ -120,14 +120,16 @@ async fn one_leased_one_idle() -> (World, drover_model::id::LeaseId) {
 #[tokio::test(start_paused = true)]
 async fn a_stop_that_keeps_leaves_everything_to_the_next_start() {
     let (mut world, lease) = one_leased_one_idle().await;
-    let before: Vec<_> = world.view().agents().into_iter().map(|agent| agent.agent).collect();
+    let before: Vec<_> =
+        world.view().agents().into_iter().map(|agent| agent.agent.clone()).collect();
     world.stop(StopPolicy::Keep).await;
     world.pass(10 * MINUTE).await;
     assert_eq!(world.ours().len(), 2);
     world.start().await;
     world.ready(&lease).await;
     world.until_state(AgentPhase::Ready).await;
-    let after: Vec<_> = world.view().agents().into_iter().map(|agent| agent.agent).collect();
+    let after: Vec<_> =
+        world.view().agents().into_iter().map(|agent| agent.agent.clone()).collect();
     assert_eq!(after, before);
     world.release(&lease).await;
     world.end().await;
@@ -136,7 +138,8 @@ async fn a_stop_that_keeps_leaves_everything_to_the_next_start() {
 #[tokio::test(start_paused = true)]
 async fn a_stop_waits_for_the_key_of_a_lease_that_ends() {
     let (mut world, lease) = one_leased_one_idle().await;
-    let before: Vec<_> = world.view().agents().into_iter().map(|agent| agent.agent).collect();
+    let before: Vec<_> =
+        world.view().agents().into_iter().map(|agent| agent.agent.clone()).collect();
     let leased = world.view().lease(&lease).unwrap().agent.unwrap();
     let vmid = world.view().agent(&leased).unwrap().vmid.unwrap();
     // Asked for, and not waited for.
@@ -146,7 +149,8 @@ async fn a_stop_waits_for_the_key_of_a_lease_that_ends() {
     world.start().await;
     world.until_state(AgentPhase::Ready).await;
     world.pass(MINUTE).await;
-    let after: Vec<_> = world.view().agents().into_iter().map(|agent| agent.agent).collect();
+    let after: Vec<_> =
+        world.view().agents().into_iter().map(|agent| agent.agent.clone()).collect();
     assert_eq!(after, before);
     world.end().await;
 }

@@ -17,7 +17,7 @@ fn scheduled(windows: &str) -> Setup {
 }
 
 fn ready(world: &World) -> usize {
-    world.view().agents().iter().filter(|agent| agent.state == AgentPhase::Ready).count()
+    world.view().agents().iter().filter(|agent| agent.phase == AgentPhase::Ready).count()
 }
 
 fn reasons(world: &World) -> Vec<(&'static str, u64)> {
@@ -38,8 +38,8 @@ async fn a_window_fills_the_pool_and_drains_it_and_leaves_a_lease_alone() {
     world.pass(5 * MINUTE).await;
     assert_eq!(ready(&world), 3, "filled up behind the lease");
     world.pass(55 * MINUTE).await;
-    let left: Vec<_> = world.view().agents().into_iter().map(|agent| agent.agent).collect();
-    assert_eq!(left, [agent.agent], "{:?}", reasons(&world));
+    let left: Vec<_> = world.view().agents().into_iter().map(|agent| agent.agent.clone()).collect();
+    assert_eq!(left, std::slice::from_ref(&agent.agent), "{:?}", reasons(&world));
     assert_eq!(reasons(&world), [("window-closed", 3)]);
     world.release(&lease).await;
     world.until("it goes after its lease", |view| view.agents().is_empty()).await;
@@ -77,7 +77,8 @@ async fn a_schedule_that_comes_with_a_reload_is_in_force_at_once() {
 async fn a_pool_is_renewed_agent_by_agent_and_stays_whole() {
     let world = World::started(Setup::linux("idleMin: 4, maxLifetimeMinutes: 100")).await;
     world.until("the pool is there", |_| ready(&world) == 4).await;
-    let first: Vec<_> = world.view().agents().into_iter().map(|agent| agent.agent).collect();
+    let first: Vec<_> =
+        world.view().agents().into_iter().map(|agent| agent.agent.clone()).collect();
     for _ in 0..95 * 6 {
         world.pass(MINUTE / 6).await;
         assert!(ready(&world) >= 4, "{:?}", world.view().agents());

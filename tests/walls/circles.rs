@@ -1,5 +1,5 @@
 //! Which module of the actors imports which. No module imports itself over others, so each can be
-//! read after those that it imports.
+//! read after those that it imports. In the model, words are beneath what is done with them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,6 +8,10 @@ use super::{is_test, production};
 
 /// Each module with the modules that it imports.
 type Imports = BTreeMap<String, BTreeSet<String>>;
+
+/// Modules of the model that do something: the fold of the journal, the frame of the minds, and the
+/// ways out. All others are vocabulary.
+const BEHAVIOUR: [&str; 5] = ["journal_state", "layer", "operations", "ports", "state_machine"];
 
 /// The code of a source without comments and without its tests.
 fn code(text: &str) -> String {
@@ -92,11 +96,9 @@ fn circles(mut all: Imports) -> Imports {
     }
 }
 
-// Invariant: the modules of the actors import each other in one direction only.
-
-#[test]
-fn no_module_of_the_actors_imports_itself_over_others() {
-    let folder = root().join("actors/src");
+/// The imports between the modules of a package in this folder, tests left out.
+fn imports_in(folder: &str) -> Imports {
+    let folder = root().join(folder);
     let all: Vec<(String, String)> = files(&folder, &["rs"])
         .into_iter()
         .map(|path| {
@@ -105,10 +107,30 @@ fn no_module_of_the_actors_imports_itself_over_others() {
         })
         .filter(|(file, _)| !is_test(&format!("/{file}")))
         .collect();
-    let imports = between(all.iter().map(|(file, text)| (file.as_str(), text.as_str())));
+    between(all.iter().map(|(file, text)| (file.as_str(), text.as_str())))
+}
+
+// Invariant: the modules of the actors import each other in one direction only.
+
+#[test]
+fn no_module_of_the_actors_imports_itself_over_others() {
+    let imports = imports_in("actors/src");
     assert!(imports["herd"].contains("cloud"), "the reader finds no imports: {imports:?}");
     let circles = circles(imports);
     assert!(circles.is_empty(), "move what both sides need into a module beneath: {circles:#?}");
+}
+
+// Invariant: the vocabulary of the model knows nothing of what is done with it.
+
+#[test]
+fn no_vocabulary_of_the_model_imports_behaviour() {
+    let imports = imports_in("actors/model");
+    assert!(BEHAVIOUR.iter().all(|module| imports.contains_key(*module)), "{:?}", imports.keys());
+    for (module, imported) in &imports {
+        let upward: Vec<_> = imported.iter().filter(|one| BEHAVIOUR.contains(&&***one)).collect();
+        let is_behaviour = BEHAVIOUR.contains(&module.as_str());
+        assert!(is_behaviour || upward.is_empty(), "`{module}` imports {upward:?}");
+    }
 }
 
 #[test]

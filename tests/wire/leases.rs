@@ -1,8 +1,11 @@
 //! Leases that wait: for as long as they may, as many as may be, and seen and ended by those whose
 //! they are; and the keys of those that are kept.
 
+use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread;
 
 use serde_json::{Value, json};
 
@@ -112,4 +115,51 @@ fn an_expired_leases_key_is_gone() {
     release(&site, &id(&other));
     assert!(site.cli(&["leases"]).status.success());
     assert_eq!(names(&folder), Vec::<String>::new());
+}
+
+// Invariant: a command has the standard input of `drover lease`, every byte and its end, and waits for
+// no more of it than it reads.
+
+#[test]
+fn a_command_has_the_standard_input_and_does_not_wait_for_what_it_does_not_read() {
+    let (_dir, sim, site) = world();
+    site.write_yaml(&yaml(&site, &sim, &[], &[("linux", "instanceCap: 1")]));
+    let _service = Service::start(&site);
+    let lease = ["lease", "--template", "linux", "--"];
+    let on_machine = |command: &str| {
+        let mut drover = site.command(lease);
+        drover.arg(command).stdin(Stdio::piped()).stdout(Stdio::piped());
+        drover
+    };
+    let bytes: Vec<u8> = (0..=u8::MAX).cycle().take(1_000_000).collect();
+    let mut reads = on_machine("cat; exit 5").spawn().unwrap();
+    let (mut input, sent) = (reads.stdin.take().unwrap(), bytes.clone());
+    let writes = thread::spawn(move || input.write_all(&sent));
+    let out = reads.wait_with_output().unwrap();
+    writes.join().unwrap().unwrap();
+    assert_eq!((out.status.code(), out.stdout == bytes), (Some(5), true));
+
+    let mut open = on_machine("exit 3").spawn().unwrap();
+    let input = open.stdin.take();
+    assert_eq!(open.wait().unwrap().code(), Some(3), "nobody ends its input");
+    drop(input);
+
+    let drover = on_machine("cat; exit 4");
+    let args = || drover.get_args().map(ToOwned::to_owned);
+    let environment = |command: &mut Command| {
+        command.env("XDG_RUNTIME_DIR", site.dir.path()).stdin(Stdio::null());
+    };
+    let mut closed = Command::new("sh");
+    closed.args(["-c", "exec \"$0\" \"$@\" <&-"]).arg(drover.get_program()).args(args());
+    environment(&mut closed);
+    assert_eq!(closed.output().unwrap().status.code(), Some(4), "it is closed");
+
+    // A terminal in which nobody types.
+    let spawn = "import os, pty, sys; sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))";
+    let mut terminal = Command::new("python3");
+    let drover = on_machine("exit 6");
+    let args = drover.get_args().map(ToOwned::to_owned);
+    terminal.args(["-c", spawn]).arg(drover.get_program()).args(args);
+    environment(&mut terminal);
+    assert_eq!(terminal.output().unwrap().status.code(), Some(6), "nobody types");
 }

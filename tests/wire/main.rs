@@ -14,6 +14,7 @@ mod fallen;
 mod faults;
 mod forgejo;
 mod gitea;
+mod gitea_server;
 mod github;
 mod gitlab;
 mod harness;

@@ -102,5 +102,5 @@ fn a_source_that_does_not_answer_or_is_not_trusted_is_reported() {
     reported.site.write_yaml(&yaml.replace(&server.url(), reported._sim.fact("url")));
     let (text, well) = doctored(&reported.site);
     assert!(!well && text.contains("fail  certificate: is not trusted; its SHA-256 is "), "{text}");
-    assert!(text.contains("> in the YAML: pinSha256: [\""), "{text}");
+    assert!(text.contains("> pinSha256: [\""), "{text}");
 }

@@ -97,13 +97,13 @@ fn the_list_of_what_is_served_is_of_its_version_and_may_be_read_in_part() {
 // Invariant: what cannot be served is refused with the reason.
 
 #[test]
-fn emulated_guests_are_refused_with_the_choices() {
+fn emulated_guests_without_images_are_refused_with_what_they_need() {
     let mut command = drover();
     command.args(["sim", "--listen", "127.0.0.1:0", "--guests", "qemu"]);
     let out = command.output().unwrap();
     assert_eq!(out.status.code(), Some(2));
     let said = String::from_utf8_lossy(&out.stderr);
-    assert!(said.contains("process") && said.contains("none"), "{said}");
+    assert!(said.contains("`--guests qemu` needs `--images DIR`"), "{said}");
 }
 
 #[test]

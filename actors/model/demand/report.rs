@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use crate::demand::spec::ShareSpec;
 use crate::id::{AgentId, LeaseId, RunnerName, SourceId, TemplateId};
-use crate::ports::JobObservation;
 use crate::record::Want;
 use crate::time::WallTime;
 
@@ -42,12 +41,26 @@ pub struct SourceJobs {
     pub unread: Vec<UnreadJob>,
     /// Jobs that run on its runners, where a look shows which.
     pub running: Vec<RunningJob>,
+    /// Its runners whose row it does not have any more while their machines live.
+    pub rowless: Vec<RowlessRunner>,
     /// Since when it cannot be polled, and why.
     pub outage: Option<Outage>,
     /// Runners in a row that could not be started.
     pub unserved: u32,
     /// Since when it lets no runner be made, and why.
     pub refused: Option<Outage>,
+}
+
+/// A job that waits at a source.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JobObservation {
+    /// Its id there.
+    pub id: String,
+    /// What people call it.
+    pub name: String,
+    /// What it wants.
+    pub want: Want,
+    pub since: WallTime,
 }
 
 /// A job that waits and of which its source does not say what it wants.
@@ -78,6 +91,14 @@ pub struct RunningJob {
     pub waited: Option<JobObservation>,
     pub runner: RunnerName,
     pub agent: AgentId,
+}
+
+/// A runner whose row its source, asked for that very row, does not have any more.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RowlessRunner {
+    pub runner: RunnerName,
+    pub agent: AgentId,
+    pub lease: LeaseId,
 }
 
 /// What a source wants and has.

@@ -10,8 +10,8 @@
 
 mod recipe;
 mod spec;
-mod status;
+mod version;
 
 pub use recipe::{Recipe, VariableError};
 pub use spec::{Bios, Hardware, ImageLimits, ImageSource, ImageSpec};
-pub use status::{ImagePlan, ImageStatus, ImageVersion, PlannedPrune, PrunePlan};
+pub use version::{ImagePlan, ImageVersion, PlannedPrune, PrunePlan};

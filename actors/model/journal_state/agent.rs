@@ -12,8 +12,10 @@ use crate::id::{LeaseId, NodeName};
 use crate::marks::Marks;
 use crate::overrides::Overrides;
 use crate::phase::AgentPhase;
+use crate::place::Place;
 use crate::record::{Hold, Owner, Reason};
 use crate::spec::TemplateSpec;
+use crate::status::{AgentStatus, Standing};
 use crate::time::WallTime;
 
 /// One agent as the journal knows it.
@@ -153,6 +155,40 @@ impl AgentEntry {
             None if self.is_entered() => AgentPhase::Leased,
             // Settled and nothing more: configuring again does no harm.
             None => AgentPhase::Configuring,
+        }
+    }
+
+    /// Where it is.
+    pub fn place(&self) -> Place {
+        Place {
+            cluster: self.marks.cluster.clone(),
+            vmid: self.marks.vmid,
+            node: self.node.clone(),
+            origin: self.spec.origin.clone(),
+            source: Some(self.spec.source),
+        }
+    }
+
+    /// Its status until it reports: without leases it counts as on its way.
+    pub fn status(&self) -> AgentStatus {
+        let phase = self.phase();
+        let standing = match (&self.retiring, self.leases.is_empty()) {
+            (Some(_), _) => Standing::Leaving,
+            (None, true) if phase != AgentPhase::Held => Standing::Coming,
+            (None, _) => Standing::Busy,
+        };
+        let (agent, template) = (self.marks.agent.clone(), self.spec.id.clone());
+        AgentStatus {
+            phase,
+            standing,
+            vmid: Some(self.marks.vmid),
+            node: Some(self.node.clone()),
+            leases: self.leases.keys().cloned().collect(),
+            uses: self.uses,
+            overrides: self.commands.overrides,
+            owner: self.owner.clone().filter(|_| self.spec.reset.is_some()),
+            on_trial: self.spec.trial,
+            ..AgentStatus::started(agent, template, self.since.unwrap_or(self.intended))
         }
     }
 

@@ -16,8 +16,10 @@ fn shift_agent(entry: &mut AgentEntry, by_ms: i64) {
     entry.since.iter_mut().for_each(|since| shift(since, by_ms));
     shift_requests(&mut entry.commands, by_ms);
     let AgentEntry { leases, expelling, .. } = entry;
-    for GrantedLease { ask, expires, .. } in leases.values_mut().chain(expelling.values_mut()) {
+    let leases = leases.values_mut().chain(expelling.values_mut());
+    for GrantedLease { ask, granted, expires, .. } in leases {
         shift(&mut ask.asked, by_ms);
+        granted.iter_mut().for_each(|granted| shift(granted, by_ms));
         shift(expires, by_ms);
     }
 }

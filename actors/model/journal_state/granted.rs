@@ -24,6 +24,9 @@ pub enum Pass {
 pub struct GrantedLease {
     /// As asked for.
     pub ask: LeaseAsk,
+    /// When it was granted; none in older journals.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub granted: Option<WallTime>,
     /// When it runs out.
     pub expires: WallTime,
     /// For how long it was granted or renewed last, in milliseconds, whatever the clock says; none

@@ -469,7 +469,8 @@ fn what_is_left_of_a_span_stays_the_same_when_the_clock_is_set() {
         apply(&mut journal_state, 5, trouble);
         let left = |journal_state: &JournalState, now: WallTime| {
             let entry = &journal_state.agents[&AgentId::new("a1")];
-            (entry.leases[&LeaseId::new("l1")].left(now), now - entry.intended)
+            let lease = &entry.leases[&LeaseId::new("l1")];
+            (lease.left(now), now - entry.intended, lease.granted.map(|granted| now - granted))
         };
         let before = left(&journal_state, at(10).wall);
         let now = WallTime(at(10).wall.0 + by_ms);

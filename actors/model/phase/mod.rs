@@ -13,8 +13,10 @@
 //! A word that is in no list is an [`UnknownWord`], never a default: it names the word and the
 //! words that this version knows. The journal adds which record holds it, and what to do.
 //!
-//! What follows from a phase is a method of it (`has_guest`, `should_run`, …), said once. A match
-//! on a phase names all phases, so that a new one has to be thought about everywhere.
+//! What follows from a phase is a method of it (`has_guest`, `should_run`, …), said once. The book has
+//! a table of which phases answer yes to which question (book: agents, What each phase means to
+//! others), drawn from these methods. A match on a phase names all phases, so that a new one has to be
+//! thought about everywhere.
 //!
 //! The words sort as their names do, in maps of the API too. `ALL` has them in the order of life.
 //!

@@ -33,7 +33,7 @@ pub enum Refusal {
         kept: i64,
     },
     /// Its memory never does, however few others use it; in MiB.
-    #[error("it has {whole} MiB of memory, {needed} MiB are needed{}: lower memoryMb", and_kept(*.kept))]
+    #[error("it has {whole} MiB of memory, {needed} MiB are needed{}: lower `memoryMb`", and_kept(*.kept))]
     Small {
         /// All of its memory, as far as it may be promised.
         whole: i64,
@@ -66,6 +66,44 @@ pub enum Refusal {
     /// A guest is on it that must not be.
     #[error("a guest on it has {0} (antiAffinity)")]
     Crowded(String),
+}
+
+impl Refusal {
+    /// The key of the configuration without whose change the node never takes an agent; none where it
+    /// may by itself, or where somebody changes the node.
+    pub fn key(&self) -> Option<&'static str> {
+        match self {
+            Self::Label(_) => Some("nodeLabels"),
+            Self::Small { .. } => Some("memoryMb"),
+            Self::Unknown
+            | Self::Offline
+            | Self::Maintenance
+            | Self::Closed(_)
+            | Self::Memory { .. }
+            | Self::Processors { .. }
+            | Self::Guests { .. }
+            | Self::Alone(_)
+            | Self::Crowded(_) => None,
+        }
+    }
+
+    /// The most memory of an agent that the node takes when no other guest is on it, in MiB; none where
+    /// memory is not the cause.
+    pub fn most_memory(&self) -> Option<i64> {
+        match self {
+            Self::Small { whole, kept, .. } => Some(whole - kept),
+            Self::Unknown
+            | Self::Offline
+            | Self::Maintenance
+            | Self::Closed(_)
+            | Self::Label(_)
+            | Self::Memory { .. }
+            | Self::Processors { .. }
+            | Self::Guests { .. }
+            | Self::Alone(_)
+            | Self::Crowded(_) => None,
+        }
+    }
 }
 
 fn free_mb(free: i64) -> String {

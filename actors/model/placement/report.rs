@@ -1,5 +1,7 @@
 //! What operators see of nodes, and of why templates start nothing on them.
 
+use std::collections::BTreeSet;
+
 use crate::id::{ClusterId, NodeName, TemplateId};
 use crate::phase::NodeStatus;
 
@@ -41,4 +43,6 @@ pub struct WhyReport {
     pub verdict: Result<String, String>,
     /// Each node it may be on with what keeps it from there; none where nothing does.
     pub nodes: Vec<(NodeName, Option<String>)>,
+    /// The keys of the configuration without whose change no node ever takes one, where that is so.
+    pub keys: BTreeSet<&'static str>,
 }

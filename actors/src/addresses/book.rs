@@ -11,9 +11,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use drover_model::addresses::{AddressPoolSpec, AddressSource, AssignedAddress};
-use drover_model::fact::AddressPoolStatus;
 use drover_model::id::{AddressPoolId, AgentId, TemplateId};
 use drover_model::journal_state::JournalState;
+use drover_model::status::AddressPoolStatus;
 use drover_model::time::{Moment, Now};
 
 /// What one agent has.
@@ -281,5 +281,4 @@ impl Holding {
 }
 
 #[cfg(test)]
-#[path = "book_tests.rs"]
 mod tests;

@@ -6,7 +6,6 @@ mod claims;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::rc::Rc;
 use std::sync::Arc;
 
 use drover_model::addresses::{AddressPoolSpec, AddressSource, AssignedAddress};
@@ -15,20 +14,20 @@ pub use book::{Book, Supply};
 
 use claims::Claims;
 
-use drover_model::fact::AddressPoolStatus;
 use drover_model::id::{AddressPoolId, AgentId, TemplateId};
+use drover_model::status::AddressPoolStatus;
 use drover_model::time::{Moment, Now};
 use drover_runtime::notifier::ChangeNotifier;
 
+use crate::shared::{Shared, role};
+
 /// The one book of addresses of a herd.
 ///
-/// Shared by the actors of one thread, so that no two of them give the same address; it outlives
-/// each of them. Only [`PoolsWriter`] changes the pools. Templates take and give back addresses,
-/// agents write down theirs and where they are reached.
-#[derive(Debug, Clone, Default)]
+/// There is one for all templates, so that no two of them give the same address.
+#[derive(Debug, Default)]
 pub struct Addresses {
-    book: Rc<RefCell<Book>>,
-    claims: Rc<RefCell<Claims>>,
+    book: RefCell<Book>,
+    claims: RefCell<Claims>,
     changes: ChangeNotifier,
 }
 
@@ -43,35 +42,9 @@ impl Addresses {
         self.book.borrow().supply(source, now)
     }
 
-    /// Keeps addresses back for an agent; see [`Book::take`].
-    pub fn take(&self, agent: &AgentId, template: &TemplateId, source: &AddressSource, now: Now) {
-        if !source.is_scarce() {
-            return;
-        }
-        match self.book.borrow_mut().take(agent, template, source, now) {
-            Some(addresses) => {
-                let shown: Vec<String> =
-                    addresses.iter().map(|one| one.address.to_string()).collect();
-                tracing::debug!(agent = %agent, addresses = shown.join(" "), "address is kept back");
-            }
-            None => tracing::warn!(agent = %agent, "no address is free for the agent"),
-        }
-        self.changes.notify();
-    }
-
     /// What an agent has.
     pub fn of(&self, agent: &AgentId) -> Vec<AssignedAddress> {
         self.book.borrow().of(agent)
-    }
-
-    /// An agent's addresses are being written down.
-    pub fn speak(&self, agent: &AgentId) {
-        self.book.borrow_mut().speak(agent);
-    }
-
-    /// An agent is reached at this address from now on, or nowhere.
-    pub fn settle(&self, agent: &AgentId, address: Option<IpAddr>) {
-        self.claims.borrow_mut().settle(agent, address);
     }
 
     /// Why drover does not believe an address that an agent's guest reports. `None` when it may be
@@ -92,6 +65,52 @@ impl Addresses {
         ))
     }
 
+    /// Every pool for people, and when a status of them changes by time alone.
+    pub fn statuses(&self, now: Now) -> (Vec<AddressPoolStatus>, Option<Moment>) {
+        let book = self.book.borrow();
+        (book.statuses(now), book.next(now.mono))
+    }
+}
+
+/// Which pools there are is the herd's to write.
+impl Shared<Addresses, role::Herd> {
+    /// Restores the book from the journal.
+    pub fn open(&self, book: Book) {
+        *self.book.borrow_mut() = book;
+    }
+
+    /// Other pools come into force.
+    pub fn configure(&self, pools: &BTreeMap<AddressPoolId, Arc<AddressPoolSpec>>) {
+        self.book.borrow_mut().configure(pools);
+        self.changes.notify();
+    }
+}
+
+/// A role that starts agents, or takes them over at a start of the service.
+pub trait KeepsBack {}
+
+impl KeepsBack for role::Herd {}
+impl KeepsBack for role::Template {}
+
+impl<R: KeepsBack> Shared<Addresses, R> {
+    /// Keeps addresses back for an agent; see [`Book::take`].
+    pub fn take(&self, agent: &AgentId, template: &TemplateId, source: &AddressSource, now: Now) {
+        if !source.is_scarce() {
+            return;
+        }
+        match self.book.borrow_mut().take(agent, template, source, now) {
+            Some(addresses) => {
+                let shown: Vec<String> =
+                    addresses.iter().map(|one| one.address.to_string()).collect();
+                tracing::debug!(agent = %agent, addresses = shown.join(" "), "address is kept back");
+            }
+            None => tracing::warn!(agent = %agent, "no address is free for the agent"),
+        }
+        self.changes.notify();
+    }
+}
+
+impl Shared<Addresses, role::Template> {
     /// An agent is gone.
     pub fn give_back(&self, agent: &AgentId, now: Now) {
         self.claims.borrow_mut().settle(agent, None);
@@ -106,32 +125,16 @@ impl Addresses {
             self.changes.notify();
         }
     }
-
-    /// Every pool for people, and when a status of them changes by time alone.
-    pub fn statuses(&self, now: Now) -> (Vec<AddressPoolStatus>, Option<Moment>) {
-        let book = self.book.borrow();
-        (book.statuses(now), book.next(now.mono))
-    }
 }
 
-/// Writes which pools there are. It cannot be cloned: the herd makes it and keeps it.
-#[derive(Debug, Default)]
-pub struct PoolsWriter(Addresses);
-
-impl PoolsWriter {
-    /// The addresses for all other actors.
-    pub fn addresses(&self) -> Addresses {
-        self.0.clone()
+impl Shared<Addresses, role::Agent> {
+    /// An agent's addresses are being written down.
+    pub fn speak(&self, agent: &AgentId) {
+        self.book.borrow_mut().speak(agent);
     }
 
-    /// Restores the book from the journal.
-    pub fn open(&self, book: Book) {
-        *self.0.book.borrow_mut() = book;
-    }
-
-    /// Other pools come into force.
-    pub fn configure(&self, pools: &BTreeMap<AddressPoolId, Arc<AddressPoolSpec>>) {
-        self.0.book.borrow_mut().configure(pools);
-        self.0.changes.notify();
+    /// An agent is reached at this address from now on, or nowhere.
+    pub fn settle(&self, agent: &AgentId, address: Option<IpAddr>) {
+        self.claims.borrow_mut().settle(agent, address);
     }
 }

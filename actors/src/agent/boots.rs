@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn few_boots_inform_nothing_and_many_inform_what_one_in_ten_undercuts() {
-        let boots = Boots::default();
+        let mut boots = Boots::default();
         for up in [9, 30, 10] {
             boots.note(secs(up, 4));
         }
@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn guests_that_were_up_before_they_were_asked_bring_the_first_question_forward() {
-        let boots = Boots::default();
+        let mut boots = Boots::default();
         (0..KEPT).for_each(|_| boots.note(secs(20, 0)));
         for _ in 0..200 {
             let mut boot = Boot { hints: boots.early(), ..Boot::default() };
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn old_boots_are_forgotten() {
-        let boots = Boots::default();
+        let mut boots = Boots::default();
         boots.note(secs(1, 0));
         (0..KEPT).for_each(|_| boots.note(secs(20, 0)));
         assert_eq!(boots.early().map(|booted| booted.up), Some(Duration::from_secs(20)));

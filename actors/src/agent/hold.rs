@@ -39,13 +39,26 @@ impl Mind {
 
     /// Whether the agent is held for a failure on its way, because its template waits for one.
     pub(super) fn is_next_to_hold(&self, reason: &Reason) -> bool {
-        let on_its_way = matches!(
-            self.state,
-            State::Booting(_) | State::Connecting { .. } | State::Preparing(_)
-        );
         let failed =
             matches!(reason, Reason::Failed { .. } | Reason::TooSlow { .. } | Reason::PoweredOff);
-        on_its_way && failed && !self.holding.is_wanted() && self.hints.hold_next.is_some()
+        let is_kept = self.hints.hold_next.is_some();
+        self.has_guest_on_its_way() && failed && !self.holding.is_wanted() && is_kept
+    }
+
+    /// Whether the guest runs, or should, and is not ready.
+    fn has_guest_on_its_way(&self) -> bool {
+        matches!(self.state, State::Booting(_) | State::Connecting { .. } | State::Preparing(_))
+    }
+
+    /// Adds to a fault that shows in the guest alone how somebody can look there.
+    pub(super) fn suggest_hold(&self, out: &mut Out) {
+        let shows_there = self.has_guest_on_its_way();
+        let fault = out.fault.as_mut().filter(|fault| fault.kind.counts_against_breaker());
+        if let Some(fault) = fault.filter(|_| shows_there) {
+            let id = &self.spec.id;
+            fault.text +=
+                &format!("; `drover hold-next {id}` keeps the next agent that fails, to look at");
+        }
     }
 
     /// Starts the hold that its template kept for the next failure.

@@ -87,7 +87,8 @@ impl Mind {
             self.usage.begin_jobs();
         }
         let (span_ms, pending) = (Some(ask.ttl_ms), ask.enters());
-        let granted = GrantedLease { ask, expires, span_ms, runner, pending };
+        let granted =
+            GrantedLease { ask, granted: Some(out.now.wall), expires, span_ms, runner, pending };
         let ends = out.now.mono + (expires - out.now.wall);
         let lease = Lease::new(granted, out.now.mono, ends, stage);
         self.show_lease(&lease, "", out);

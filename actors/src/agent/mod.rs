@@ -34,7 +34,7 @@
 //! `status.rs`. Its words: `state.rs` (states), `event.rs` (events, calls, effects).
 //!
 //! Beside it: `port_calls.rs` (calls of ports), `journal_view.rs` (the journal's view of this agent),
-//! `reset_stats.rs`, `boots.rs` and `hold_next.rs` (shared by agents).
+//! `history.rs` (what the agents of one template have shown) and `hold_next.rs`.
 
 mod address;
 mod adopt;
@@ -87,7 +87,7 @@ pub use journal_view::{JournalView, Progress};
 pub use mind::Mind;
 pub use state::State;
 
-use crate::birth::{AgentBirth, AgentSpawner, GiveUp, Start};
+use crate::birth::{AgentBirth, AgentSpawner, Common, GiveUp, Start};
 use crate::doubts::{Path, Spot};
 use crate::message::{AgentCommand, AgentReport, IdBack, LaneAsk, LaneFree};
 use crate::runners::End;
@@ -118,9 +118,9 @@ pub fn start(birth: AgentBirth, on_give_up: impl FnOnce(GivenUp) + 'static) -> A
     let options = SupervisionOptions {
         name: format!("{AGENT_NAME_PREFIX}{}", birth.id),
         restart_limit: RestartLimit::LEAF,
-        observer: Arc::clone(&birth.ports.observer),
-        ambient: Arc::clone(&birth.ports.ambient),
-        census: birth.census.clone(),
+        observer: Arc::clone(&birth.common.ports.observer),
+        ambient: Arc::clone(&birth.common.ports.ambient),
+        census: birth.common.supervision.census.clone(),
         on_give_up: Box::new(on_give_up),
     };
     supervise(options, |_| Agent::new(birth))
@@ -146,9 +146,9 @@ impl Agent {
     fn new(birth: AgentBirth) -> Self {
         let journal_view = JournalView::new(
             birth.id.clone(),
-            birth.epoch,
-            Arc::clone(&birth.ports.journal),
-            Arc::clone(&birth.ports.ambient),
+            birth.common.run.epoch,
+            Arc::clone(&birth.common.ports.journal),
+            Arc::clone(&birth.common.ports.ambient),
             match &birth.start {
                 Start::Fresh => None,
                 Start::Adopted { entry, .. } => Some((**entry).clone()),
@@ -177,21 +177,22 @@ impl Agent {
         if self.journal_view.resting() {
             return ctx.stop();
         }
-        let (birth, now) = (Rc::clone(&self.birth), self.birth.ports.ambient.now());
+        let birth = Rc::clone(&self.birth);
+        let (run, now) = (&birth.common.run, birth.common.ports.ambient.now());
         let mut mind = match self.journal_view.entry() {
             Some(entry) => {
                 let down = match &birth.start {
                     Start::Adopted { down, .. } if self.incarnation == 0 => *down,
                     Start::Adopted { .. } | Start::Fresh => Duration::ZERO,
                 };
-                Mind::adopt(&entry, down, birth.epoch, self.incarnation, now)
+                Mind::adopt(&entry, down, run.epoch, self.incarnation, now)
             }
             None => {
                 let mut mind = Mind::new(
                     birth.id.clone(),
-                    birth.installation.clone(),
+                    run.installation.clone(),
                     Arc::clone(&birth.spec),
-                    birth.epoch,
+                    run.epoch,
                     self.incarnation,
                     now,
                 );
@@ -201,7 +202,7 @@ impl Agent {
                 mind
             }
         };
-        mind.own(birth.addresses.of(&birth.id));
+        mind.own(birth.common.addresses.of(&birth.id));
         self.mind = Some(mind);
         self.feed(Event::Begin, ctx);
         if self.incarnation > 0 {
@@ -213,20 +214,20 @@ impl Agent {
 
     /// Steps the mind and takes over its effects.
     fn feed(&mut self, event: Event, ctx: &mut Context<Self>) {
-        let ambient = &self.birth.ports.ambient;
+        let ambient = &self.birth.common.ports.ambient;
         let (now, draw) = (ambient.now(), ambient.draw());
         let Some(mind) = &mut self.mind else { return };
-        mind.inform(self.birth.boots.early());
-        let id = &self.birth.spec.id;
+        let history = &self.birth.history;
+        mind.inform(history.early());
         mind.know(TemplateHints {
-            worth: self.birth.resets.worth(id),
-            hold_next: self.birth.hold_next.of(id),
+            worth: history.resets_are_worth_it(),
+            hold_next: self.birth.common.hold_next.of(&self.birth.spec.id),
         });
         let before = mind.state().phase();
         let effects = mind.effects_of(event, now, draw);
         let after = mind.state().phase();
         let reached_at = mind.reached_at();
-        self.birth.addresses.settle(&self.birth.id, reached_at);
+        self.birth.common.addresses.settle(&self.birth.id, reached_at);
         if before != after {
             let leaving = mind.state().leaving().map(ToString::to_string);
             let detail = Some(mind.detail().to_owned()).filter(|text| !text.is_empty());
@@ -310,13 +311,14 @@ impl Agent {
         let ends: Vec<LeaseId> = waiting.chain(&self.ending).cloned().collect();
         self.reported = Some(AgentReport { fault: None, refused: Vec::new(), ..report.clone() });
         let mut report = report;
-        let status = &mut report.status;
-        let more = ends.into_iter().filter(|lease| !status.leases.contains(lease));
-        let more: Vec<LeaseId> = more.collect();
-        status.leases.extend(more);
+        let known = &report.status.leases;
+        let more: Vec<LeaseId> = ends.into_iter().filter(|lease| !known.contains(lease)).collect();
+        if !more.is_empty() {
+            Arc::make_mut(&mut report.status).leases.extend(more);
+        }
         // The template ignores an agent that is gone. So `Gone` must be the last report.
-        if status.standing == Standing::Gone && !status.leases.is_empty() {
-            status.standing = Standing::Leaving;
+        if report.status.standing == Standing::Gone && !report.status.leases.is_empty() {
+            Arc::make_mut(&mut report.status).standing = Standing::Leaving;
         }
         self.birth.report.do_send(report);
     }
@@ -339,15 +341,15 @@ impl Agent {
                 self.writing = Some(n);
                 self.ending = ended_by(&body).cloned();
                 if matches!(body, Body::AddressAssigned { .. }) {
-                    self.birth.addresses.speak(&agent);
+                    self.birth.common.addresses.speak(&agent);
                 }
                 if let Body::RunnerIntended { agent, lease, source, runner, place } = &mut body {
-                    *place = self.birth.runners.place(source);
+                    let runners = &self.birth.common.runners;
+                    *place = runners.place(source);
                     let (agent, lease) = (agent.clone(), lease.clone());
                     let (place, rows) = (*place, BTreeSet::new());
                     let entry = RunnerEntry { agent, lease, began: 0, place, rows };
-                    let now = self.birth.ports.ambient.now().mono;
-                    self.birth.runners.intend(source, runner, entry, now);
+                    runners.intend(source, runner, entry, self.now());
                 }
                 let address = ctx.address();
                 self.journal_view.append(body, move |progress| {
@@ -362,25 +364,24 @@ impl Agent {
             Effect::LaneFree(end) => lanes.free.do_send(LaneFree { agent, end }),
             Effect::IdBack { vmid, burned } => lanes.id_back.do_send(IdBack { vmid, burned }),
             Effect::Ask(attempt, call) => self.ask(attempt, call, ctx),
-            Effect::Booted(booted) => self.birth.boots.note(booted),
+            Effect::Booted(booted) => self.birth.history.booted(booted),
             Effect::Learnt(reset_stats) => self.learnt(reset_stats),
             Effect::HeldAsNext => self.held_as_next(),
             Effect::Doubted(fault) => self.doubted(&fault),
             Effect::CloneAccepted => self.clone_accepted(),
             Effect::RunnerStarted(source, runner) => {
-                let now = self.birth.ports.ambient.now().mono;
-                self.birth.runners.runner_started(&source, &runner, now);
+                self.birth.common.runners.runner_started(&source, &runner, self.now());
             }
             Effect::Ended(source, runner, how, ago) => {
-                let at = self.birth.ports.ambient.now().mono;
+                let at = self.now();
                 let end = End { at, over: at.before(ago), how };
-                self.birth.runners.ended(&source, &runner, end);
+                self.birth.common.runners.ended(&source, &runner, end);
             }
             Effect::TooOld(source, runner, reported) => {
-                self.birth.runners.too_old(&source, &runner, *reported);
+                self.birth.common.runners.too_old(&source, &runner, *reported);
             }
             Effect::StartFailed(source, runner, text) => {
-                self.birth.runners.refused(&source, &runner, text);
+                self.birth.common.runners.refused(&source, &runner, text);
             }
             Effect::End => ctx.stop(),
             Effect::Report(report) => self.report(*report),
@@ -388,12 +389,16 @@ impl Agent {
         }
     }
 
+    fn now(&self) -> Moment {
+        self.birth.common.ports.ambient.now().mono
+    }
+
     fn learnt(&self, reset_stats: ResetStats) {
         let id = &self.birth.spec.id;
-        if let Some(refusal) = self.birth.resets.note(id, reset_stats) {
+        if let Some(refusal) = self.birth.history.learnt(reset_stats) {
             tracing::warn!(template = %id, refusal, "agents cannot be reset and are destroyed");
         }
-        let resets = self.birth.resets.status(id);
+        let resets = self.birth.history.resets();
         self.show(What::Resets { template: id.clone(), resets });
     }
 
@@ -404,16 +409,16 @@ impl Agent {
         let (cluster, cloud) = (&guest.marks.cluster, &mind.spec().id.cloud);
         let Some(spot) = Spot::of(fault, cluster, cloud) else { return };
         tracing::warn!(agent = %self.birth.id, ?spot, error = %fault, "clones are held back");
-        let ambient = &self.birth.ports.ambient;
-        let (now, draw) = (ambient.now(), ambient.draw());
-        self.birth.doubts.doubt(&self.birth.id, spot, &fault.text, now, draw);
+        let Common { ports, doubts, .. } = &self.birth.common;
+        let (now, draw) = (ports.ambient.now(), ports.ambient.draw());
+        doubts.doubt(&self.birth.id, spot, &fault.text, now, draw);
     }
 
     fn clone_accepted(&self) {
         let Some(mind) = &self.mind else { return };
         let Some(guest) = mind.guest() else { return };
         let home = mind.spec().home(&guest.node);
-        self.birth.doubts.accepted(Path {
+        self.birth.common.doubts.accepted(Path {
             cluster: &guest.marks.cluster,
             cloud: &mind.spec().id.cloud,
             nodes: [Some(&home), Some(&guest.node)],
@@ -422,14 +427,14 @@ impl Agent {
 
     fn held_as_next(&self) {
         let id = &self.birth.spec.id;
-        self.birth.hold_next.take(id, &self.birth.id);
+        self.birth.common.hold_next.take(id, &self.birth.id);
         tracing::info!(agent = %self.birth.id, template = %id, "the failure waited for is held");
         self.show(What::HoldNext { template: id.clone(), seconds: None });
     }
 
     fn show(&self, what: What) {
-        let at = self.birth.ports.ambient.now().wall;
-        self.birth.ports.observer.observe(Fact { at, what });
+        let ports = &self.birth.common.ports;
+        ports.observer.observe(Fact { at: ports.ambient.now().wall, what });
     }
 
     /// Makes a call, unless the mind no longer waits for it.
@@ -440,22 +445,23 @@ impl Agent {
         };
         let Some(guest) = mind.guest() else { return };
         tracing::debug!(agent = %self.birth.id, %attempt, ?call, "agent asks");
-        let why = self.birth.restraint.of(&self.birth.id);
+        let Common { ports, ways, restraint, .. } = &self.birth.common;
+        let why = restraint.of(&self.birth.id);
         if let Some(answer) = why.and_then(|why| call.withheld(why)) {
             return self.feed(Event::Answer(attempt, answer), ctx);
         }
         let own = &mind.spec().id.cloud;
-        let way = self.birth.ways.through(own, &guest.marks.cluster);
+        let way = ways.through(own, &guest.marks.cluster);
         let Some(cloud) = way.or_else(|| call.goes_to_guest().then(|| own.clone())) else {
             let text = format!("waits until cloud `{own}` has said to which cluster it leads");
             self.feed(Event::Unproven(text), ctx);
-            let change = self.birth.ways.change();
+            let change = self.birth.common.ways.change();
             ctx.spawn(change.into_actor(self).map(move |(), agent, ctx| {
                 agent.ask(attempt, call, ctx);
             }));
             return;
         };
-        if let Some(answer) = port_calls::make(call, mind, cloud, &self.birth.ports) {
+        if let Some(answer) = port_calls::make(call, mind, cloud, ports) {
             ctx.spawn(answer.into_actor(self).map(move |answer, agent, ctx| {
                 let answer = agent.checked(answer);
                 agent.feed(Event::Answer(attempt, answer), ctx);
@@ -466,7 +472,7 @@ impl Agent {
     /// An address that a guest reports counts only where no other agent uses it.
     fn checked(&self, answer: Answer) -> Answer {
         let Answer::Addressed(Ok(AddressObservation::At(address))) = answer else { return answer };
-        match self.birth.addresses.objection(&self.birth.id, address) {
+        match self.birth.common.addresses.objection(&self.birth.id, address) {
             Some(why) => {
                 tracing::warn!(agent = %self.birth.id, %address, why, "address is refused");
                 Answer::Addressed(Ok(AddressObservation::NotYet(why)))
@@ -479,7 +485,7 @@ impl Agent {
     fn find_way(&mut self, ctx: &mut Context<Self>) {
         let Some(mind) = &self.mind else { return };
         let Some(guest) = mind.guest() else { return };
-        let cut_off = self.birth.ways.cut_off(&mind.spec().id.cloud, &guest.marks.cluster);
+        let cut_off = self.birth.common.ways.cut_off(&mind.spec().id.cloud, &guest.marks.cluster);
         if cut_off != mind.is_cut_off() {
             self.feed(Event::CutOff(cut_off), ctx);
         }
@@ -489,7 +495,7 @@ impl Agent {
         if let Some(alarm) = self.alarm.take() {
             alarm.abort();
         }
-        let span = at - self.birth.ports.ambient.now().mono;
+        let span = at - self.now();
         let (sleep, alarm) = abortable(tokio::time::sleep(span));
         self.alarm = Some(alarm);
         ctx.spawn(sleep.into_actor(self).map(move |outcome, agent, ctx| {

@@ -1,7 +1,8 @@
-//! What an agent says of itself: the detail for people, warnings, the time in each phase, and what
-//! was last reported.
+//! What an agent says of itself: the detail for people, warnings, the time in each phase, and its
+//! last status.
 
-use drover_model::fact::AgentDetail;
+use std::sync::Arc;
+
 use drover_model::status::AgentStatus;
 use drover_model::time::{Moment, Now, WallTime};
 
@@ -26,10 +27,8 @@ pub(super) struct Report {
     /// Problems that preparing found and passed over.
     warnings: Vec<String>,
     waterfall: Waterfall,
-    /// What the template was last sent.
-    sent: Option<AgentStatus>,
-    /// What the read side was last shown.
-    shown: Option<AgentDetail>,
+    /// The last status that anybody was given. Those who were not given it had one like it.
+    last: Option<Arc<AgentStatus>>,
 }
 
 impl Report {
@@ -39,8 +38,7 @@ impl Report {
             doubted: None,
             warnings: Vec::new(),
             waterfall: Waterfall::new(now),
-            sent: None,
-            shown: None,
+            last: None,
         }
     }
 
@@ -99,22 +97,19 @@ impl Report {
         &mut self.waterfall
     }
 
-    /// Whether this differs from what the template was last sent. It counts as sent from now on.
-    pub(super) fn is_news(&mut self, status: &AgentStatus) -> bool {
-        let news = self.sent.as_ref() != Some(status);
-        if news {
-            self.sent = Some(status.clone());
-        }
-        news
+    /// Whether others may decide differently by this status.
+    pub(super) fn is_decisive(&self, status: &AgentStatus) -> bool {
+        self.last.as_ref().is_none_or(|last| !status.decides_alike(last))
     }
 
-    /// Whether this differs from what the read side was last shown. It counts as shown from now on.
-    pub(super) fn is_unseen(&mut self, detail: &AgentDetail) -> bool {
-        let unseen = self.shown.as_ref() != Some(detail);
-        if unseen {
-            self.shown = Some(detail.clone());
-        }
-        unseen
+    /// Whether people see something new in this status.
+    pub(super) fn is_visible(&self, status: &AgentStatus) -> bool {
+        self.last.as_ref().is_none_or(|last| !status.shows_alike(last))
+    }
+
+    /// This status was given to those whom it concerns.
+    pub(super) fn gave(&mut self, status: Arc<AgentStatus>) {
+        self.last = Some(status);
     }
 }
 

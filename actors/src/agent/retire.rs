@@ -66,6 +66,7 @@ impl Mind {
         if self.is_next_to_hold(&reason) {
             return self.hold_as_next(&reason, out);
         }
+        self.suggest_hold(out);
         match &mut self.state {
             State::Queued => self.gone(reason, false, out),
             State::Cloning { cancelled, .. } | State::InDoubt { cancelled, .. } => {

@@ -1,11 +1,12 @@
-//! What an agent reports: its standing to the template, its status and its waterfall to the read
-//! side.
+//! An agent's status and those of its leases: how they are made, and when they are given to the
+//! template and to people.
 
-use drover_model::fact::{AgentDetail, LeaseStatus, What};
-use drover_model::id::LeaseId;
-use drover_model::phase::LeasePhase;
+use std::sync::Arc;
+
+use drover_model::fact::What;
+use drover_model::phase::{AgentPhase, LeasePhase};
 use drover_model::record::Reason;
-use drover_model::status::{AgentStatus, Standing};
+use drover_model::status::{AgentStatus, LeaseStatus, Standing};
 use drover_model::time::WallTime;
 
 use crate::agent::event::{Effect, Guest};
@@ -17,37 +18,56 @@ use crate::message::AgentReport;
 use drover_model::record::describe;
 
 impl Mind {
-    /// Reports and publishes what changed in this step.
+    /// Gives the agent's status to those whom its change concerns: the template decides by it, people
+    /// see it.
     pub(super) fn publish(&mut self, out: &mut Out) {
-        let status = self.status();
-        let changed = self.report.is_news(&status);
-        if changed || out.fault.is_some() || !out.refused.is_empty() {
-            let report = AgentReport {
-                agent: self.agent.clone(),
-                template: self.spec.id.clone(),
-                status,
-                fault: out.fault.take(),
-                refused: std::mem::take(&mut out.refused),
-            };
+        let mut status = self.status();
+        let must_answer = out.fault.is_some() || !out.refused.is_empty();
+        let reports = must_answer || self.report.is_decisive(&status);
+        let shows = self.report.is_visible(&status);
+        if !reports && !shows {
+            return;
+        }
+        status.phases = self.report.waterfall().phases(&self.part(), out.now);
+        let status = Arc::new(status);
+        self.report.gave(Arc::clone(&status));
+        if reports {
+            let (fault, refused) = (out.fault.take(), std::mem::take(&mut out.refused));
+            let report = AgentReport { status: Arc::clone(&status), fault, refused };
             // At the front: the scheduler must know a taken executor before anything waits for a
             // disk.
             out.effects.insert(0, Effect::Report(Box::new(report)));
         }
-        self.show(out);
-    }
-
-    fn status(&self) -> AgentStatus {
-        AgentStatus {
-            phase: self.state.phase(),
-            standing: self.standing(),
-            leases: self.reported_leases(),
-            overrides: self.usage.overrides(),
-            owner: self.kept_for().cloned(),
+        if shows && status.phase != AgentPhase::Gone {
+            out.observe(What::Agent(status));
         }
     }
 
-    fn reported_leases(&self) -> Vec<LeaseId> {
-        self.leases.reported()
+    /// The one place where an agent's status is made. It lacks the waterfall, which changes with time
+    /// alone.
+    fn status(&self) -> AgentStatus {
+        let guest = self.guest.as_ref();
+        AgentStatus {
+            agent: self.agent.clone(),
+            template: self.spec.id.clone(),
+            phase: self.state.phase(),
+            since: self.report.waterfall().since(),
+            standing: self.standing(),
+            vmid: guest.map(|guest| guest.marks.vmid),
+            node: guest.map(|guest| guest.node.clone()),
+            address: self.address().or(self.own_address()).map(|address| address.to_string()),
+            ssh: Some((self.spec.ssh.port, self.spec.ssh.user.clone())),
+            host_keys: guest.map(|guest| guest.host_keys.clone()).unwrap_or_default(),
+            leases: self.leases.reported(),
+            uses: self.usage.count(),
+            overrides: self.usage.overrides(),
+            owner: self.kept_for().cloned(),
+            held_until: self.held_until(),
+            hold_owner: self.holding.hold().and_then(|hold| hold.owner.clone()),
+            on_trial: self.spec.trial,
+            detail: self.whole_detail(),
+            phases: Vec::new(),
+        }
     }
 
     /// The waterfall's name for the present part of the agent's life.
@@ -68,40 +88,6 @@ impl Mind {
             | State::Retiring { .. }
             | State::Stranded { .. }
             | State::Gone { .. }) => state.phase().to_string(),
-        }
-    }
-
-    fn show(&mut self, out: &mut Out) {
-        if matches!(self.state, State::Gone { .. }) {
-            return;
-        }
-        let status = self.full_status(Vec::new());
-        if self.report.is_unseen(&status) {
-            let phases = self.report.waterfall().phases(&self.part(), out.now);
-            out.observe(What::Agent(Box::new(AgentDetail { phases, ..status })));
-        }
-    }
-
-    fn full_status(&self, phases: Vec<(String, u64)>) -> AgentDetail {
-        let guest = self.guest.as_ref();
-        AgentDetail {
-            agent: self.agent.clone(),
-            template: self.spec.id.clone(),
-            state: self.state.phase(),
-            since: self.report.waterfall().since(),
-            vmid: guest.map(|guest| guest.marks.vmid),
-            node: guest.map(|guest| guest.node.clone()),
-            address: self.address().or(self.own_address()).map(|address| address.to_string()),
-            ssh: Some((self.spec.ssh.port, self.spec.ssh.user.clone())),
-            host_keys: guest.map(|guest| guest.host_keys.clone()).unwrap_or_default(),
-            leases: self.reported_leases(),
-            uses: self.usage.count(),
-            overrides: self.usage.overrides(),
-            held_until: self.held_until(),
-            hold_owner: self.holding.hold().and_then(|hold| hold.owner.clone()),
-            on_trial: self.spec.trial,
-            detail: self.whole_detail(),
-            phases,
         }
     }
 

@@ -27,7 +27,7 @@ use drover_model::time::{Moment, Now, WallTime};
 use crate::agent::event::{Answer, Call, Effect, Event};
 use crate::agent::mind::Mind;
 use crate::message::{AgentCommand, AgentReport};
-use crate::testbed;
+use crate::testing;
 
 pub const ADDRESS: &str = "10.0.0.5";
 pub const WALL: i64 = 1_795_249_862_000;
@@ -37,7 +37,7 @@ pub fn secs(seconds: u64) -> Duration {
 }
 
 pub fn spec() -> TemplateSpec {
-    let plain = testbed::template("primary/linux", &["linux"]);
+    let plain = testing::template("primary/linux", &["linux"]);
     TemplateSpec {
         node: None,
         remote_fs: "/home/ci/it's work".into(),

@@ -271,7 +271,7 @@ async fn the_status_of_a_ready_agent_says_how_to_reach_it() {
                 _ => None,
             })
             .unwrap();
-        assert_eq!(status.state, State::Ready.phase());
+        assert_eq!(status.phase, State::Ready.phase());
         assert_eq!(status.address.as_deref(), Some("10.0.0.5"));
         assert_eq!(status.host_keys, ["ssh-ed25519 HOST"]);
         assert_eq!(status.ssh, Some((22, "ci".to_owned())));

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use drover_model::fault::Fault;
 use drover_model::id::{Attempt, Upid, VmId};
-use drover_model::image::ImageStatus;
 use drover_model::ports::{
     AddressObservation, Configured, Greeting, IdStatus, Ran, TaskEnd, VmObservation,
 };
 use drover_model::record::Body;
 use drover_model::spec::UploadSpec;
+use drover_model::status::ImageStatus;
 use drover_model::template_image::Found;
 use drover_model::time::Moment;
 

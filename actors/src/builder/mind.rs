@@ -31,13 +31,14 @@ use drover_model::fault::Fault;
 use drover_model::id::{
     AgentId, Attempt, ClusterId, Installation, NodeName, TemplateId, Upid, VmId,
 };
-use drover_model::image::{ImageStatus, Recipe};
+use drover_model::image::Recipe;
 use drover_model::journal_state::BuildEntry;
 use drover_model::marks::{Kind, Marks};
 use drover_model::phase::ImagePhase;
 use drover_model::record::Body;
 use drover_model::spec::{StepWork, TemplateSpec};
 use drover_model::state_machine::{StateMachine, Turn};
+use drover_model::status::ImageStatus;
 use drover_model::time::{Moment, Now, WallTime};
 use drover_scripts::guest;
 

@@ -41,16 +41,17 @@ use actix::{
 use drover_model::fact::{Fact, What};
 use drover_model::fault::Fault;
 use drover_model::id::{AgentId, Attempt, VmId};
-use drover_model::image::ImageStatus;
 use drover_model::journal_state::{BuildEntry, JournalState};
 use drover_model::ports::JournalFault;
 use drover_model::record::{Body, RECORD_VERSION, Record};
 use drover_model::state_machine::StateMachine as _;
+use drover_model::status::ImageStatus;
 use drover_model::time::Moment;
 use drover_runtime::supervise::{count_message, limit_turns};
 
 use crate::birth::Common;
 use crate::records::try_append;
+use crate::shared::role;
 use event::{Effect, Event, StepEnd};
 pub use mind::{Birth, Mind};
 pub(crate) use port_calls::pull_call;
@@ -99,7 +100,7 @@ struct Appended {
 
 /// The actor of one build.
 pub struct Builder {
-    common: Common,
+    common: Common<role::Builder>,
     birth: Birth,
     herd: Recipient<BuildReport>,
     /// What the journal knows of it: outlives a panic, as do appends under way.
@@ -115,7 +116,7 @@ pub struct Builder {
 impl Builder {
     /// A build that begins, or one that the journal knows.
     pub fn new(
-        common: Common,
+        common: Common<role::Builder>,
         birth: Birth,
         herd: Recipient<BuildReport>,
         entry: Option<BuildEntry>,
@@ -230,7 +231,7 @@ impl Builder {
         self.writing = true;
         let address = ctx.address();
         let (journal, known) = (Arc::clone(&self.common.ports.journal), Rc::clone(&self.known));
-        let (epoch, ambient) = (self.common.epoch, Arc::clone(&self.common.ports.ambient));
+        let (epoch, ambient) = (self.common.run.epoch, Arc::clone(&self.common.ports.ambient));
         let build = self.birth.build.clone();
         let (incarnation, appending) = (self.birth.incarnation, Rc::clone(&self.appending));
         appending.set(appending.get() + 1);

@@ -34,15 +34,16 @@ use drover_model::ambient::jittered;
 use drover_model::fact::{Fact, What};
 use drover_model::id::{CloudId, ClusterId, TemplateId};
 use drover_model::journal_state::BreakerEntry;
-use drover_model::record::Troubled;
 use drover_model::spec::{CloudSpec, TemplateSpec};
 use drover_model::state_machine::StateMachine as _;
-use drover_model::status::Standing;
+use drover_model::status::{CloudStatus, Standing};
 
 use crate::birth::{Adoption, Common, Lanes, Rank, spawn_child};
 use crate::breaker::Breaker;
 use crate::message::{ProvisionReply, Refusal};
+use crate::shared::role;
 use crate::template::{Template, TemplateCommand, TemplateNews, ToCloud};
+use crate::troubles::Trouble;
 use drover_runtime::supervise::{count_message, limit_turns};
 use event::{Effect, Event};
 pub use message::{CloudCommand, CloudReport};
@@ -50,10 +51,12 @@ use state::CloudMind;
 
 /// The actor of one cloud.
 pub struct Cloud {
-    common: Common,
+    common: Common<role::Cloud>,
     herd: Recipient<CloudReport>,
     id: CloudId,
     mind: CloudMind,
+    /// Since when it is degraded, as the journal knows.
+    trouble: Trouble,
     lanes: Option<Lanes>,
     breakers: BTreeMap<TemplateId, BreakerEntry>,
     templates: BTreeMap<TemplateId, Addr<Template>>,
@@ -65,7 +68,7 @@ pub struct Cloud {
     /// Whether it will hear of a change of what keeps clones back.
     following: bool,
     room_reported: Option<u32>,
-    shown: Option<What>,
+    shown: Option<CloudStatus>,
     /// Whether it will settle at the end of this turn.
     settling: bool,
     kept: Kept,
@@ -99,18 +102,16 @@ struct Reported {
 impl Cloud {
     /// A cloud that nothing is applied to yet.
     pub fn new(
-        common: Common,
+        common: Common<role::Cloud>,
         herd: Recipient<CloudReport>,
         id: CloudId,
         pinned: Option<ClusterId>,
         breakers: BTreeMap<TemplateId, BreakerEntry>,
+        trouble: Trouble,
     ) -> Self {
         Self {
-            mind: {
-                let of = Troubled::Cloud { cloud: id.clone() };
-                let mind = CloudMind::new(id.clone(), None, pinned);
-                mind.degraded_from(common.troubles.since(&of))
-            },
+            mind: CloudMind::new(id.clone(), None, pinned).degraded_from(trouble.since()),
+            trouble,
             common,
             herd,
             id,
@@ -195,10 +196,9 @@ impl Cloud {
             Some(entry) => Breaker::restore(&entry, now),
             None => Breaker::default(),
         };
-        let (common, cloud) = (self.common.clone(), ctx.address().recipient());
-        let address = spawn_child(&self.common, Rank::Leaf, &format!("template {id}"), move |_| {
-            Template::new(common, cloud, spec, configured, breaker)
-        });
+        let cloud = ctx.address().recipient();
+        let make = move |common, _: &mut _| Template::new(common, cloud, spec, configured, breaker);
+        let address = spawn_child(&self.common, Rank::Leaf, &format!("template {id}"), make);
         self.templates.insert(id, address.clone());
         address
     }
@@ -265,15 +265,15 @@ impl Cloud {
     fn settle(&mut self, ctx: &mut Context<Self>) {
         self.act(Event::Settle, ctx);
         self.report_room();
-        let of = Troubled::Cloud { cloud: self.id.clone() };
-        self.common.troubles.set(of, self.mind.degraded_since());
+        self.common.records.write_all(self.trouble.set(self.mind.degraded_since()));
         let now = self.common.ports.ambient.now().mono;
         let doubt = self.common.doubts.held_back(&self.id, self.mind.pinned(), now);
         let status = self.mind.status(doubt);
         if self.shown.as_ref() != Some(&status) {
             self.shown = Some(status.clone());
             let at = self.common.ports.ambient.now().wall;
-            self.common.ports.observer.observe(Fact { at, what: status });
+            let what = What::Cloud(Box::new(status));
+            self.common.ports.observer.observe(Fact { at, what });
         }
     }
 
@@ -465,7 +465,10 @@ impl Handler<CloudCommand> for Cloud {
                 self.step(Event::Stopped);
                 self.report_all(|| TemplateCommand::Stop);
             }
-            CloudCommand::Leave => return ctx.stop(),
+            CloudCommand::Leave => {
+                self.common.records.write_all(self.trouble.set(None));
+                return ctx.stop();
+            }
         }
         self.settle_soon(ctx);
     }

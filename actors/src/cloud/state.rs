@@ -11,13 +11,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use drover_model::fact::What;
 use drover_model::fault::{Fault, FaultKind};
 use drover_model::id::{CloudId, ClusterId, TemplateId};
 use drover_model::phase::CloudHealth;
 use drover_model::ports::ClusterObservation;
 use drover_model::spec::CloudSpec;
 use drover_model::state_machine::{StateMachine, Turn};
+use drover_model::status::CloudStatus;
 use drover_model::time::{Now, WallTime};
 
 use super::counts::Counts;
@@ -328,7 +328,7 @@ impl CloudMind {
     }
 
     /// Its health for the read side, with what keeps clones back while it works.
-    pub fn status(&self, doubt: Option<String>) -> What {
+    pub fn status(&self, doubt: Option<String>) -> CloudStatus {
         let (health, detail) = match (&self.spec, &self.health) {
             (None, _) => {
                 (CloudHealth::Degraded, "not configured: its last agents are being retired".into())
@@ -339,7 +339,7 @@ impl CloudMind {
                 (CloudHealth::Degraded, why.reported(*since))
             }
         };
-        What::Cloud {
+        CloudStatus {
             cloud: self.id.clone(),
             cluster: self.pinned.clone(),
             health,
@@ -389,5 +389,4 @@ impl StateMachine for CloudMind {
 }
 
 #[cfg(test)]
-#[path = "state_tests.rs"]
 mod tests;

@@ -36,6 +36,7 @@ use actix::{
 use crate::birth::Common;
 use crate::cloud::CloudReport;
 use crate::message::{AgentCommand, IdBack, LaneAsk, LaneFree};
+use crate::shared::role;
 use allocator::{Allocator, Effect, Event};
 use drover_runtime::supervise::{count_message, limit_turns};
 pub use image_ids::ImageIdAsk;
@@ -110,7 +111,7 @@ struct Ask {
 
 /// The actor of one cluster.
 pub struct Cluster {
-    common: Common,
+    common: Common<role::Cluster>,
     id: ClusterId,
     herd: Recipient<CloudReport>,
     clouds: BTreeMap<CloudId, Arc<CloudSpec>>,
@@ -130,7 +131,7 @@ pub struct Cluster {
 impl Cluster {
     /// A cluster with the ids and the clones under way that the journal knows.
     pub fn new(
-        common: Common,
+        common: Common<role::Cluster>,
         id: ClusterId,
         herd: Recipient<CloudReport>,
         ids: Rc<RefCell<Allocator>>,
@@ -310,7 +311,7 @@ impl Cluster {
         let granted = AgentCommand::Granted { vmid, node: node.clone(), cluster, spec };
         ask.reply.do_send(granted);
         let place = Place { cluster: self.id.clone(), vmid, node, origin, source };
-        self.common.roster.update(agent, |living| living.place = Some(place));
+        self.common.roster.placed(agent, place);
     }
 
     fn refuse(&mut self, agent: &AgentId, fault: Fault) {
@@ -366,7 +367,7 @@ impl Cluster {
     fn sweep(&mut self) {
         let lives = |agent: &AgentId| {
             let ask = self.asks.get(agent);
-            ask.is_some_and(|ask| ask.reply.connected()) || self.common.roster.get(agent).is_some()
+            ask.is_some_and(|ask| ask.reply.connected()) || self.common.roster.has(agent)
         };
         let all: BTreeSet<&AgentId> = self.asks.keys().chain(self.lanes.running()).collect();
         let dead: Vec<AgentId> = all.into_iter().filter(|agent| !lives(agent)).cloned().collect();

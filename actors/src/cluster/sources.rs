@@ -82,7 +82,7 @@ impl Cluster {
         match found {
             Ok(mut found) => {
                 if matches!(key.1, Sought::Image(_)) {
-                    let own = &self.common.installation;
+                    let own = &self.common.run.installation;
                     found.candidates.retain(|one| {
                         parse_name(&one.name).is_some_and(|(whose, _)| whose == *own)
                     });

@@ -3,15 +3,16 @@
 use std::sync::{Arc, Mutex};
 
 use actix::{Addr, Recipient};
-use drover_model::phase::AgentPhase;
+use drover_model::overrides::Overrides;
 use drover_model::ports::Ambient as _;
-use drover_model::status::{AgentStatus, Standing};
+use drover_model::status::AgentStatus;
 use drover_model::time::{Moment, WallTime};
 
 use super::*;
 use crate::doubts::{Doubts, Spot};
 use crate::roster::{Living, Roster};
-use crate::testbed::{self, CLUSTER, World, cloud, on_paused_system, pass, seconds, template};
+use crate::shared::Shared;
+use crate::testing::{self, CLUSTER, World, cloud, on_paused_system, pass, seconds, template};
 
 /// An agent that only listens.
 struct Listener(Arc<Mutex<Vec<String>>>, &'static str);
@@ -54,8 +55,9 @@ impl Handler<CloudReport> for Herd {
 
 struct Bed {
     world: World,
-    roster: Roster,
-    doubts: Doubts,
+    /// As a template has it, which enters agents.
+    roster: Shared<Roster, role::Template>,
+    doubts: Shared<Doubts, role::Herd>,
     cluster: Addr<Cluster>,
     heard: Arc<Mutex<Vec<String>>>,
 }
@@ -67,11 +69,11 @@ impl Bed {
 
     fn with_lanes(change: impl FnOnce(&mut CloudSpec), lanes: ConcurrencyLimits) -> Self {
         let world = World::new(&["c"]);
-        let roster = Roster::default();
-        let common = world.common(&roster);
+        let common = world.common();
+        let roster = common.roster.playing();
         let mut spec = cloud("c", None);
         change(&mut spec);
-        let (id, doubts) = (ClusterId::new(CLUSTER), common.doubts.clone());
+        let (id, doubts) = (ClusterId::new(CLUSTER), common.doubts.playing());
         let heard = Arc::<Mutex<Vec<String>>>::default();
         let herd = Herd(heard.clone()).start().recipient();
         let cluster = Cluster::new(common, id, herd, Rc::default(), lanes).start();
@@ -88,12 +90,16 @@ impl Bed {
         let living = Living {
             template: spec.id.clone(),
             spec: spec.clone(),
-            address: reply.clone(),
-            status: AgentStatus::new(AgentPhase::Queued, Standing::Coming),
+            status: Arc::new(AgentStatus::started(
+                AgentId::new(agent),
+                spec.id.clone(),
+                WallTime::default(),
+            )),
+            overrides: Overrides::default(),
             born: WallTime::default(),
             place: None,
         };
-        self.roster.enter(AgentId::new(agent), living);
+        self.roster.enter(AgentId::new(agent), living, reply.clone());
         self.cluster.do_send(LaneAsk { agent: AgentId::new(agent), spec, reply });
     }
 
@@ -246,7 +252,7 @@ fn agents_that_ended_without_a_word_lose_their_lanes_at_the_next_list() {
         let agent = AgentId::new("dead");
         bed.cluster.do_send(LaneAsk { agent: agent.clone(), spec, reply: recipient });
         assert_eq!(bed.heard().await, ["dead 10000 on pve1"]);
-        reply.do_send(testbed::End);
+        reply.do_send(testing::End);
         bed.ask("b", |_| ());
         assert!(bed.heard().await.is_empty());
         let seen = BTreeSet::new();
@@ -255,10 +261,10 @@ fn agents_that_ended_without_a_word_lose_their_lanes_at_the_next_list() {
     });
 }
 
-impl Handler<testbed::End> for Listener {
+impl Handler<testing::End> for Listener {
     type Result = ();
 
-    fn handle(&mut self, _: testbed::End, ctx: &mut Self::Context) {
+    fn handle(&mut self, _: testing::End, ctx: &mut Self::Context) {
         ctx.stop();
     }
 }
@@ -285,8 +291,14 @@ fn a_clone_in_doubt_leaves_its_place_keeps_others_back_and_gives_nobody_elses_pl
         let track = Footprint::of(&template("c/t", &[]), NodeName::new("pve1"));
         lanes.adopt(old.clone(), track, Moment(0));
         let bed = Bed::with_lanes(|spec| spec.operations_per_node = 1, lanes);
-        let now = bed.world.common(&bed.roster).ports.ambient.now();
-        bed.doubts.doubt(&old, Spot::Cluster(ClusterId::new(CLUSTER)), "no answer", now, 0);
+        let now = bed.world.now();
+        bed.doubts.playing::<role::Agent>().doubt(
+            &old,
+            Spot::Cluster(ClusterId::new(CLUSTER)),
+            "no answer",
+            now,
+            0,
+        );
         bed.cluster.do_send(LaneFree { agent: old.clone(), end: OperationEnd::InDoubt });
         bed.ask("a", |_| ());
         bed.ask("b", |_| ());

@@ -10,10 +10,11 @@ use actix::{
 };
 use drover_model::demand::report::{SourceJobs, Unoffered};
 use drover_model::demand::spec::SourceSpec;
-use drover_model::fact::{Fact, SourceStatus, What};
+use drover_model::fact::{Fact, What};
 use drover_model::id::{AgentId, LeaseId, RunnerName, SourceId};
-use drover_model::record::{Body, Troubled};
+use drover_model::record::Body;
 use drover_model::state_machine::{StateMachine, Turn};
+use drover_model::status::SourceStatus;
 use drover_model::time::Moment;
 use futures_util::future::abortable;
 use futures_util::stream::AbortHandle;
@@ -22,8 +23,9 @@ use crate::birth::Common;
 use crate::demand::Level;
 use crate::demand::mind::SourceMind;
 use crate::demand::mind::event::{Effect, Event, Runner};
-use crate::message::AgentCommand;
 use crate::roster::Living;
+use crate::shared::role;
+use crate::troubles::Trouble;
 use drover_runtime::reply::Reply;
 use drover_runtime::supervise::{count_message, limit_turns};
 
@@ -66,26 +68,21 @@ pub enum SourceReport {
         /// Why, one word.
         why: &'static str,
     },
-    /// A lease's runner is not what it should be.
-    Fail {
-        agent: AgentId,
-        lease: LeaseId,
-        /// What is wrong.
-        text: String,
-    },
     /// It is not configured, and no runner is left there.
     Empty(SourceId),
 }
 
 /// The actor of one source.
 pub struct Source {
-    common: Common,
+    common: Common<role::Source>,
     herd: Recipient<SourceReport>,
     id: SourceId,
     /// The last spec, and whether it is in force.
     spec: Arc<SourceSpec>,
     configured: bool,
     mind: Option<SourceMind>,
+    /// Since when it cannot be read, as the journal knows.
+    trouble: Trouble,
     /// Whether a poll was asked for that did not start yet.
     woken: bool,
     /// Runners that could not be started and were not counted yet.
@@ -98,7 +95,12 @@ pub struct Source {
 
 impl Source {
     /// A source that was not polled yet.
-    pub fn new(common: Common, herd: Recipient<SourceReport>, spec: Arc<SourceSpec>) -> Self {
+    pub fn new(
+        common: Common<role::Source>,
+        herd: Recipient<SourceReport>,
+        spec: Arc<SourceSpec>,
+        trouble: Trouble,
+    ) -> Self {
         Self {
             common,
             herd,
@@ -106,6 +108,7 @@ impl Source {
             spec,
             configured: true,
             mind: None,
+            trouble,
             woken: false,
             unserved: 0,
             unoffered: Arc::default(),
@@ -122,7 +125,7 @@ impl Source {
             let here =
                 living.as_ref().filter(|living| living.status.leases.contains(&kept.entry.lease));
             let (most, idle) = match here.filter(|_| self.spec.whole) {
-                Some(living) => (builds(living), living.status.overrides.idle(&living.spec)),
+                Some(living) => (builds(living), living.overrides.idle(&living.spec)),
                 None => (1, None),
             };
             let template = living.as_ref().map(|living| living.template.clone());
@@ -141,10 +144,9 @@ impl Source {
         self.common.runners.settle(&self.id, self.spec.place);
         let runners = Arc::new(self.runners());
         let mind = self.mind.get_or_insert_with(|| {
-            let of = Troubled::Source { source: self.id.clone() };
-            let own = self.common.installation.clone();
+            let own = self.common.run.installation.clone();
             let mind = SourceMind::new(self.spec.clone(), own, now.mono);
-            mind.silent_from(self.common.troubles.since(&of))
+            mind.silent_from(self.trouble.since())
         });
         let mut events = vec![Event::Runners(Arc::clone(&runners))];
         if mind.is_configured() != self.configured || !Arc::ptr_eq(mind.spec(), &self.spec) {
@@ -220,13 +222,14 @@ impl Source {
                 }));
             }
             Effect::Ask(agent, lease) => {
-                self.common.roster.send(&agent, AgentCommand::AskRunner { lease });
+                self.common.roster.ask_runner(&agent, lease);
             }
             Effect::Over(agent, lease, why) => {
                 self.herd.do_send(SourceReport::Over { agent, lease, why });
             }
             Effect::Fail(agent, lease, text) => {
-                self.herd.do_send(SourceReport::Fail { agent, lease, text });
+                tracing::warn!(lease = %lease, agent = %agent, error = text, "runner failed");
+                self.common.roster.fail_lease(&agent, lease, text);
             }
             Effect::Lost { runner, agent, job } => {
                 tracing::error!(source = %self.id, runner = %runner, agent = %agent, job, "job lost");
@@ -285,6 +288,7 @@ impl Source {
             ignored: Vec::new(),
             unread: Vec::new(),
             running: Vec::new(),
+            rowless: Vec::new(),
             outage: None,
             unserved: 0,
             refused: None,
@@ -295,8 +299,7 @@ impl Source {
     /// Shows the read side what changed, and the journal since when polls fail.
     fn show(&mut self, runners: usize) {
         let Some(mind) = &self.mind else { return };
-        let of = Troubled::Source { source: self.id.clone() };
-        self.common.troubles.set(of, mind.silent_since());
+        self.common.records.write_all(self.trouble.set(mind.silent_since()));
         let status = mind.status(runners);
         if self.shown.as_ref() != Some(&status) {
             self.observe(What::Source(Box::new(status.clone())));
@@ -309,8 +312,7 @@ impl Source {
 /// said how many, one on each executor. One that is made clean afterwards has a round for each lease.
 fn builds(living: &Living) -> u32 {
     let executors = living.spec.executors.max(1);
-    let most =
-        living.status.overrides.max_uses(&living.spec).filter(|_| living.spec.reset.is_none());
+    let most = living.overrides.max_uses(&living.spec).filter(|_| living.spec.reset.is_none());
     most.unwrap_or(executors)
 }
 
@@ -353,7 +355,7 @@ impl Handler<SourceCommand> for Source {
                 return self.step(ctx, Some(Event::Republish));
             }
             SourceCommand::Leave => {
-                self.common.troubles.set(Troubled::Source { source: self.id.clone() }, None);
+                self.common.records.write_all(self.trouble.set(None));
                 return ctx.stop();
             }
         }

@@ -434,5 +434,4 @@ fn is_of(want: &Want, allowed: &BTreeSet<String>) -> bool {
 
 #[cfg(test)]
 #[expect(clippy::wildcard_enum_match_arm, clippy::expect_used, reason = "tests")]
-#[path = "mind_tests.rs"]
 mod tests;

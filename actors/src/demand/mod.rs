@@ -4,8 +4,9 @@
 //! scheduler decides which agents start.
 //!
 //! ```text
-//! CI system ◀── poll, cordon, deregister ── source ── Wanted, Over, Fail ──▶ herd (scheduler)
+//! CI system ◀── poll, cordon, deregister ── source ── Wanted, Over ──▶ herd (scheduler)
 //! agents ── runners made, ended, refused ──▶ runners.rs ──▶ source
+//! agents ◀── AskRunner, FailLease ────────── roster.rs ◀─── source
 //! ```
 //!
 //! A source reports levels: so many jobs of that kind wait. The scheduler turns all levels into

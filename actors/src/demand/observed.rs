@@ -22,10 +22,15 @@ pub(super) struct Question {
 }
 
 impl Question {
+    /// When it is asked next, once it was asked.
+    pub fn next(&self) -> Option<Moment> {
+        let pause = ASK_PAUSE.saturating_mul(1 << self.times.saturating_sub(1).min(5));
+        Some(self.last? + pause.min(ASK_PAUSE_LONGEST))
+    }
+
     /// Whether it is asked now.
     pub fn is_due(&mut self, now: Moment) -> bool {
-        let pause = ASK_PAUSE.saturating_mul(1 << self.times.saturating_sub(1).min(5));
-        let due = self.last.is_none_or(|last| now - last >= pause.min(ASK_PAUSE_LONGEST));
+        let due = self.next().is_none_or(|next| now >= next);
         if due {
             self.times += 1;
             self.last = Some(now);

@@ -89,7 +89,7 @@ impl UnknownRunners {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testbed::at;
+    use crate::testing::at;
     use drover_model::id::AgentId;
     use drover_model::ports::{Idle, NodeObservation};
 

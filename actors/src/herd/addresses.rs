@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
-use drover_model::fact::{AddressPoolStatus, What};
+use drover_model::fact::What;
 use drover_model::journal_state::JournalState;
 use drover_model::spec::HerdSpec;
+use drover_model::status::AddressPoolStatus;
 
 use super::Herd;
 use crate::addresses::Book;
@@ -28,8 +29,8 @@ impl Herd {
     pub(super) fn open_addresses(&self, journal_state: &JournalState, spec: &Arc<HerdSpec>) {
         let addresses = &self.common.addresses;
         let now = self.common.ports.ambient.now();
-        self.writers.pools.open(Book::restore(journal_state, now));
-        self.writers.pools.configure(&spec.pools);
+        addresses.open(Book::restore(journal_state, now));
+        addresses.configure(&spec.pools);
         for (agent, entry) in
             journal_state.agents.iter().filter(|(_, entry)| entry.retiring.is_none())
         {

@@ -85,7 +85,7 @@ impl Herd {
     fn let_flow(&self, scope: &Scope) {
         tracing::warn!(scope = %scope, "operator reset the breaker");
         let now = self.common.ports.ambient.now();
-        if self.common.board.succeeded(std::slice::from_ref(scope)).is_empty() {
+        if !self.common.board.reset(scope) {
             return;
         }
         self.common.show_breaker(scope);

@@ -53,7 +53,7 @@ impl Herd {
         said: &[IpAddr],
     ) -> Result<(IpAddr, bool), Refusal> {
         let roster = &self.common.roster;
-        self.called.retain(|other, _| roster.get(other).is_some());
+        self.called.retain(|other, _| roster.has(other));
         let Some(living) = roster.get(agent) else {
             return Err(Refusal::Unknown(format!("no agent `{agent}` lives")));
         };

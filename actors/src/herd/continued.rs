@@ -155,7 +155,7 @@ impl Herd {
         let looks = futures_util::stream::iter(looks).buffered(AT_ONCE).collect::<Vec<_>>();
         ctx.spawn(looks.into_actor(self).map(move |seen, herd, ctx| {
             let mut proof = Proof::default();
-            let installation = &herd.common.installation;
+            let installation = &herd.common.run.installation;
             for (agent, vmid, observation) in seen {
                 let expected = Expected { installation, agent: &agent, vmid, cluster: &former };
                 proof.take(&expected, observation);
@@ -228,7 +228,7 @@ impl Herd {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testbed::CLUSTER;
+    use crate::testing::CLUSTER;
     use drover_model::id::Installation;
     use drover_model::marks::Marks;
 

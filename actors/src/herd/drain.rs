@@ -71,7 +71,7 @@ impl Herd {
                     AgentCommand::Retire(Reason::Stopping)
                 }
             };
-            living.address.do_send(command);
+            self.common.roster.send(&agent, command);
             // A stranded guest waits for an administrator, not for us.
             if goes
                 && living.status.phase != AgentPhase::Stranded

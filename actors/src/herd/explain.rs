@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
-use drover_model::fact::{LeaseStatus, What};
+use drover_model::fact::What;
 use drover_model::id::{AgentId, CloudId, LeaseId};
 use drover_model::journal_state::JournalState;
 use drover_model::phase::LeasePhase;
 use drover_model::record::{LeaseAsk, Want, how_ended};
+use drover_model::status::LeaseStatus;
 use drover_model::time::WallTime;
 
 use super::Herd;
@@ -197,5 +198,4 @@ fn status(ask: &LeaseAsk, state: LeasePhase, detail: String) -> LeaseStatus {
 }
 
 #[cfg(test)]
-#[path = "explain_tests.rs"]
 mod tests;

@@ -14,10 +14,11 @@ use actix::{ActorFutureExt, Addr, AsyncContext, Context, Handler, WrapFuture};
 use drover_model::ambient::mint_agent;
 use drover_model::fault::Fault;
 use drover_model::id::{AgentId, CloudId, ClusterId, NodeName, TemplateId, VmId};
-use drover_model::image::{ImagePlan, ImageSpec, ImageStatus, ImageVersion, Recipe};
+use drover_model::image::{ImagePlan, ImageSpec, ImageVersion, Recipe};
 use drover_model::journal_state::{BuildEntry, JournalState};
 use drover_model::phase::ImagePhase;
 use drover_model::placement::Fleet;
+use drover_model::status::ImageStatus;
 use drover_runtime::reply::Reply;
 use drover_runtime::supervise::count_message;
 use tokio::sync::oneshot;
@@ -226,7 +227,7 @@ impl Herd {
                 let marks = &one.marks;
                 marks.agent == version
                     && *marks.template == *spec.id.name
-                    && marks.installation == self.common.installation
+                    && marks.installation == self.common.run.installation
                     && marks.cluster == *cluster
                     && (one.node == node || one.shared)
             });
@@ -274,13 +275,13 @@ impl Herd {
     ) -> Birth {
         Birth {
             build: build.clone(),
-            installation: self.common.installation.clone(),
+            installation: self.common.run.installation.clone(),
             cluster,
             image,
             version,
             node,
             recipe,
-            epoch: self.common.epoch,
+            epoch: self.common.run.epoch,
             incarnation: 0,
         }
     }
@@ -308,15 +309,14 @@ impl Herd {
         let pruned = entry.as_ref().is_some_and(|entry| entry.pruned);
         let adopted = entry.as_ref().filter(|entry| !entry.pruned);
         let again = adopted.map(|entry| entry.given.clone());
-        let (common, herd) = (self.common.clone(), ctx.address().recipient());
+        let herd = ctx.address().recipient();
         // The reconciler must know of it before there is a guest.
         let mut builds = self.images.known();
         builds.insert(id.clone());
         self.show_builds(&builds);
         let name = format!("image {id}");
-        let address = spawn_child(&self.common, Rank::Leaf, &name, move |_| {
-            Builder::new(common, birth, herd, entry)
-        });
+        let make = move |common, _: &mut _| Builder::new(common, birth, herd, entry);
+        let address = spawn_child(&self.common, Rank::Leaf, &name, make);
         let build = Build { address, cluster, floor, pull, status, again, pruned };
         self.images.builds.insert(id, build);
     }

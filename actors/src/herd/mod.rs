@@ -60,7 +60,6 @@ use drover_model::time::WallTime;
 use futures_util::future::AbortHandle;
 use tokio::sync::mpsc;
 
-use crate::addresses::PoolsWriter;
 use crate::birth::{Adoption, Common, same_template};
 use crate::cloud::{Cloud, CloudCommand, CloudReport};
 use crate::cluster::{Cluster, ClusterCommand};
@@ -70,8 +69,8 @@ use crate::reconciler::{OrphanFound, Reconciler, ReconcilerCommand};
 use crate::scheduler::routing::Routing;
 use crate::scheduler::state::Scheduler;
 use crate::scheduler::{Effect, Event};
-use crate::sites::DrainsWriter;
-use crate::ways::WaysWriter;
+use crate::shared::role;
+use crate::troubles::KnownTroubles;
 use drover_model::finding::Outcome;
 use drover_runtime::reply::Reply;
 use drover_runtime::supervise::{count_message, limit_turns};
@@ -90,17 +89,9 @@ struct ClusterActors {
     reconciler: Addr<Reconciler>,
 }
 
-/// Knowledge that all actors read and the herd alone writes.
-struct Writers {
-    ways: WaysWriter,
-    drains: DrainsWriter,
-    pools: PoolsWriter,
-}
-
 /// The root actor.
 pub struct Herd {
-    common: Common,
-    writers: Writers,
+    common: Common<role::Herd>,
     spec: Arc<HerdSpec>,
     scheduler: Scheduler,
     clouds: BTreeMap<CloudId, Addr<Cloud>>,
@@ -108,6 +99,8 @@ pub struct Herd {
     sources: BTreeMap<SourceId, Addr<Source>>,
     /// Sources whose runners were reported as left there without a way to them.
     orphaned: BTreeSet<SourceId>,
+    /// Troubles of before this start whose actors were not started yet.
+    troubled: KnownTroubles,
     /// What is known of each cluster for as long as the service runs.
     known: BTreeMap<ClusterId, clusters::Known>,
     /// Which cluster each cloud leads to, once it said so in this start or by the journal.
@@ -266,13 +259,13 @@ impl Herd {
         let routing = Routing::new(&new.mappings).with(new.templates.values());
         self.inform_scheduler(Event::Routing(routing));
         if old.pools != new.pools {
-            self.writers.pools.configure(&new.pools);
+            self.common.addresses.configure(&new.pools);
             self.show_pools(ctx);
         }
         for (id, cloud) in &new.clouds {
             let kept = old.clouds.get(id).filter(|old| *old == cloud);
             if old.clouds.get(id).is_none_or(|old| old.connection != cloud.connection) {
-                self.writers.ways.configured(id);
+                self.common.ways.configured(id);
                 // What it lists now may be another cluster's.
                 self.unlist(id);
             }
@@ -290,7 +283,7 @@ impl Herd {
             self.cloud(&id, ctx).do_send(CloudCommand::Apply { spec, templates, adopt });
         }
         for id in old.clouds.keys().filter(|id| !new.clouds.contains_key(id)) {
-            self.writers.ways.unconfigured(id);
+            self.common.ways.unconfigured(id);
             if let Some(cloud) = self.clouds.get(id) {
                 let (templates, adopt) = (BTreeMap::new(), Vec::new());
                 cloud.do_send(CloudCommand::Apply { spec: None, templates, adopt });
@@ -345,7 +338,7 @@ impl Herd {
     fn leads(&mut self, cloud: &CloudId, cluster: ClusterId, ctx: &Context<Self>) {
         let lanes = self.cluster(&cluster, ctx);
         self.elsewhere.remove(cloud);
-        self.writers.ways.leads(cloud, &cluster);
+        self.common.ways.leads(cloud, &cluster);
         let before = self.leads.insert(cloud.clone(), cluster.clone());
         if before.as_ref() != Some(&cluster)
             && let Some(address) = self.clouds.get(cloud)
@@ -378,7 +371,7 @@ impl Herd {
             }
             Err(why) => {
                 self.common.doubts.down(&cloud, why);
-                self.writers.ways.silent(&cloud, self.leads.get(&cloud));
+                self.common.ways.silent(&cloud, self.leads.get(&cloud));
                 self.unlist(&cloud);
             }
         }
@@ -397,7 +390,7 @@ impl Herd {
             self.leads.remove(&cloud);
             self.elsewhere.remove(&cloud);
             self.inform_scheduler(Event::CloudGone(cloud.clone()));
-            self.writers.ways.forgotten(&cloud);
+            self.common.ways.forgotten(&cloud);
             self.common.doubts.forget(&cloud);
             self.observe(What::CloudGone { cloud });
         }
@@ -484,7 +477,7 @@ impl Handler<CloudReport> for Herd {
             }
             CloudReport::Leads { cloud, cluster } => self.leads(&cloud, cluster, ctx),
             CloudReport::Elsewhere { cloud, cluster } => {
-                self.writers.ways.leads(&cloud, &cluster);
+                self.common.ways.leads(&cloud, &cluster);
                 self.elsewhere.insert(cloud, cluster);
             }
             CloudReport::Silent(cloud) => {
@@ -588,13 +581,5 @@ impl Handler<HerdCommand> for Herd {
     }
 }
 
-#[cfg(test)]
-mod lives;
-#[cfg(test)]
-mod operators;
-#[cfg(test)]
-mod panics;
-#[cfg(test)]
-mod plans;
 #[cfg(test)]
 mod tests;

@@ -22,7 +22,7 @@ use crate::message::{AgentCommand, NodeDrained, NodesSeen, Refusal};
 use crate::placement::{Claim, Room, Scene};
 use crate::roster::Living;
 use crate::source::Standing;
-use crate::source::{choose, survey};
+use crate::source::{choose, lasting_keys, survey};
 
 const MIB: u64 = 1 << 20;
 
@@ -61,7 +61,7 @@ impl Herd {
     }
 
     fn drained(&mut self, cluster: ClusterId, node: NodeName, drained: bool) -> NodeDrained {
-        self.writers.drains.drain(&cluster, &node, drained);
+        self.common.sites.drain(&cluster, &node, drained);
         if let Some(actors) = self.clusters.get(&cluster).filter(|_| drained) {
             actors.cluster.do_send(ClusterCommand::Drained(node.clone()));
         }
@@ -112,7 +112,7 @@ impl Herd {
             self.leaving.clear();
             return;
         }
-        let sites = self.common.sites.clone();
+        let sites = &self.common.sites;
         let there = |living: &Living| {
             let place = living.place.as_ref();
             place.is_some_and(|place| sites.is_drained(&place.cluster, &place.node))
@@ -241,7 +241,7 @@ impl Herd {
         if let Some(why) = down {
             // Nothing can be read there; that is the answer.
             let (template, waits) = (spec.id.clone(), self.waits(&spec.id));
-            let report = WhyReport { template, waits, verdict: Err(why), nodes: Vec::new() };
+            let report = unread_why(template, waits, why);
             reply.send(Ok(report));
             return;
         }
@@ -257,11 +257,11 @@ impl Herd {
         let (found, cluster) = match (found, self.leads.get(&template.cloud)) {
             (Ok(found), Some(cluster)) => (found, cluster),
             (Err(fault), _) => {
-                return WhyReport { template, waits, verdict: Err(fault.text), nodes: Vec::new() };
+                return unread_why(template, waits, fault.text);
             }
             (Ok(_), None) => {
-                let verdict = Err(format!("cloud {} leads to no cluster", template.cloud));
-                return WhyReport { template, waits, verdict, nodes: Vec::new() };
+                let why = format!("cloud {} leads to no cluster", template.cloud);
+                return unread_why(template, waits, why);
             }
         };
         let claims = Claim::of_roster(&self.common.roster, cluster);
@@ -276,7 +276,8 @@ impl Herd {
         let verdict = choose(spec, &found, &standing)
             .map(|choice| format!("node {}: {}", choice.node, choice.origin.why));
         let nodes = survey(spec, &found, &standing);
-        WhyReport { template, waits, verdict, nodes }
+        let keys = lasting_keys(spec, &found, &standing);
+        WhyReport { template, waits, verdict, nodes, keys }
     }
 
     /// What keeps a template from beginning agents that is no matter of nodes.
@@ -286,6 +287,11 @@ impl Herd {
         let why = self.scheduler.why(&Want::Template(template.to_string()), &ground);
         (!why.starts_with(NO_PROBLEM)).then_some(why)
     }
+}
+
+/// Of a template of whose nodes nothing is known, for this reason.
+fn unread_why(template: TemplateId, waits: Option<String>, why: String) -> WhyReport {
+    WhyReport { template, waits, verdict: Err(why), nodes: Vec::new(), keys: BTreeSet::new() }
 }
 
 fn is_on(living: &Living, cluster: &ClusterId, node: &NodeName) -> bool {

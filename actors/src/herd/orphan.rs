@@ -27,7 +27,7 @@ impl Herd {
         let cloud = if known { marked } else { cloud };
         let reached =
             self.clouds.contains_key(&cloud) && self.clusters.contains_key(&marks.cluster);
-        let living = self.common.roster.get(&marks.agent).is_some();
+        let living = self.common.roster.has(&marks.agent);
         if !reached
             || living
             || self.scheduler.stopping()
@@ -53,7 +53,7 @@ impl Herd {
     /// Orphans that were written down are on their way to the roster until they are there.
     pub(super) fn orphans_came(&mut self) {
         let roster = &self.common.roster;
-        self.taking.retain(|agent| roster.get(agent).is_none());
+        self.taking.retain(|agent| !roster.has(agent));
     }
 
     fn retire_orphan(&mut self, entry: Box<AgentEntry>, ctx: &mut Context<Self>) {

@@ -37,9 +37,9 @@ impl Herd {
 
     fn overridden(&self, agent: &AgentId, change: OverrideChange) -> Result<Overrides, Refusal> {
         let roster = &self.common.roster;
-        roster.update(agent, |living| living.status.overrides.change(change));
+        roster.set_overrides(agent, change);
         roster.send(agent, AgentCommand::Override(change));
-        let living = roster.get(agent).map(|living| living.status.overrides);
+        let living = roster.get(agent).map(|living| living.overrides);
         living.ok_or_else(|| Refusal::Unknown(format!("agent `{agent}` is gone by now")))
     }
 }

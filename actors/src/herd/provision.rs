@@ -104,7 +104,7 @@ impl Herd {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testbed::template;
+    use crate::testing::template;
     use drover_model::os::{LoginShell, Os};
 
     // Invariant: user data is refused where no guest could take it, and not where one could.

@@ -4,19 +4,21 @@ use std::sync::Arc;
 
 use actix::{ActorFutureExt, AsyncContext, Context, Handler, WrapFuture};
 use drover_model::demand::report::{Account, SourceJobs, Subject};
-use drover_model::fact::{LeaseStatus, SourceStatus, What};
+use drover_model::fact::What;
 use drover_model::id::{LeaseId, SourceId};
 use drover_model::phase::LeasePhase;
-use drover_model::record::Owner;
+use drover_model::record::{Owner, Troubled};
 use drover_model::spec::HerdSpec;
+use drover_model::status::{LeaseStatus, SourceStatus};
 use futures_util::future::join_all;
 
 use super::Herd;
 use crate::birth::{Rank, spawn_child};
 use crate::demand::actor::{Source, SourceCommand, SourceReport};
-use crate::message::{AgentCommand, Refusal};
+use crate::message::Refusal;
 use crate::scheduler::Event;
 use crate::scheduler::uses::owner_of;
+use crate::troubles::Trouble;
 use drover_runtime::reply::Reply;
 use drover_runtime::supervise::count_message;
 
@@ -31,10 +33,11 @@ impl Herd {
                 Some(_) if old.sources.get(id) == Some(source) => {}
                 Some(address) => address.do_send(SourceCommand::Apply(Some(source.clone()))),
                 None => {
-                    let (common, spec) = (self.common.clone(), source.clone());
-                    let herd = ctx.address().recipient();
+                    let (herd, spec) = (ctx.address().recipient(), source.clone());
+                    let of = Troubled::Source { source: id.clone() };
+                    let trouble = Trouble::take_over(of, &mut self.troubled);
+                    let make = move |common, _: &mut _| Source::new(common, herd, spec, trouble);
                     let name = format!("source {id}");
-                    let make = move |_: &mut _| Source::new(common, herd, spec);
                     let address = spawn_child(&self.common, Rank::Branch, &name, make);
                     self.sources.insert(id.clone(), address);
                 }
@@ -161,10 +164,6 @@ impl Handler<SourceReport> for Herd {
             SourceReport::Over { lease, why, .. } => {
                 tracing::info!(lease = %lease, why, "runner is done");
                 self.schedule(Event::RunnerDone(lease, why), ctx);
-            }
-            SourceReport::Fail { agent, lease, text } => {
-                tracing::warn!(lease = %lease, agent = %agent, error = text, "runner failed");
-                self.common.roster.send(&agent, AgentCommand::FailLease { lease, text });
             }
             SourceReport::Empty(source) => self.source_empty(source),
         }

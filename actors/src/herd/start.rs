@@ -12,35 +12,30 @@ use drover_model::id::{CloudId, ClusterId, Installation};
 use drover_model::journal_state::JournalState;
 use drover_model::machine::Machine;
 use drover_model::ports::Ports;
-use drover_model::record::Troubled;
+use drover_model::record::{Body, Troubled};
 use drover_model::spec::HerdSpec;
 use tokio::sync::oneshot;
 
 use super::addresses::ShownPools;
 use super::clusters::Known;
 use super::explain::Explained;
-use super::{ClusterActors, Herd, Suspected, Tried, Writers};
-use crate::addresses::PoolsWriter;
-use crate::birth::{Adoption, AgentSpawner, Common, GiveUp, Lanes, Rank, spawn_child};
-use crate::board::Board;
+use super::{ClusterActors, Herd, Suspected, Tried};
+use crate::birth::{
+    Adoption, AgentSpawner, Common, GiveUp, Lanes, Rank, Run, Supervision, spawn_child,
+};
 use crate::cloud::{Cloud, CloudCommand};
 use crate::cluster::Cluster;
 use crate::cluster::allocator::Allocator;
-use crate::doubts::Doubts;
 use crate::hold_next::HoldNext;
 use crate::reconciler::plan::Memory;
 use crate::reconciler::{Reconciler, ReconcilerCommand};
 use crate::records::Records;
-use crate::reset_stats::Resets;
-use crate::restraint::Restraint;
 use crate::roster::Roster;
-use crate::runners::Runners;
 use crate::scheduler::state::Scheduler;
-use crate::sites::DrainsWriter;
+use crate::shared::{Shared, role};
 use crate::suspicion::{Suspect, suspicious};
 use crate::time_limits::patient;
-use crate::troubles::Troubles;
-use crate::ways::WaysWriter;
+use crate::troubles::{NodeTroubles, Trouble};
 use drover_limits::concurrency::{ConcurrencyLimits, Footprint};
 use drover_runtime::reply::Reply;
 use drover_runtime::supervise::{Census, RestartLimit, SupervisionOptions, supervise};
@@ -71,21 +66,21 @@ pub struct Started {
     /// Filled when every configured cloud was tried once.
     pub tried: oneshot::Receiver<Tried>,
     /// Who lives; for the watchdog and tests on the same thread.
-    pub roster: Roster,
+    pub roster: Shared<Roster>,
     /// Which actors live; for tests on the same thread.
     pub census: Census,
 }
 
 /// The root is not started again within the process: its knowledge is the journal's, and a start of
 /// the service reads that.
-fn root_watch(common: &Common) -> SupervisionOptions {
-    let give_up = Arc::clone(&common.give_up);
+fn root_watch(common: &Common<role::Herd>) -> SupervisionOptions {
+    let give_up = Arc::clone(&common.supervision.give_up);
     SupervisionOptions {
         name: "herd".to_owned(),
         restart_limit: RestartLimit { restarts: 0, within: Duration::from_secs(1) },
         observer: Arc::clone(&common.ports.observer),
         ambient: Arc::clone(&common.ports.ambient),
-        census: common.census.clone(),
+        census: common.supervision.census.clone(),
         on_give_up: Box::new(move |what| give_up(what)),
     }
 }
@@ -96,36 +91,32 @@ impl Herd {
     /// Starts the herd on the current actix system.
     pub fn start_from(start: HerdStart) -> Started {
         let (ready, tried) = Reply::channel();
-        let (roster, census) = (Roster::default(), Census::default());
         let ports = patient(start.ports);
-        let started = ports.ambient.now().wall;
-        let records = Records::new(Arc::clone(&ports.journal));
-        let writers = Writers {
-            ways: WaysWriter::default(),
-            drains: DrainsWriter::default(),
-            pools: PoolsWriter::default(),
-        };
+        let census = Census::default();
         let common = Common {
-            troubles: Troubles::of_journal_state(&start.journal_state, records.clone()),
-            records,
+            run: Run {
+                installation: start.installation,
+                epoch: start.epoch,
+                since: ports.ambient.now().wall.before(start.down),
+            },
+            supervision: Supervision {
+                census: census.clone(),
+                give_up: start.give_up,
+                spawner: start.spawner,
+            },
+            records: Shared::new(Records::new(Arc::clone(&ports.journal))),
             ports,
-            roster: roster.clone(),
-            census: census.clone(),
-            ways: writers.ways.read(),
-            doubts: Doubts::default(),
-            restraint: Restraint::default(),
-            board: Board::default(),
-            sites: writers.drains.sites(),
-            resets: Resets::default(),
-            hold_next: HoldNext::of_journal_state(&start.journal_state),
-            addresses: writers.pools.addresses(),
-            runners: Runners::default(),
-            spawner: start.spawner,
-            installation: start.installation,
-            epoch: start.epoch,
-            since: started.before(start.down),
-            give_up: start.give_up,
+            roster: Shared::default(),
+            ways: Shared::default(),
+            doubts: Shared::default(),
+            restraint: Shared::default(),
+            board: Shared::default(),
+            sites: Shared::default(),
+            addresses: Shared::default(),
+            runners: Shared::default(),
+            hold_next: Shared::new(HoldNext::of_journal_state(&start.journal_state)),
         };
+        let roster = common.roster.give();
         let (journal_state, spec, down) = (start.journal_state, start.spec, start.down);
         let machine = start.machine;
         let herd = supervise(root_watch(&common), move |ctx| {
@@ -137,13 +128,13 @@ impl Herd {
             let common = Common { ports, ..common };
             let mut herd = Self {
                 common,
-                writers,
                 spec: Arc::default(),
                 scheduler: Scheduler::restore(&journal_state),
                 clouds: BTreeMap::new(),
                 clusters: BTreeMap::new(),
                 sources: BTreeMap::new(),
                 orphaned: BTreeSet::new(),
+                troubled: journal_state.troubled.clone(),
                 known: BTreeMap::new(),
                 leads: BTreeMap::new(),
                 elsewhere: BTreeMap::new(),
@@ -183,13 +174,8 @@ impl Herd {
         self.follow_doubts(ctx);
         self.continue_known(&journal_state.continued);
         self.show_known(journal_state, down);
-        self.writers.drains.restore(journal_state);
-        // What left the configuration while the service was down reports nothing of itself any more.
-        self.common.troubles.retain(|of| match of {
-            Troubled::Node { .. } => true,
-            Troubled::Cloud { cloud } => spec.clouds.contains_key(cloud),
-            Troubled::Source { source } => spec.sources.contains_key(source),
-        });
+        self.common.sites.restore(journal_state);
+        self.end_old_troubles(spec);
         if !journal_state.places.is_empty() {
             self.common.board.restore(journal_state, self.common.ports.ambient.now());
         }
@@ -224,6 +210,23 @@ impl Herd {
         self.settle_soon(ctx);
     }
 
+    /// What left the configuration while the service was down reports nothing of itself any more.
+    fn end_old_troubles(&mut self, spec: &HerdSpec) {
+        let mut over = Vec::new();
+        self.troubled.retain(|of, _| {
+            let stays = match of {
+                Troubled::Node { .. } => true,
+                Troubled::Cloud { cloud } => spec.clouds.contains_key(cloud),
+                Troubled::Source { source } => spec.sources.contains_key(source),
+            };
+            if !stays {
+                over.push(Body::TroubleSince { of: of.clone(), since: None });
+            }
+            stays
+        });
+        self.common.records.write_all(over);
+    }
+
     /// A cluster's actors, started with what the journal knows of its ids where they are new.
     fn begin_cluster(
         &mut self,
@@ -231,7 +234,7 @@ impl Herd {
         journal_state: &JournalState,
         ctx: &Context<Self>,
     ) -> &ClusterActors {
-        let (common, known) = (&self.common, &mut self.known);
+        let (common, known, troubled) = (&self.common, &mut self.known, &mut self.troubled);
         let builds_here = self.images.known();
         self.clusters.entry(id.clone()).or_insert_with(|| {
             let here =
@@ -251,6 +254,7 @@ impl Herd {
             }
             let resting = journal_state.resting.get(id).cloned().unwrap_or_default();
             let burned = journal_state.burned.get(id).into_iter().flatten().map(|(vmid, _)| *vmid);
+            let troubles = NodeTroubles::take_over(id, troubled);
             // One that is come back to is known better than by a journal that was not read again.
             let known = known.entry(id.clone()).or_insert_with(|| Known {
                 ids: Rc::new(RefCell::new(Allocator::restore(held, &resting, burned, now))),
@@ -258,24 +262,20 @@ impl Herd {
                     let ahead = journal_state.ahead.get(id).copied();
                     let storages =
                         journal_state.image_storages.get(id).cloned().unwrap_or_default();
-                    let offline = common.troubles.offline(id, now.wall);
+                    let offline = troubles.spans(now.wall);
                     let memory = Memory::restored(ahead, storages);
                     Rc::new(RefCell::new(memory.with_offline(offline, now.mono)))
                 },
             });
             known.memory.borrow_mut().restart();
             let (ids, memory) = (Rc::clone(&known.ids), Rc::clone(&known.memory));
-            let (given, name) = (common.clone(), id.clone());
-            let herd = ctx.address().recipient();
-            let cluster = spawn_child(common, Rank::Branch, &format!("cluster {id}"), move |_| {
-                Cluster::new(given, name, herd, ids, lanes)
-            });
-            let (given, name) = (common.clone(), id.clone());
-            let (at, herd) = (cluster.clone(), ctx.address().recipient());
-            let reconciler =
-                spawn_child(common, Rank::Branch, &format!("reconciler {id}"), move |_| {
-                    Reconciler::new(given, name, at, herd, memory)
-                });
+            let (name, herd) = (id.clone(), ctx.address().recipient());
+            let make = move |common, _: &mut _| Cluster::new(common, name, herd, ids, lanes);
+            let cluster = spawn_child(common, Rank::Branch, &format!("cluster {id}"), make);
+            let (name, at, herd) = (id.clone(), cluster.clone(), ctx.address().recipient());
+            let make =
+                move |common, _: &mut _| Reconciler::new(common, name, at, herd, memory, troubles);
+            let reconciler = spawn_child(common, Rank::Branch, &format!("reconciler {id}"), make);
             reconciler.do_send(ReconcilerCommand::Builds(builds_here));
             ClusterActors { cluster, reconciler }
         })
@@ -299,11 +299,12 @@ impl Herd {
         let pinned = journal_state.clusters.get(id).cloned();
         let breakers = journal_state.breakers.iter().filter(|(template, _)| template.cloud == *id);
         let breakers = breakers.map(|(id, entry)| (id.clone(), entry.clone())).collect();
-        let (common, name) = (self.common.clone(), id.clone());
-        let (herd, leads) = (ctx.address().recipient(), pinned.clone());
-        let address = spawn_child(&self.common, Rank::Branch, &format!("cloud {id}"), move |_| {
-            Cloud::new(common, herd, name, pinned, breakers)
-        });
+        let of = Troubled::Cloud { cloud: id.clone() };
+        let trouble = Trouble::take_over(of, &mut self.troubled);
+        let (name, herd, leads) = (id.clone(), ctx.address().recipient(), pinned.clone());
+        let make =
+            move |common, _: &mut _| Cloud::new(common, herd, name, pinned, breakers, trouble);
+        let address = spawn_child(&self.common, Rank::Branch, &format!("cloud {id}"), make);
         if let Some(cluster) = leads {
             let lanes = self.begin_cluster(&cluster, journal_state, ctx).lanes(&cluster);
             address.do_send(CloudCommand::Lanes(lanes));

@@ -11,25 +11,30 @@ use drover_model::marks::Reading;
 use drover_model::phase::AgentPhase;
 use drover_model::ports::{IdStatus, Listed, VmObservation};
 use drover_model::record::{Body, LeaseAsk, Want};
-use drover_model::status::Standing;
 use drover_model::tenant::By;
 
 use super::*;
 use crate::birth::GiveUp;
 use crate::roster::Roster;
-use crate::testbed::{
+use crate::shared::Shared;
+use crate::testing::{
     CLUSTER, World, ask, cloud, entry, herd, labels, marks, observation, on_paused_system, pass,
     seconds, template, unreachable,
 };
-use drover_model::stop::StopPolicy;
 use drover_runtime::reply::Reply;
 use tokio::sync::oneshot;
+
+mod lives;
+mod operators;
+mod panics;
+mod plans;
+mod stops;
 
 pub(super) struct Bed {
     pub(super) world: World,
     pub(super) herd: Addr<Herd>,
     pub(super) tried: oneshot::Receiver<Tried>,
-    pub(super) roster: Roster,
+    pub(super) roster: Shared<Roster>,
 }
 
 impl Bed {
@@ -150,7 +155,7 @@ fn fifty_leases_under_a_cap_of_five_never_see_a_sixth_agent() {
             pass(seconds(1)).await;
             assert!(bed.roster.len() <= 5, "{}", bed.states());
             for living in bed.roster.select(|_| true).into_values() {
-                for lease in living.status.leases {
+                for lease in &living.status.leases {
                     assert!(done.insert(lease.clone()), "{lease} twice");
                     bed.release(lease.as_str()).await.unwrap();
                 }
@@ -341,11 +346,10 @@ fn what_the_journal_knows_is_taken_over_before_anything_is_started() {
         journal_state.clusters.insert(CloudId::new("c"), ClusterId::new(CLUSTER));
         let mut leased = entry("leased", 10_000, spec.clone(), AgentPhase::Leased);
         let lease = ask("l1", t(), 0);
-        let expires = crate::testbed::at(9_000).wall;
-        leased.leases.insert(
-            LeaseId::new("l1"),
-            GrantedLease { ask: lease, expires, span_ms: None, runner: None, pending: false },
-        );
+        let (granted, expires) = (None, crate::testing::at(9_000).wall);
+        let (span_ms, runner, pending) = (None, None, false);
+        let lease = GrantedLease { ask: lease, granted, expires, span_ms, runner, pending };
+        leased.leases.insert(LeaseId::new("l1"), lease);
         journal_state.agents.insert(AgentId::new("leased"), leased);
         journal_state
             .agents
@@ -525,75 +529,5 @@ fn a_missing_guest_has_vanished_only_when_its_id_is_free() {
         bed.world.with(|script| script.ids.insert(10_000, IdStatus::Free));
         pass(seconds(60)).await;
         assert!(bed.on(agent.as_str()).contains(&AgentCommand::Vanished));
-    });
-}
-
-// Invariant: stopping takes no new work, and does with the agents what the policy says.
-
-async fn stopped(policy: StopPolicy) -> (Bed, oneshot::Receiver<()>) {
-    let mut spec = template("c/t", &[]);
-    spec.minimum = 1;
-    let bed = Bed::new(herd(vec![cloud("c", None)], vec![spec]));
-    bed.lease(ask("l1", t(), 0)).await.unwrap();
-    pass(seconds(30)).await;
-    assert_eq!(bed.states(), "c/t Leased, c/t Ready");
-    let (reply, done) = Reply::channel();
-    bed.herd.do_send(HerdCommand::Drain { policy, reply });
-    pass(seconds(1)).await;
-    let refused = bed.lease(ask("l2", t(), 1)).await;
-    assert_eq!(refused, Err(Refusal::Unavailable("the service is stopping".into())));
-    (bed, done)
-}
-
-#[test]
-fn by_default_all_agents_rest_and_live_on() {
-    on_paused_system(|| async {
-        let (bed, done) = stopped(StopPolicy::Keep).await;
-        done.await.unwrap();
-        assert_eq!(bed.states(), "c/t Leased, c/t Ready");
-        for agent in bed.roster.select(|_| true).keys() {
-            assert_eq!(bed.on(agent.as_str()).last(), Some(&AgentCommand::Rest));
-        }
-    });
-}
-
-#[test]
-fn retire_idle_waits_for_the_idle_ones_only() {
-    on_paused_system(|| async {
-        let (bed, done) = stopped(StopPolicy::RetireIdle).await;
-        done.await.unwrap();
-        assert_eq!(bed.states(), "c/t Leased");
-    });
-}
-
-#[test]
-fn retire_all_waits_until_nobody_is_left() {
-    on_paused_system(|| async {
-        let (bed, done) = stopped(StopPolicy::RetireAll).await;
-        assert!(bed.roster.select(|living| living.status.standing != Standing::Leaving).is_empty());
-        done.await.unwrap();
-        assert!(bed.roster.is_empty());
-        pass(seconds(60)).await;
-        assert_eq!(bed.born(), 2);
-    });
-}
-
-#[test]
-fn agents_that_are_being_started_while_it_stops_leave_too() {
-    on_paused_system(|| async {
-        let bed = Bed::new(herd(vec![cloud("c", None)], vec![template("c/t", &[])]));
-        pass(seconds(1)).await;
-        let (reply, _started) = Reply::channel();
-        bed.herd.do_send(HerdCommand::Provision {
-            template: "c/t".into(),
-            count: 2,
-            trial: false,
-            reply,
-        });
-        let (reply, done) = Reply::channel();
-        bed.herd.do_send(HerdCommand::Drain { policy: StopPolicy::RetireAll, reply });
-        done.await.unwrap();
-        pass(seconds(60)).await;
-        assert_eq!((bed.born(), bed.states().as_str()), (2, ""));
     });
 }

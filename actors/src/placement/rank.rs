@@ -109,5 +109,4 @@ pub(super) fn closeness(columns: &[Vec<f64>], weights: &[f64]) -> Vec<f64> {
 }
 
 #[cfg(test)]
-#[path = "rank_tests.rs"]
 mod tests;

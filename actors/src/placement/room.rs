@@ -298,5 +298,4 @@ fn labels(spec: &TemplateSpec) -> impl Iterator<Item = &str> {
 }
 
 #[cfg(test)]
-#[path = "room_tests.rs"]
 mod tests;

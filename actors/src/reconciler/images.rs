@@ -131,5 +131,4 @@ impl Reconciler {
 }
 
 #[cfg(test)]
-#[path = "images_tests.rs"]
 mod tests;

@@ -279,5 +279,4 @@ fn unlisted(agent: &AgentId, vmid: VmId, status: &Result<IdStatus, Fault>) -> Op
 }
 
 #[cfg(test)]
-#[path = "table_tests.rs"]
 mod tests;

@@ -27,8 +27,6 @@ mod mind;
 mod offline;
 pub(crate) mod plan;
 mod preview;
-#[cfg(test)]
-mod testing;
 mod unlisted;
 mod watch;
 
@@ -56,6 +54,8 @@ use tokio::sync::mpsc::UnboundedSender;
 use crate::birth::Common;
 use crate::cluster::{Cluster, ClusterCommand};
 use crate::restraint::Cause;
+use crate::shared::role;
+use crate::troubles::NodeTroubles;
 use drover_model::finding::{Finding, Outcome};
 use drover_runtime::supervise::{count_message, limit_turns};
 use mind::{Answers, Checked, Effect, Event, Looked, Purpose, Round, Sign};
@@ -104,7 +104,7 @@ pub struct OrphanFound {
 
 /// The actor that reconciles one cluster.
 pub struct Reconciler {
-    common: Common,
+    common: Common<role::Reconciler>,
     id: ClusterId,
     cluster: Addr<Cluster>,
     herd: Recipient<OrphanFound>,
@@ -115,6 +115,8 @@ pub struct Reconciler {
     builds: BTreeSet<AgentId>,
     /// Outlives the actor, as the journal does that is older than the world.
     memory: Rc<RefCell<Memory>>,
+    /// Since when nodes are offline, as the journal knows.
+    troubles: NodeTroubles,
     running: bool,
     again: bool,
     waiting: Vec<Tally>,
@@ -164,11 +166,12 @@ fn templates(survey: &Survey) -> BTreeSet<VmId> {
 impl Reconciler {
     /// A reconciler without a way into its cluster yet, with what it remembers.
     pub(crate) fn new(
-        common: Common,
+        common: Common<role::Reconciler>,
         id: ClusterId,
         cluster: Addr<Cluster>,
         herd: Recipient<OrphanFound>,
         memory: Rc<RefCell<Memory>>,
+        troubles: NodeTroubles,
     ) -> Self {
         Self {
             common,
@@ -179,6 +182,7 @@ impl Reconciler {
             dropped: BTreeSet::new(),
             builds: BTreeSet::new(),
             memory,
+            troubles,
             running: false,
             again: false,
             waiting: Vec::new(),
@@ -208,12 +212,12 @@ impl Reconciler {
 
     fn known(&self) -> Known {
         Known {
-            installation: self.common.installation.clone(),
+            installation: self.common.run.installation.clone(),
             cluster: self.id.clone(),
             agents: self.common.roster.select(|_| true),
             builds: self.builds.clone(),
             last_seq: self.common.ports.journal.last_seq(),
-            since: self.common.since,
+            since: self.common.run.since,
         }
     }
 
@@ -250,7 +254,7 @@ impl Reconciler {
     }
 
     /// Takes an event in, and carries out what follows from it but for reads and removals.
-    fn step(&self, cloud: Option<&CloudId>, event: Event) -> Follows {
+    fn step(&mut self, cloud: Option<&CloudId>, event: Event) -> Follows {
         let ambient = &self.common.ports.ambient;
         let effects = self.memory.borrow_mut().effects_by(event, || ambient.now(), 0);
         let mut follows = Follows::default();
@@ -260,7 +264,7 @@ impl Reconciler {
         follows
     }
 
-    fn carry_out(&self, effect: Effect, cloud: Option<&CloudId>, follows: &mut Follows) {
+    fn carry_out(&mut self, effect: Effect, cloud: Option<&CloudId>, follows: &mut Follows) {
         match effect {
             Effect::Restrain { vmid, seq, sign } => self.restrain(vmid, seq, &sign),
             Effect::Share { seen, nodes, all_online } => {
@@ -270,13 +274,9 @@ impl Reconciler {
             }
             Effect::Offline(spans) => {
                 let now = self.common.ports.ambient.now().wall;
-                self.common.troubles.set_offline(&self.id, &spans, now);
+                self.common.records.write_all(self.troubles.set(&spans, now));
             }
-            Effect::Follow(agent, node) => self.common.roster.update(&agent, |living| {
-                if let Some(place) = &mut living.place {
-                    place.node = node;
-                }
-            }),
+            Effect::Follow(agent, node) => self.common.roster.moved(&agent, node),
             Effect::Send(agent, command) => drop(self.common.roster.send(&agent, command)),
             Effect::Look(vmid, node) => follows.looks.push((vmid, node)),
             Effect::Check(agent, vmid) => follows.checks.push((agent, vmid)),
@@ -299,7 +299,7 @@ impl Reconciler {
     fn surveyed(&mut self, cloud: CloudId, survey: Survey, ctx: &mut Context<Self>) {
         self.watch_in(watch::PERIOD.saturating_sub(survey.age), ctx);
         let templates = templates(&survey);
-        let named = images::named(&survey, &self.common.installation);
+        let named = images::named(&survey, &self.common.run.installation);
         let event = Event::Listed(self.round(Purpose::Reconcile), survey);
         let mut follows = self.step(Some(&cloud), event);
         if follows.without_quorum {
@@ -467,7 +467,11 @@ impl Handler<ReconcilerCommand> for Reconciler {
                 self.common.restraint.lift(&Cause::Guests(self.id.clone()));
                 self.step(None, Event::ConfirmAhead);
             }
-            ReconcilerCommand::Leave => ctx.stop(),
+            ReconcilerCommand::Leave => {
+                let now = self.common.ports.ambient.now().wall;
+                self.common.records.write_all(self.troubles.set(&BTreeMap::new(), now));
+                ctx.stop();
+            }
         }
     }
 }

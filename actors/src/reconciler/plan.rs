@@ -415,5 +415,4 @@ fn consider(plan: &mut Plan, guest: &Listed, config: Config, memory: &mut Memory
 }
 
 #[cfg(test)]
-#[path = "plan_tests.rs"]
 mod tests;

@@ -58,7 +58,7 @@ impl Reconciler {
         let now = ambient.now();
         memory.effects_of(Event::LookAgain, now, 0);
         let templates = templates(&survey);
-        let named = images::named(&survey, &self.common.installation);
+        let named = images::named(&survey, &self.common.run.installation);
         let round = self.round(Purpose::Preview);
         let listed = memory.effects_of(Event::Listed(round.clone(), survey), now, 0);
         let follows = foreseen(listed);

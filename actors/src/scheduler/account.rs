@@ -18,6 +18,9 @@ use super::waiting::Ground;
 use super::{Source, describe};
 use crate::message::Refusal;
 
+/// Until when something is not served that somebody must change something for.
+pub const CAUSE_GONE: &str = "the cause below is gone";
+
 /// A kind of demand with the moment of the use that is asked about.
 struct Asked<'a> {
     source: &'a Source,
@@ -277,7 +280,7 @@ impl Scheduler {
         let are_stuck = coming == 0 && able.iter().all(is_stuck);
         let reuses = |one: &&Serving| self.reuses(one, of_source).is_some();
         if are_stuck && (busy == 0 || !able.iter().any(reuses)) {
-            return Estimate::Never("the cause below is gone".into());
+            return self.paused(&able).unwrap_or(Estimate::Never(CAUSE_GONE.into()));
         }
         if coming + busy + room == 0 {
             return self.at_rest(&able, ground);
@@ -293,8 +296,8 @@ impl Scheduler {
         let behind = (ahead + 1).saturating_sub(free + coming + room);
         let (Some(lasts), Foreseen::In(span), true) = (lasts, foreseen, busy > 0) else {
             if are_stuck {
-                let text = "the cause below is gone, or a busy agent is free";
-                return Estimate::Never(text.into());
+                let text = format!("{CAUSE_GONE}, or a busy agent is free");
+                return self.paused(&able).unwrap_or(Estimate::Never(text));
             }
             if let Foreseen::Outlasted(lasts) = foreseen {
                 return Estimate::Unknown(outlasted(lasts));
@@ -321,6 +324,14 @@ impl Scheduler {
         let view = self.templates.get(&one.template);
         view.is_some_and(|view| view.flowing && view.tripped.is_none())
             && !ground.trouble.contains_key(&one.template.cloud)
+    }
+
+    /// When something is served of whose templates one tries again by itself; none where none does.
+    fn paused(&self, able: &[&Serving]) -> Option<Estimate> {
+        let retries =
+            able.iter().filter_map(|one| self.templates.get(&one.template)?.paused.as_ref()?.retry);
+        let at = retries.min()?.rfc3339();
+        Some(Estimate::Unknown(format!("drover tries again by itself at {at}")))
     }
 
     /// When something is served of whose templates no agent is starting or busy, and none can start.

@@ -45,7 +45,7 @@ pub struct Entry {
     pub returns: u32,
     /// Jobs of its source that run on it.
     pub jobs: u32,
-    /// When it was sent to its agent, in this start of the service.
+    /// When it was sent to its agent, or of one of an earlier start, when that took it.
     pub sent: Option<WallTime>,
     /// Until when it waits for an agent.
     pub until: WallTime,
@@ -138,6 +138,9 @@ impl Book {
         for (agent, entry) in &journal_state.agents {
             for (lease, granted) in &entry.leases {
                 book.enter(lease.clone(), granted.ask.clone(), Stand::On(agent.clone()));
+                if let Some(entry) = book.entries.get_mut(lease) {
+                    entry.sent = granted.granted;
+                }
             }
         }
         for ask in &journal_state.waiting {
@@ -204,7 +207,7 @@ impl Book {
         }
     }
 
-    /// How long ago a lease was sent to its agent; none when that was not in this start.
+    /// How long ago a lease was sent to its agent; none where an older journal does not say when.
     pub fn lasted(&self, lease: &LeaseId, now: WallTime) -> Option<Duration> {
         Some(now - self.entries.get(lease)?.sent?)
     }

@@ -55,7 +55,7 @@ impl Scheduler {
         for level in &news.agents {
             effects.extend(self.follow(level, now));
             let free = matches!(level.status.standing, Standing::Free { .. });
-            let earlier = self.agents.get(&level.agent);
+            let earlier = self.agents.get(&level.status.agent);
             let was = earlier.filter(|view| matches!(view.status.standing, Standing::Free { .. }));
             let order = was.map_or(self.clock + 1, |view| view.order);
             self.clock += u64::from(free && was.is_none());
@@ -74,12 +74,12 @@ impl Scheduler {
                 order,
                 started: started.filter(|_| coming),
             };
-            if let Some(before) = self.agents.insert(level.agent.clone(), view) {
+            if let Some(before) = self.agents.insert(level.status.agent.clone(), view) {
                 self.specs.leave(before.kind);
             }
         }
         for level in &news.gone {
-            if let Some(before) = self.agents.remove(&level.agent) {
+            if let Some(before) = self.agents.remove(&level.status.agent) {
                 self.specs.leave(before.kind);
             }
             effects.extend(self.follow(level, now));
@@ -96,7 +96,7 @@ impl Scheduler {
 
     /// Compares the leases an agent reports with the book.
     fn follow(&mut self, level: &AgentLevel, now: WallTime) -> Vec<Effect> {
-        let agent = &level.agent;
+        let agent = &level.status.agent;
         let mut effects = Vec::new();
         let leaves = matches!(level.status.standing, Standing::Leaving | Standing::Gone);
         for (lease, stand) in self.book.at(agent) {

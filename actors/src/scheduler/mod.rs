@@ -45,6 +45,7 @@ mod surplus;
 pub mod uses;
 pub mod waiting;
 
+pub use account::CAUSE_GONE;
 pub use event::{Effect, Event};
 
 use std::sync::Arc;
@@ -87,7 +88,7 @@ pub struct AgentView {
     pub spec: Arc<TemplateSpec>,
     /// Which of the specs in use that is.
     pub(self) kind: specs::SpecId,
-    pub status: AgentStatus,
+    pub status: Arc<AgentStatus>,
     /// Whether nothing was sent to the cluster for it yet.
     pub queued: bool,
     /// Whether it was asked to go.

@@ -135,7 +135,7 @@ fn serves(spec: &TemplateSpec, want: &Want) -> bool {
 mod tests {
     #![expect(clippy::unwrap_used, reason = "a test may panic")]
     use super::*;
-    use crate::testbed::{labels, template, template_id};
+    use crate::testing::{labels, template, template_id};
     use drover_model::labels::LabelExpression;
 
     fn mapping(text: &str, priority: i64, templates: &[&str]) -> Arc<LabelMapping> {

@@ -68,7 +68,7 @@ impl StartBackoff {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testbed::template_id;
+    use crate::testing::template_id;
 
     // Invariant: what is estimated follows what is seen, and is nothing before.
 

@@ -10,7 +10,6 @@ use drover_model::journal_state::JournalState;
 use drover_model::record::{HoldOwner, LeaseAsk, RELEASED, Want};
 use drover_model::spec::{Minimums, TemplateSpec};
 use drover_model::state_machine::{StateMachine, Timed as _, Turn};
-use drover_model::status::AgentStatus;
 use drover_model::tenant::{By, LeaseLimits};
 use drover_model::time::{Now, WallTime};
 
@@ -23,6 +22,7 @@ use super::start_backoff::StartBackoff;
 use super::uses::SourceView;
 use super::{AgentView, Effect, Event};
 use crate::message::Refusal;
+use crate::template::Pause;
 
 /// A template as the scheduler sees it.
 #[derive(Debug, Clone, PartialEq)]
@@ -33,7 +33,7 @@ pub(super) struct TemplateView {
     pub(super) configured: bool,
     pub(super) flowing: bool,
     pub(super) tripped: Option<(WallTime, String)>,
-    pub(super) paused: Option<String>,
+    pub(super) paused: Option<Pause>,
     pub(super) live: u32,
     pub(super) room: u32,
     pub(super) lack: Option<String>,
@@ -93,7 +93,7 @@ impl Scheduler {
     pub fn restore(journal_state: &JournalState) -> Self {
         let mut scheduler = Self { book: Book::restore(journal_state), ..Self::default() };
         for (agent, entry) in &journal_state.agents {
-            let (status, spec) = (AgentStatus::of(entry), Arc::new((*entry.spec).clone()));
+            let (status, spec) = (Arc::new(entry.status()), Arc::new((*entry.spec).clone()));
             let kind = scheduler.specs.enter(&spec);
             let spec = scheduler.specs.get(kind).cloned().unwrap_or(spec);
             let (queued, going, order, started) = (false, false, 0, None);
@@ -400,5 +400,4 @@ impl StateMachine for Scheduler {
 }
 
 #[cfg(test)]
-#[path = "state_tests.rs"]
 mod tests;

@@ -10,6 +10,7 @@ use drover_model::status::Standing;
 
 use super::describe;
 use super::state::Scheduler;
+use crate::template::Pause;
 
 /// What stands in the way on the side of the clouds.
 pub struct Ground<'a> {
@@ -87,7 +88,7 @@ impl Scheduler {
         if let Some((until, cause)) = &view.tripped {
             let until = until.rfc3339();
             return Some(format!(
-                "{id}: breaker tripped until {until}: {cause}; once that is repaired, `drover \
+                "{id}: breaker tripped until {until}: {cause}; once the cause is repaired, `drover \
                  breakers reset {id}` tries at once"
             ));
         }
@@ -105,7 +106,13 @@ impl Scheduler {
         }
         let paused = view.room == 0;
         paused.then(|| match &view.paused {
-            Some(why) => format!("{id} pauses, and drover tries it again by itself: {why}"),
+            Some(Pause { why, retry: Some(at) }) => {
+                let at = at.rfc3339();
+                format!("{id} pauses until {at}, then drover tries it again by itself: {why}")
+            }
+            Some(Pause { why, retry: None }) => {
+                format!("{id} pauses, and drover tries it again by itself: {why}")
+            }
             None => format!("{id} pauses, for it could not start agents"),
         })
     }

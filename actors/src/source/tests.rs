@@ -8,7 +8,7 @@ use drover_model::placement::{
 };
 
 use super::*;
-use crate::testbed::template;
+use crate::testing::template;
 
 const GIB: u64 = 1 << 30;
 

@@ -18,7 +18,7 @@ use crate::roster::Living;
 #[derive(Debug, Clone)]
 pub(super) struct Held {
     pub(super) spec: Arc<TemplateSpec>,
-    pub(super) status: AgentStatus,
+    pub(super) status: Arc<AgentStatus>,
     /// Leases it could not take, until the next news.
     pub(super) refused: Vec<LeaseId>,
     /// Leases that were on it and are not any more, until the next news.
@@ -48,9 +48,9 @@ impl Held {
     ) -> Self {
         Self {
             renews: Renewal::of(agent, &spec, born, now),
+            status: Arc::new(AgentStatus::started(agent.clone(), spec.id.clone(), born)),
             born,
             spec,
-            status: AgentStatus::new(AgentPhase::Queued, Standing::Coming),
             refused: Vec::new(),
             over: Vec::new(),
             idle_since: None,
@@ -64,7 +64,7 @@ impl Held {
     /// One that lived before this start of the service.
     pub(super) fn adopted(agent: &AgentId, entry: &AgentEntry, now: Now) -> Self {
         Self {
-            status: AgentStatus::of(entry),
+            status: Arc::new(entry.status()),
             was_ready: entry.phase() == AgentPhase::Ready || entry.uses > 0,
             going: entry.retiring.is_some(),
             ..Self::started(agent, Arc::new((*entry.spec).clone()), entry.intended, now)
@@ -73,7 +73,9 @@ impl Held {
 
     /// One that lived before this incarnation of its template.
     pub(super) fn recalled(agent: &AgentId, living: &Living, now: Now) -> Self {
-        let status = living.status.clone();
+        // The herd may have set other overrides since the agent's last report.
+        let status = (*living.status).clone();
+        let status = Arc::new(AgentStatus { overrides: living.overrides, ..status });
         Self {
             idle_since: status.is_idle().then_some(now.mono),
             was_ready: matches!(status.standing, Standing::Free { .. } | Standing::Busy)
@@ -84,9 +86,8 @@ impl Held {
     }
 
     /// What the herd hears of it.
-    pub(super) fn level(&mut self, agent: AgentId) -> AgentLevel {
+    pub(super) fn level(&mut self) -> AgentLevel {
         AgentLevel {
-            agent,
             spec: self.spec.clone(),
             status: self.status.clone(),
             queued: self.status.phase == AgentPhase::Queued && !self.wanted && !self.spec.trial,

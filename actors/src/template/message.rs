@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use actix::Message;
 use drover_model::fault::Fault;
-use drover_model::id::{AgentId, LeaseId, TemplateId};
+use drover_model::id::{LeaseId, TemplateId};
 use drover_model::record::Reason;
 use drover_model::spec::{Minimums, TemplateSpec};
 use drover_model::status::AgentStatus;
@@ -17,10 +17,9 @@ use crate::message::ProvisionReply;
 /// One agent as the levels above see it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AgentLevel {
-    pub agent: AgentId,
+    pub status: Arc<AgentStatus>,
     /// The spec it was born with.
     pub spec: Arc<TemplateSpec>,
-    pub status: AgentStatus,
     /// Whether nothing was sent to the cluster for it yet.
     pub queued: bool,
     /// Leases it was sent and could not take, or gives back.
@@ -29,6 +28,14 @@ pub struct AgentLevel {
     pub over: Vec<LeaseId>,
     /// It goes: no lease is given to it.
     pub going: bool,
+}
+
+/// Why a template starts nothing for a while, where that is not by its breaker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pause {
+    pub why: String,
+    /// When it tries again by itself; none where the cause must go first.
+    pub retry: Option<WallTime>,
 }
 
 /// From a template, through its cloud, to the herd: what changed, and the levels in force.
@@ -45,7 +52,7 @@ pub struct TemplateNews {
     /// Until when its breaker is open, and why.
     pub tripped: Option<(WallTime, String)>,
     /// Why it starts nothing, where that is not by the breaker.
-    pub paused: Option<String>,
+    pub paused: Option<Pause>,
     /// Slots that its agents hold.
     pub live: u32,
     /// Agents that it may start at this moment, without regard to the cloud's cap.

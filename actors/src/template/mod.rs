@@ -11,8 +11,8 @@
 //!   their reports up, and has them go when they are idle, too old or not configured.
 //! - Its mind ([`state`]) decides. This body turns messages into events (`step`) and carries the
 //!   effects out (`carry_out`). `Flush` does both once for all messages that waited.
-//! - It reads and writes knowledge that actors share: the roster of agents, addresses, and the
-//!   breakers of nodes, storages and clouds (`observation.rs`).
+//! - It writes into what actors share which agents live, which addresses they have, and what they
+//!   prove of nodes, storages and clouds (`observation.rs`).
 //!
 //! A panic drops the mind. A new incarnation starts from the roster, the configuration, the last
 //! breaker and what `Kept` says of messages that were not carried out.
@@ -36,27 +36,27 @@ use actix::{
 use drover_model::ambient::mint_agent;
 use drover_model::fact::{Fact, What};
 use drover_model::id::{AgentId, LeaseId};
-use drover_model::phase::AgentPhase;
 use drover_model::place::Place;
 use drover_model::spec::TemplateSpec;
 use drover_model::state_machine::StateMachine as _;
-use drover_model::status::{AgentStatus, Standing};
+use drover_model::status::{AgentStatus, Standing, TemplateStatus};
 use drover_model::time::Moment;
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::birth::{Adoption, AgentBirth, Common, Lanes, Start};
-use crate::boot_times::Boots;
 use crate::breaker::Breaker;
+use crate::history::History;
 use crate::message::{AgentReport, ProvisionReply, Provisioned};
 use crate::roster::Living;
+use crate::shared::{Shared, role};
 use drover_runtime::supervise::{count_message, limit_turns};
 use event::{Effect, Event};
-pub use message::{AgentLevel, TemplateCommand, TemplateNews, ToCloud};
+pub use message::{AgentLevel, Pause, TemplateCommand, TemplateNews, ToCloud};
 use state::TemplateMind;
 
 /// The actor of one template on one cloud.
 pub struct Template {
-    common: Common,
+    common: Common<role::Template>,
     cloud: Recipient<ToCloud>,
     lanes: Option<Lanes>,
     mind: TemplateMind,
@@ -65,8 +65,9 @@ pub struct Template {
     saved: Breaker,
     warm_reported: u32,
     kept: Kept,
-    shown: Option<What>,
-    boots: Boots,
+    shown: Option<TemplateStatus>,
+    /// What its agents have shown.
+    history: Shared<History, role::Template>,
     /// Who waits for the number of agents that go.
     tally: Option<UnboundedSender<u32>>,
     /// When it wakes next; timers for other times are stale.
@@ -103,7 +104,7 @@ struct Flush;
 impl Template {
     /// A template without agents yet.
     pub fn new(
-        common: Common,
+        common: Common<role::Template>,
         cloud: Recipient<ToCloud>,
         spec: Arc<TemplateSpec>,
         configured: bool,
@@ -119,7 +120,7 @@ impl Template {
             warm_reported: 0,
             kept: Kept::default(),
             shown: None,
-            boots: Boots::default(),
+            history: Shared::default(),
             tally: None,
             timer: None,
             flushing: false,
@@ -235,50 +236,41 @@ impl Template {
     ) {
         let (status, place, born) = match &start {
             Start::Fresh => {
-                let status = AgentStatus::new(AgentPhase::Queued, Standing::Coming);
-                (status, None, self.common.ports.ambient.now().wall)
+                let born = self.common.ports.ambient.now().wall;
+                (AgentStatus::started(agent.clone(), spec.id.clone(), born), None, born)
             }
             Start::Adopted { entry, .. } => {
                 // Until it reports, whatever the journal says of it.
-                let status = AgentStatus { standing: Standing::Coming, ..AgentStatus::of(entry) };
-                (status, Some(Place::of(entry)), entry.intended)
+                let status = AgentStatus { standing: Standing::Coming, ..entry.status() };
+                (status, Some(entry.place()), entry.intended)
             }
         };
-        let addresses = self.common.addresses.clone();
         if matches!(start, Start::Fresh) {
-            addresses.take(&agent, &spec.id, &spec.address, self.common.ports.ambient.now());
+            let now = self.common.ports.ambient.now();
+            self.common.addresses.take(&agent, &spec.id, &spec.address, now);
         }
         tracing::info!(agent = %agent, template = %spec.id, state = status.phase.name(), "agent begins");
         let birth = AgentBirth {
             id: agent.clone(),
             spec: spec.clone(),
             start,
-            installation: self.common.installation.clone(),
-            epoch: self.common.epoch,
             report: ctx.address().recipient(),
             lanes,
-            ports: self.common.ports.clone(),
-            census: self.common.census.clone(),
-            ways: self.common.ways.clone(),
-            doubts: self.common.doubts.clone(),
-            restraint: self.common.restraint.clone(),
-            boots: self.boots.clone(),
-            resets: self.common.resets.clone(),
-            hold_next: self.common.hold_next.clone(),
-            addresses,
-            runners: self.common.runners.clone(),
+            common: self.common.give(),
+            history: self.history.give(),
         };
-        let address = (self.common.spawner)(birth);
+        let address = (self.common.supervision.spawner)(birth);
         let template = spec.id.clone();
-        let living = Living { template, spec, address, status, born, place };
-        self.common.roster.enter(agent, living);
+        let (overrides, status) = (status.overrides, Arc::new(status));
+        let living = Living { template, spec, status, overrides, born, place };
+        self.common.roster.enter(agent, living, address);
     }
 
     /// Takes over the agents it was sent, those first that came first.
     fn take_over(&mut self, ctx: &Context<Self>) {
         while let Some(Adoption { entry, lanes, down }) = self.kept.adopt.front().cloned() {
             let agent = entry.marks.agent.clone();
-            if self.common.roster.get(&agent).is_none() {
+            if !self.common.roster.has(&agent) {
                 self.step(Event::Adopted(agent.clone(), entry.clone()));
                 let spec = Arc::new((*entry.spec).clone());
                 self.spawn_agent(agent, spec, Start::Adopted { entry, down }, lanes, ctx);
@@ -366,8 +358,8 @@ impl Supervised for Template {
             self.step(Event::Stopped);
         }
         self.take_over(ctx);
-        let roster = self.common.roster.clone();
-        self.common.addresses.sweep(&id, |agent| roster.get(agent).is_some(), now);
+        let roster = &self.common.roster;
+        self.common.addresses.sweep(&id, |agent| roster.has(agent), now);
         self.following = false;
         self.warm_reported = 0;
         self.shown = None;
@@ -399,7 +391,8 @@ impl Handler<Flush> for Template {
         let status = self.mind.status(now.mono);
         if self.shown.as_ref() != Some(&status) {
             self.shown = Some(status.clone());
-            self.common.ports.observer.observe(Fact { at: now.wall, what: status });
+            let what = What::Template(Box::new(status));
+            self.common.ports.observer.observe(Fact { at: now.wall, what });
         }
         self.set_timer(ctx);
         if self.mind.wants_source() {
@@ -413,29 +406,24 @@ impl Handler<AgentReport> for Template {
 
     fn handle(&mut self, report: AgentReport, ctx: &mut Context<Self>) {
         count_message(ctx);
-        if let Some(place) = self.common.roster.get(&report.agent).and_then(|one| one.place) {
-            self.step(Event::Placed(place));
+        let (agent, status) = (report.status.agent.clone(), Arc::clone(&report.status));
+        let place = self.common.roster.get(&agent).and_then(|living| living.place);
+        if let Some(place) = &place {
+            self.step(Event::Placed(place.clone()));
         }
-        let refused = report.refused.iter().map(|lease| (report.agent.clone(), lease.clone()));
+        let refused = report.refused.iter().map(|lease| (agent.clone(), lease.clone()));
         self.kept.refused.extend(refused);
-        if report.status.standing == Standing::Gone {
-            self.kept.gone.push(report.agent.clone());
-            let place = self.common.roster.get(&report.agent).and_then(|living| living.place);
-            self.left = place.map(|place| (report.agent.clone(), place));
-            self.common.roster.leave(&report.agent);
-            self.common.hold_next.set_on(&report.agent, None);
-            self.common.addresses.give_back(&report.agent, self.common.ports.ambient.now());
+        if status.standing == Standing::Gone {
+            self.kept.gone.push(agent.clone());
+            self.left = place.map(|place| (agent.clone(), place));
+            self.common.roster.leave(&agent);
+            self.common.hold_next.gone(&agent);
+            self.common.addresses.give_back(&agent, self.common.ports.ambient.now());
         } else {
-            self.common.roster.update(&report.agent, |living| {
-                // The herd may have set other overrides since.
-                let overrides = living.status.overrides;
-                living.status = AgentStatus { overrides, ..report.status.clone() };
-            });
+            self.common.roster.reported(&status);
         }
-        let AgentReport { ref agent, ref status, .. } = report;
         let leaves = status.standing == Standing::Leaving && !status.phase.is_cloning();
         let over = leaves || status.standing == Standing::Gone;
-        let agent = agent.clone();
         self.act(Event::Reported(Box::new(report)), ctx);
         if over {
             let moved = self.common.board.left(&agent);

@@ -16,6 +16,8 @@ const LONGEST_LOOK: Duration = Duration::from_secs(10);
 pub struct Pace {
     in_a_row: u32,
     until: Option<Moment>,
+    /// Whether the last agent had a place, and the cluster did not do what it was asked for.
+    placed: bool,
 }
 
 impl Pace {
@@ -31,11 +33,17 @@ impl Pace {
         let pause = FIRST.saturating_mul(1 << self.in_a_row.min(6)).min(longest);
         self.in_a_row = self.in_a_row.saturating_add(1);
         self.until = Some(now + pause);
+        self.placed = placed;
     }
 
     /// An agent got ready.
     pub fn succeeded(&mut self) {
         *self = Self::default();
+    }
+
+    /// When the cluster is asked again for what it did not do; none where no place was found.
+    pub fn retry(&self, now: Moment) -> Option<Moment> {
+        self.pause(now).filter(|_| self.placed)
     }
 
     /// When starts go on, while they pause.
@@ -76,6 +84,17 @@ mod tests {
             assert_eq!((until - now).as_secs(), longest);
             now = until;
         }
+    }
+
+    // Invariant: a time is named only where the next try may succeed by itself.
+
+    #[test]
+    fn a_retry_has_a_time_only_after_an_agent_that_had_a_place() {
+        let mut pace = Pace::default();
+        pace.stumbled(false, Moment(0));
+        assert_eq!((pace.retry(Moment(0)), pace.pause(Moment(0))), (None, Some(Moment(1000))));
+        pace.stumbled(true, Moment(1000));
+        assert_eq!(pace.retry(Moment(1000)), Some(Moment(3000)));
     }
 
     #[test]

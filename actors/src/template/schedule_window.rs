@@ -49,7 +49,7 @@ impl ScheduleWindow {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testbed::{Hours, at, template, window};
+    use crate::testing::{Hours, at, template, window};
 
     // Invariant: open windows raise what is kept, each of the two on its own, and never lower it.
 
@@ -60,7 +60,7 @@ mod tests {
         spec.schedule = vec![window(1, 3, (5, 0)), window(2, 4, (1, 4)), window(0, 4, (2, 1))];
         let seen = [0, 1, 2, 3, 4].map(|hour| {
             let schedule_window = ScheduleWindow::at(&spec, &Hours, at(hour * 3600).wall);
-            let hour = |at: WallTime| (at.0 - crate::testbed::at(0).wall.0) / 3_600_000;
+            let hour = |at: WallTime| (at.0 - crate::testing::at(0).wall.0) / 3_600_000;
             let Minimums { all, idle } = schedule_window.kept;
             (all, idle, schedule_window.closed.map(hour), schedule_window.until().map(hour))
         });

@@ -123,19 +123,22 @@ impl TemplateMind {
     }
 
     /// Puts into the next news what the incarnation before this one did not pass on.
-    fn make_up_for(&mut self, gone: Vec<AgentId>, refused: Vec<(AgentId, LeaseId)>) {
+    fn make_up_for(&mut self, gone: Vec<AgentId>, refused: Vec<(AgentId, LeaseId)>, now: Now) {
         let given_back = |agent: &AgentId| {
             let of = refused.iter().filter(|(other, _)| other == agent);
             of.map(|(_, lease)| lease.clone()).collect()
         };
         let gone = gone.into_iter().map(|agent| AgentLevel {
             spec: self.spec.clone(),
-            status: AgentStatus::new(AgentPhase::Gone, Standing::Gone),
             queued: false,
             refused: given_back(&agent),
             over: Vec::new(),
             going: true,
-            agent,
+            status: Arc::new(AgentStatus {
+                phase: AgentPhase::Gone,
+                standing: Standing::Gone,
+                ..AgentStatus::started(agent, self.spec.id.clone(), now.wall)
+            }),
         });
         self.gone.extend(gone);
         for (agent, lease) in refused {
@@ -355,7 +358,7 @@ impl StateMachine for TemplateMind {
                 self.released += reserved;
                 self.answered += asked;
             }
-            Event::Missed { gone, refused } => self.make_up_for(gone, refused),
+            Event::Missed { gone, refused } => self.make_up_for(gone, refused, now),
             Event::Reserved { slots, asked, ids } => self.start((slots, asked), ids, now, turn),
             Event::Provisioned { slots, trial, ids } => {
                 self.provision((slots, trial), ids, now, turn);
@@ -370,7 +373,7 @@ impl StateMachine for TemplateMind {
             Event::BreakerReset => self.reset_breaker(now, turn),
             Event::Reap { all, reason } => self.reap(all, &reason, turn),
             Event::Tick => self.tick(now.mono, turn),
-            Event::Publish => self.publish(now.mono, turn),
+            Event::Publish => self.publish(now, turn),
         }
     }
 }
@@ -384,5 +387,4 @@ fn lives(standing: Standing) -> bool {
 }
 
 #[cfg(test)]
-#[path = "state_tests.rs"]
 mod tests;

@@ -6,12 +6,13 @@ use actix::{Addr, Supervisor};
 use drover_model::fault::Fault;
 use drover_model::id::ClusterId;
 use drover_model::phase::AgentPhase;
-use drover_model::status::AgentStatus;
 
 use super::*;
 use crate::message::{IdBack, LaneAsk, LaneFree};
 use crate::roster::Roster;
-use crate::testbed::{self, CLUSTER, World, on_paused_system, pass, seconds, template};
+use crate::testing::{
+    self, CLUSTER, World, agent_status, on_paused_system, pass, seconds, template,
+};
 
 /// A cloud that keeps what it hears, and a cluster that answers nobody.
 struct Listener(Arc<Mutex<Vec<ToCloud>>>);
@@ -46,16 +47,16 @@ impl Handler<IdBack> for Listener {
     fn handle(&mut self, _: IdBack, _: &mut Self::Context) {}
 }
 
-impl Handler<testbed::End> for Template {
+impl Handler<testing::End> for Template {
     type Result = ();
 
-    fn handle(&mut self, _: testbed::End, ctx: &mut Self::Context) {
+    fn handle(&mut self, _: testing::End, ctx: &mut Self::Context) {
         ctx.stop();
     }
 }
 
 struct Bed {
-    roster: Roster,
+    roster: Shared<Roster>,
     address: Addr<Template>,
     heard: Arc<Mutex<Vec<ToCloud>>>,
 }
@@ -63,8 +64,8 @@ struct Bed {
 /// A template under a supervisor, with its ways to a cluster that never answers.
 fn bed(change: impl FnOnce(&mut TemplateSpec)) -> Bed {
     let world = World::new(&["c"]);
-    let roster = Roster::default();
-    let common = world.common(&roster);
+    let common: Common<role::Template> = world.common();
+    let roster = common.roster.playing();
     let heard: Arc<Mutex<Vec<ToCloud>>> = Arc::default();
     let listener = Listener(heard.clone()).start();
     let lanes = Lanes {
@@ -104,7 +105,7 @@ fn a_template_started_again_still_counts_the_agents_it_had() {
         bed.address.do_send(TemplateCommand::Begin { reserved: 2, asked: Some(2) });
         let before = bed.news().await;
         assert_eq!((before.live, before.room, before.answered), (2, 1, 2));
-        bed.address.do_send(testbed::End);
+        bed.address.do_send(testing::End);
         let after = bed.news().await;
         assert_eq!((after.live, after.room, after.agents.len()), (2, 1, 2));
         assert_eq!((after.released, after.answered), (0, 0));
@@ -123,16 +124,16 @@ fn a_template_started_again_is_as_tripped_as_before() {
         for agent in bed.roster.select(|_| true).into_keys() {
             let culprit = drover_model::fault::Culprit::Template;
             let fault = Fault::new(drover_model::fault::FaultKind::Broken, culprit, "no boot disk");
+            let (phase, standing) = (AgentPhase::Retiring, Standing::Leaving);
+            let template = testing::template_id("c/t");
             bed.address.do_send(AgentReport {
-                agent,
-                template: testbed::template_id("c/t"),
-                status: AgentStatus::new(AgentPhase::Retiring, Standing::Leaving),
+                status: Arc::new(agent_status(agent.as_str(), &template, phase, standing)),
                 fault: Some(fault),
                 refused: Vec::new(),
             });
         }
         assert_eq!(bed.news().await.room, 0);
-        bed.address.do_send(testbed::End);
+        bed.address.do_send(testing::End);
         let after = bed.news().await;
         assert_eq!((after.room, after.flowing), (0, false));
     });

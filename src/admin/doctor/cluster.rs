@@ -1,12 +1,12 @@
 //! Endpoints, their certificates, versions, quorum and clocks.
 
-use drover_ci::Severity;
+use drover_ci::{Remedy, Severity};
 use drover_hypervisor::Client;
 use drover_model::fault::FaultKind;
 use drover_model::id::NodeName;
 use proxmox_client::{Connection, Endpoint, Login, PveError, Tls};
 
-use super::unreachable::remedies;
+use super::unreachable::{pin, remedies, renew};
 use super::{Certificate, CloudCheck};
 use crate::rights::Release;
 
@@ -29,10 +29,11 @@ fn judge_versions(
     version: &str,
     mut all: Vec<String>,
     reported: &[String],
-) -> (Severity, String, Option<&'static str>) {
+) -> (Severity, String, Option<Remedy>) {
     all.sort();
     all.dedup();
-    let upgrade = Some("https://pve.proxmox.com/wiki/Upgrade_from_7_to_8");
+    let guide = "https://pve.proxmox.com/wiki/Upgrade_from_7_to_8";
+    let upgrade = Some(Remedy::at("on each node, as in this guide", guide));
     match all.iter().filter_map(|one| major(one)).min() {
         Some(old) if old < 7 => {
             let text = format!("Proxmox VE {version}: a node is too old; drover needs 8 or later");
@@ -46,15 +47,19 @@ fn judge_versions(
         }
         Some(_) | None if all.len() > 1 => {
             let text = format!("nodes run different versions: {}", reported.join(", "));
-            (Severity::Warn, text, Some("apt update && apt full-upgrade"))
+            (
+                Severity::Warn,
+                text,
+                Some(Remedy::at("on each node", "apt update && apt full-upgrade")),
+            )
         }
         Some(_) | None => (Severity::Ok, format!("every node runs {version}"), None),
     }
 }
 
 /// The command for a node that is offline.
-pub(super) fn node_status_command(node: &str) -> String {
-    format!("ssh {node} systemctl status corosync pve-cluster")
+pub(super) fn node_status(node: &str) -> Remedy {
+    Remedy::on_node(node, "systemctl status corosync pve-cluster")
 }
 
 /// Whether Proxmox refused the login.
@@ -86,11 +91,15 @@ impl CloudCheck<'_> {
                     let remedy = if is_refused(&error) {
                         self.login_commands()
                     } else if matches!(fault.kind, FaultKind::Denied { .. }) {
-                        vec![self.setup_command(" --renew")]
+                        self.setup(" --renew")
                     } else {
                         remedies(&error, endpoint, &self.connection.tls)
                     };
                     self.report.add(mark, about, fault.text, remedy);
+                    if matches!(error, PveError::Unreachable { .. }) {
+                        // Nothing is known of a certificate without a connection.
+                        continue;
+                    }
                 }
             }
             self.certificate(endpoint).await;
@@ -100,16 +109,17 @@ impl CloudCheck<'_> {
 
     /// Commands that make Proxmox accept the login. Proxmox does not say why it refuses one, and a
     /// new secret does not help a disabled user, so the user comes first.
-    fn login_commands(&self) -> Vec<String> {
+    fn login_commands(&self) -> Vec<Remedy> {
         let user = match &self.connection.login {
             Login::Token { id, .. } => id.split_once('!').map_or(id.as_str(), |(user, _)| user),
             Login::Password { username, .. } => username.as_str(),
         };
-        vec![
-            format!("pveum user list --full | grep -F {user}"),
-            format!("pveum user modify {user} --enable 1"),
-            self.setup_command(" --renew"),
-        ]
+        let mut remedies = vec![
+            Remedy::on_any_node(format!("pveum user list --full | grep -F {user}")),
+            Remedy::on_any_node(format!("pveum user modify {user} --enable 1")),
+        ];
+        remedies.extend(self.setup(" --renew"));
+        remedies
     }
 
     /// Warns where a cluster of several nodes has one endpoint.
@@ -123,8 +133,8 @@ impl CloudCheck<'_> {
             online.len()
         );
         let urls: Vec<_> = online.iter().map(|node| format!("\"https://{node}:8006\"")).collect();
-        let remedy =
-            format!("in the YAML, with names that resolve: apiUrls: [{}]", urls.join(", "));
+        let remedy = Remedy::yaml(format!("apiUrls: [{}]", urls.join(", ")));
+        let remedy = remedy.noting("with names that resolve");
         self.report.warn(format!("endpoint {only}"), text, [remedy]);
     }
 
@@ -135,13 +145,11 @@ impl CloudCheck<'_> {
         };
         let Certificate { sha256, until } = shown;
         let (how, dated) = match &self.connection.tls {
-            Tls::System => ("by the system's authorities", true),
-            Tls::Bundle(_) => ("by the configured authorities", true),
-            Tls::Pins(_) => ("by its fingerprint", false),
+            Tls::System => ("signed by one of the system's authorities", true),
+            Tls::Bundle(_) => ("signed by a configured authority", true),
+            Tls::Pins(_) => ("has the pinned fingerprint", false),
             Tls::Ignore => {
-                let remedy = [format!(
-                    "in the YAML: pinSha256: [\"{sha256}\"], after comparing it with `pvenode cert info`"
-                )];
+                let remedy = [pin(&sha256, endpoint.host())];
                 let text = "is not verified: anyone between drover and the node can read the token";
                 return self.report.warn(about, text, remedy);
             }
@@ -151,16 +159,13 @@ impl CloudCheck<'_> {
         match left {
             Some(left) if dated && left < CERTIFICATE_WARN_DAYS => {
                 let text = match left {
-                    ..0 => format!("verified {how}, expired {} days ago", -left),
-                    _ => format!("verified {how}, expires in {left} days"),
+                    ..0 => format!("expired {} days ago: drover does not trust it any more", -left),
+                    _ => format!("{how}, expires in {left} days"),
                 };
-                let host = endpoint.host();
-                let renew =
-                    format!("ssh {host} 'pvecm updatecerts --force && systemctl restart pveproxy'");
-                self.report.warn(about, text, [renew]);
+                self.report.warn(about, text, [renew(endpoint.host())]);
             }
-            Some(left) => self.report.ok(about, format!("verified {how}, {left} days left")),
-            None => self.report.ok(about, format!("verified {how}")),
+            Some(left) => self.report.ok(about, format!("{how}, {left} days left")),
+            None => self.report.ok(about, how),
         }
     }
 
@@ -190,7 +195,7 @@ impl CloudCheck<'_> {
             self.report.ok("quorum", "the cluster is quorate");
         } else {
             let text = "the cluster has no quorum: drover can neither make nor destroy guests";
-            self.report.fail("quorum", text, ["pvecm status"]);
+            self.report.fail("quorum", text, [Remedy::on_any_node("pvecm status")]);
         }
         let mut online = Vec::new();
         for item in status.iter().filter(|item| item.kind == "node") {
@@ -198,7 +203,7 @@ impl CloudCheck<'_> {
                 online.push(NodeName::new(&item.name));
             } else {
                 let about = format!("node {}", item.name);
-                self.report.warn(about, "is offline", [node_status_command(&item.name)]);
+                self.report.warn(about, "is offline", [node_status(&item.name)]);
             }
         }
         self.versions(&version, &online).await;
@@ -215,8 +220,7 @@ impl CloudCheck<'_> {
             }
         }
         let (mark, text, remedy) = judge_versions(version, all, &reported);
-        let remedy = remedy.into_iter().map(str::to_owned).collect();
-        self.report.add(mark, "version".into(), text, remedy);
+        self.report.add(mark, "version".into(), text, remedy.into_iter().collect());
     }
 
     /// Compares each node's clock with this machine's.
@@ -236,9 +240,9 @@ impl CloudCheck<'_> {
             let way = if time < before { "behind" } else { "ahead of" };
             let text = format!("{apart} s {way} this machine's");
             let about = format!("clock of {node}");
-            let remedy = format!("ssh {node} chronyc tracking; timedatectl");
+            let remedy = Remedy::on_node(node, "chronyc tracking; timedatectl");
             if apart > CLOCK_FAIL_SECS {
-                self.report.fail(about, text, [remedy.as_str()]);
+                self.report.fail(about, text, [remedy]);
             } else {
                 self.report.warn(about, text, [remedy]);
             }

@@ -31,6 +31,7 @@ mod unreachable;
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use drover_ci::Remedy;
 use drover_hypervisor::read_fleet;
 use drover_hypervisor::{AsFault, Client, Failure};
 use drover_model::id::{CloudId, NodeName, TemplateId};
@@ -46,8 +47,8 @@ use crate::rights::{Facts, Release, TemplateGuest};
 
 pub use certificate::{Certificate, CertificateReader, FixedCertificates, NetworkCertificates};
 pub use privileges::ROLE_PREFIX;
-pub use report::clean;
 pub use report::{CloudReport, Line, Report, SourceReport};
+pub use report::{clean, write_remedies};
 pub use sources::check_source;
 use token::ROOT;
 
@@ -218,18 +219,18 @@ impl CloudCheck<'_> {
         }
     }
 
-    /// The command that makes and repairs this cloud's rights.
-    fn setup_command(&self, more: &str) -> String {
+    /// What makes and repairs this cloud's rights.
+    fn setup(&self, more: &str) -> Vec<Remedy> {
         let cloud = &self.cloud.id;
         let command =
             self.drover_command(&format!("setup rights --cloud {cloud}{more} --user root@pam"));
         // The command makes tokens only for users of drover's own.
         match &self.connection.login {
-            Login::Token { id, .. } if !id.starts_with(ROOT) => command,
+            Login::Token { id, .. } if !id.starts_with(ROOT) => vec![Remedy::here(command)],
             Login::Token { .. } | Login::Password { .. } => {
-                let token =
-                    "in the YAML: a credential of kind proxmoxToken with tokenId: drover@pve!ci";
-                format!("{token}; then: {command}")
+                let token = "{kind: proxmoxToken, tokenId: drover@pve!ci, secretFile: FILE}";
+                let place = "in the YAML, as the credential of this cloud";
+                vec![Remedy::at(place, token), Remedy::at("then on this machine", command)]
             }
         }
     }

@@ -2,11 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use drover_ci::Remedy;
 use drover_model::id::NodeName;
 use drover_ssh::quote;
 use proxmox_client::admin::NodeInterface;
 
 use super::{CloudCheck, Cluster};
+
+/// How many VMIDs more are suggested where too few are free, and the last that Proxmox has.
+const MORE_IDS: u32 = 10_000;
+const LAST_ID: u32 = 999_999_999;
 
 impl CloudCheck<'_> {
     pub(super) async fn bridges(&mut self, cluster: &Cluster) {
@@ -51,26 +56,32 @@ impl CloudCheck<'_> {
                      zone does not include this node"
                 );
                 let look = format!("pvesh get /cluster/sdn/zones/{zone}");
-                self.report.fail(about, text, ["pvesh set /cluster/sdn", look.as_str()]);
+                let remedy =
+                    [Remedy::on_any_node("pvesh set /cluster/sdn"), Remedy::on_any_node(look)];
+                self.report.fail(about, text, remedy);
             }
             (Some(one), None) if one.active => self.report.ok(about, one.kind.clone()),
             (Some(one), None) => {
-                let remedy = [format!("ssh {node} ifup {name}")];
+                let remedy = [Remedy::on_node(node, format!("ifup {name}"))];
                 self.report.warn(about, format!("{}, not active", one.kind), remedy);
             }
             (None, None) => {
-                let there: Vec<&str> = all.iter().map(|one| one.iface.as_str()).collect();
+                let there = all.iter().map(|one| Remedy::yaml(format!("bridge: {}", one.iface)));
                 let text = "is neither a bridge nor a VNet there, or drover may not see it";
-                let other = match there.is_empty() {
-                    true => self.setup_command(""),
-                    false => format!("in the YAML: one that exists: {}", there.join(", ")),
-                };
+                let mut remedies: Vec<Remedy> =
+                    there.map(|one| one.noting("one that exists")).collect();
+                if remedies.is_empty() {
+                    remedies = self.setup("");
+                }
                 let net = format!("/nodes/{node}/network");
                 let make = format!(
-                    "pvesh create {net} --iface {} --type bridge --autostart 1 && pvesh set {net}",
+                    "pvesh create {net} --iface {} --type bridge --bridge_ports CARD --autostart 1 \
+                     && pvesh set {net}",
                     quote(name)
                 );
-                self.report.fail(about, text, [other.as_str(), make.as_str()]);
+                let make = Remedy::on_node(node, make).noting("with its network card as CARD");
+                remedies.push(make.or());
+                self.report.fail(about, text, remedies);
             }
         }
     }
@@ -89,14 +100,16 @@ impl CloudCheck<'_> {
             let preferred = spec.placement.preferred.iter().filter(|node| missing(node));
             missed.extend(preferred.map(|node| format!("preferred {}", of(node.clone()))));
         }
-        let text = format!("the cluster has no node of that name, only {}", known.join(", "));
+        let known = known.join(", ");
+        let text = format!("the cluster has no node of that name, only {known}");
         for about in unknown {
-            let remedy = "in the YAML: node or nodes, with these names";
+            let remedy = Remedy::yaml(format!("nodes: [{known}]")).noting("one or more of these");
             self.report.fail(about, text.clone(), [remedy]);
         }
         for about in missed {
-            let remedy = "in the YAML or PVE_NODE_SELECTOR: preferredNodes, with these names";
-            self.report.warn(about, text.clone(), [remedy.to_owned()]);
+            let remedy = Remedy::yaml(format!("preferredNodes: [{known}]"));
+            let remedy = remedy.noting("or in PVE_NODE_SELECTOR, one or more of these");
+            self.report.warn(about, text.clone(), [remedy]);
         }
     }
 
@@ -123,8 +136,8 @@ impl CloudCheck<'_> {
             let path = format!("/pool/{pool}");
             let held = self.client.privileges(&path, None).await.unwrap_or_default();
             if held.contains_key("Pool.Audit") {
-                let remedy = format!("pveum pool add {pool}");
-                self.report.fail(about, "does not exist", [remedy.as_str()]);
+                let remedy = Remedy::on_any_node(format!("pveum pool add {pool}"));
+                self.report.fail(about, "does not exist", [remedy]);
             }
         }
     }
@@ -138,8 +151,9 @@ impl CloudCheck<'_> {
             return;
         }
         let text = format!("is not set for {}: drover may change every guest", names.join(", "));
-        let remedy = format!("in the YAML: targetPool: ci; then: {}", self.setup_command(""));
-        self.report.warn("targetPool", text, [remedy]);
+        let mut remedies = vec![Remedy::yaml("targetPool: ci")];
+        remedies.extend(self.setup(""));
+        self.report.warn("targetPool", text, remedies);
     }
 
     /// Reports how many VMIDs of the cloud's range are free, as far as drover may see guests.
@@ -152,15 +166,16 @@ impl CloudCheck<'_> {
         let free = size.saturating_sub(taken.count() as u64);
         let about = format!("ids {floor} to {}", ceiling.saturating_sub(1));
         let wanted = u64::from(self.cloud.cap.unwrap_or(1));
+        let larger = ceiling.saturating_add(MORE_IDS - 1).min(LAST_ID);
+        let larger = [Remedy::yaml(format!("endVmId: {larger}")).noting("a larger range")];
         if free == 0 {
-            let remedy = "in the YAML: another startVmId or endVmId";
-            self.report.fail(about, "no VMID is free", [remedy]);
+            self.report.fail(about, "no VMID is free", larger);
         } else if free < 2 * wanted {
             // A VMID stays reserved for an hour after its guest is gone.
             let text = format!(
                 "{free} of {size} are free, for up to {wanted} agents; a VMID is used again after an hour"
             );
-            self.report.warn(about, text, ["in the YAML: a lower startVmId or a higher endVmId"]);
+            self.report.warn(about, text, larger);
         } else {
             self.report.ok(about, format!("{free} of {size} are free"));
         }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use drover_ci::Severity;
+use drover_ci::{Remedy, Severity};
 
 use super::token::{LoginFacts, ROOT};
 use super::{CloudCheck, Cluster};
@@ -57,8 +57,8 @@ impl CloudCheck<'_> {
             let for_what = format!("{}: {}", row.feature.label(), row.calls);
             if row.feature.is_optional() {
                 let Without::Degrades(effect) = row.without else { continue };
-                let remedy = self.setup_command(" --leftovers");
-                self.report.warn(about, format!("is not held: {effect}"), [remedy]);
+                let remedy = self.setup(" --leftovers");
+                self.report.warn(about, format!("is not held: {effect}"), remedy);
                 continue;
             }
             let (mark, text) = match row.without {
@@ -79,7 +79,7 @@ impl CloudCheck<'_> {
         needs: &Needs,
         roles: &BTreeMap<String, BTreeSet<String>>,
         login: Option<&LoginFacts>,
-    ) -> Vec<String> {
+    ) -> Vec<Remedy> {
         let kind = RoleKind::of(need.row.at);
         let role = kind.name(ROLE_PREFIX);
         let all = grants(needs, &BTreeMap::new(), GrantOptions { optional: false });
@@ -87,19 +87,25 @@ impl CloudCheck<'_> {
         let mut lines = Vec::new();
         let spell = |set: &BTreeSet<String>| set.iter().cloned().collect::<Vec<_>>().join(" ");
         match roles.get(&role) {
-            None => lines.push(format!("pveum role add {role} --privs \"{}\"", spell(&whole))),
+            None => {
+                let command = format!("pveum role add {role} --privs \"{}\"", spell(&whole));
+                lines.push(Remedy::on_any_node(command));
+            }
             Some(now) => {
                 let lacks: BTreeSet<String> = whole.difference(now).cloned().collect();
                 if !lacks.is_empty() {
                     let lacks = spell(&lacks);
-                    lines.push(format!("pveum role modify {role} --privs \"{lacks}\" --append 1"));
+                    let command =
+                        format!("pveum role modify {role} --privs \"{lacks}\" --append 1");
+                    lines.push(Remedy::on_any_node(command));
                 }
             }
         }
         let path = if kind == RoleKind::Reader { "/" } else { need.path.as_str() };
         let Some(login) = login else { return lines };
         let subjects = self.subjects(need.any_of, &need.asked, login).await;
-        lines.push(format!("pveum acl modify {path}{subjects} --roles {role}"));
+        let command = format!("pveum acl modify {path}{subjects} --roles {role}");
+        lines.push(Remedy::on_any_node(command));
         lines
     }
 

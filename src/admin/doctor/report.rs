@@ -1,9 +1,9 @@
 //! The doctor's report, as text for people and as JSON.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use drover_ci::Severity;
+use drover_ci::{Remedy, Severity};
 use drover_model::id::CloudId;
 use serde::Serialize;
 
@@ -15,9 +15,9 @@ pub struct Line {
     pub about: String,
     /// What was found.
     pub text: String,
-    /// Commands or settings that help; empty for what is well.
+    /// What helps; empty for what is well.
     #[serde(rename = "mend")]
-    pub remedies: Vec<String>,
+    pub remedies: Vec<Remedy>,
 }
 
 /// The findings about one cloud.
@@ -57,22 +57,22 @@ impl CloudReport {
         self.add(Severity::Ok, about.into(), text.into(), Vec::new());
     }
 
-    pub(super) fn warn<I>(&mut self, about: impl Into<String>, text: impl Into<String>, remedy: I)
-    where
-        I: IntoIterator<Item: Into<String>>,
-    {
-        let remedy = remedy.into_iter().map(Into::into).collect();
-        self.add(Severity::Warn, about.into(), text.into(), remedy);
-    }
-
-    pub(super) fn fail<const N: usize>(
+    pub(super) fn warn(
         &mut self,
         about: impl Into<String>,
         text: impl Into<String>,
-        remedy: [&str; N],
+        remedies: impl Into<Vec<Remedy>>,
     ) {
-        let remedy = remedy.map(str::to_owned).into();
-        self.add(Severity::Fail, about.into(), text.into(), remedy);
+        self.add(Severity::Warn, about.into(), text.into(), remedies.into());
+    }
+
+    pub(super) fn fail(
+        &mut self,
+        about: impl Into<String>,
+        text: impl Into<String>,
+        remedies: impl Into<Vec<Remedy>>,
+    ) {
+        self.add(Severity::Fail, about.into(), text.into(), remedies.into());
     }
 
     pub(super) fn add(
@@ -80,7 +80,7 @@ impl CloudReport {
         severity: Severity,
         about: String,
         text: String,
-        remedies: Vec<String>,
+        remedies: Vec<Remedy>,
     ) {
         self.lines.push(Line { severity, about, text, remedies });
     }
@@ -88,6 +88,21 @@ impl CloudReport {
     /// The most severe of its findings.
     pub fn worst(&self) -> Severity {
         self.lines.iter().map(|line| line.severity).max().unwrap_or(Severity::Ok)
+    }
+}
+
+/// Writes what helps: each place in a line, and below it what to type there.
+pub fn write_remedies<'a>(
+    out: &mut String,
+    indent: &str,
+    remedies: impl IntoIterator<Item = &'a Remedy>,
+) {
+    let mut place = None;
+    for remedy in remedies {
+        if place.replace(&remedy.place) != Some(&remedy.place) {
+            let _ = writeln!(out, "{indent}{}:", clean(&remedy.place));
+        }
+        let _ = writeln!(out, "{indent}> {}", clean(&remedy.action));
     }
 }
 
@@ -114,25 +129,29 @@ impl Report {
         )
     }
 
-    /// The report for people: a line for each finding, and below it what helps. A command is
-    /// printed once and referred to afterwards, because many commands fail when they run again.
+    /// The report for people: a line for each finding, and below it what helps: where, and behind
+    /// `>` what to type there. A command is printed once and referred to afterwards, because many
+    /// commands fail when they run again.
     pub fn text(&self) -> String {
         let mut out = String::new();
         for (name, lines) in self.all() {
             let _ = writeln!(out, "{name}");
-            let mut first: BTreeMap<&str, usize> = BTreeMap::new();
+            let mut first: BTreeMap<&Remedy, usize> = BTreeMap::new();
             for (at, line) in lines.iter().enumerate() {
                 let (about, text) = (clean(&line.about), clean(&line.text));
                 let _ = writeln!(out, "  {:<4}  {about}: {text}", line.severity.word());
-                let mut reported = None;
-                for remedy in &line.remedies {
-                    let before = *first.entry(remedy).or_insert(at);
-                    if before == at {
-                        let _ = writeln!(out, "        > {}", clean(remedy));
-                    } else if reported.replace(before) != Some(before) {
-                        let about = clean(&lines[before].about);
-                        let _ = writeln!(out, "        > # as above, for {about}");
-                    }
+                let indent = "        ";
+                let mut from = |remedy| *first.entry(remedy).or_insert(at);
+                let (own, earlier): (Vec<(usize, &Remedy)>, Vec<_>) = line
+                    .remedies
+                    .iter()
+                    .map(&mut from)
+                    .zip(&line.remedies)
+                    .partition(|(from, _)| *from == at);
+                write_remedies(&mut out, indent, own.into_iter().map(|(_, remedy)| remedy));
+                let earlier: BTreeSet<usize> = earlier.into_iter().map(|(from, _)| from).collect();
+                for from in earlier {
+                    let _ = writeln!(out, "{indent}as above, for {}", clean(&lines[from].about));
                 }
             }
         }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use drover_actors::placement::{Claim, Crowds, Scene};
 use drover_actors::source::{Ground, survey};
-use drover_ci::Severity;
+use drover_ci::{Remedy, Severity};
 use drover_hypervisor::template_sizes;
 use drover_model::id::NodeName;
 use drover_model::placement::{
@@ -93,18 +93,28 @@ impl CloudCheck<'_> {
             let nodes = self.nodes_of(spec, cluster);
             let refused = nodes.iter().filter_map(|node| {
                 let refusal = scene.refusal(spec, &Crowds::default(), wanted, node)?;
-                never_passes(&refusal).then(|| format!("{node}: {refusal}"))
+                never_passes(&refusal).then_some((node, refusal))
             });
-            let refused: Vec<String> = refused.collect();
+            let refused: Vec<(&NodeName, Refusal)> = refused.collect();
             if !nodes.is_empty() && refused.len() == nodes.len() {
-                hopeless.push((spec.id.name.clone(), refused.join("; ")));
+                let each = refused.iter().map(|(node, refusal)| format!("{node}: {refusal}"));
+                let each = each.collect::<Vec<_>>().join("; ");
+                hopeless.push((spec.id.name.clone(), each, fitting(&refused)));
             }
         }
-        for (name, refused) in hopeless {
+        for (name, refused, remedy) in hopeless {
             let text = format!("an agent would not fit even on an empty node: {refused}");
-            let remedy = "in the YAML: less memoryMb or headroom, or other nodes";
             self.report.fail(format!("room for {name}"), text, [remedy]);
         }
+    }
+}
+
+/// What makes an agent fit: as much memory as one of the nodes has.
+fn fitting(refused: &[(&NodeName, Refusal)]) -> Remedy {
+    let memory = refused.iter().filter_map(|(_, refusal)| refusal.most_memory());
+    match memory.max().filter(|most| *most > 0) {
+        Some(most) => Remedy::yaml(format!("memoryMb: {most}")).noting("at most"),
+        None => Remedy::yaml("nodes: [NODE]").noting("others, or less `headroom`"),
     }
 }
 
@@ -127,25 +137,22 @@ impl CloudCheck<'_> {
             found.push((spec.id.name.clone(), homes, blocked_nodes(spec, &seen.found)));
         }
         for (template, homes, nodes) in found {
-            let shut = nodes.iter().filter(|(_, why)| why.is_some());
-            let shut: Vec<&str> = shut.map(|(node, _)| node.as_str()).collect();
-            let none = shut.len() == nodes.len();
+            let none = nodes.iter().all(|(_, why)| why.is_some());
             if none && reported {
                 continue;
             }
+            let open = nodes.iter().filter(|(_, why)| why.is_none());
+            let open: Vec<&str> = open.map(|(node, _)| node.as_str()).collect();
             let (mark, better) = match none {
-                true => (Severity::Fail, format!("in the YAML: nodes: [{homes}]")),
-                false => {
-                    (Severity::Warn, format!("in the YAML: nodes without {}", shut.join(", ")))
-                }
+                true => (Severity::Fail, homes),
+                false => (Severity::Warn, open.join(", ")),
             };
+            let better = Remedy::yaml(format!("nodes: [{better}]"));
             for (node, why) in nodes {
                 let Some(why) = why else { continue };
-                let share = "or a template on each node, or on storage that the nodes share";
-                let share = why.starts_with("no template").then(|| share.to_owned());
+                let about = format!("template {template} on {node}");
                 let text = format!("cannot be used there: {why}");
-                let remedy = [better.clone()].into_iter().chain(share).collect();
-                self.report.add(mark, format!("template {template} on {node}"), text, remedy);
+                self.report.add(mark, about, text, vec![better.clone()]);
             }
         }
     }

@@ -3,9 +3,9 @@
 
 use std::error::Error;
 
-use causes::{causes, chain};
-use drover_ci::Severity;
+use causes::{chain, innermost};
 use drover_ci::{DemandError, Finding, Http, connector};
+use drover_ci::{Remedy, Severity};
 use drover_model::demand::spec::SourceSpec;
 use proxmox_client::tls::CertificateRefused;
 use proxmox_client::{Tls, refused_certificate};
@@ -71,7 +71,7 @@ async fn answers(
     let (text, remedy) = if mark == Severity::Ok {
         (format!("within {CLOCK_WARN_SECS} s of this machine's"), Vec::new())
     } else {
-        let remedy = vec!["timedatectl, on this machine and on the server".to_owned()];
+        let remedy = vec![Remedy::at("on this machine and on the server", "timedatectl")];
         (format!("{apart} s {way} this machine's"), remedy)
     };
     report.add(mark, "clock".into(), text, remedy);
@@ -90,7 +90,7 @@ fn certificate(connection: &SourceConnection, report: &mut CloudReport) {
         Tls::Ignore => report.warn(
             "certificate",
             "is not verified: anyone between drover and the server can read every credential",
-            ["in the YAML: caFile or pinSha256 in place of ignoreSslErrors"],
+            [Remedy::yaml("caFile: FILE").noting("in place of ignoreSslErrors")],
         ),
     }
 }
@@ -111,28 +111,23 @@ fn report_unanswered(error: &DemandError, connection: &SourceConnection, report:
     let refused: Option<CertificateRefused> = cause.and_then(refused_certificate);
     if let Some(refused) = refused {
         let sha256 = &refused.certificate().sha256;
+        let pin = Remedy::yaml(format!("pinSha256: [\"{sha256}\"]"));
         let remedies = [
-            "in the YAML: caFile: a file with the authority that signed it".to_owned(),
-            format!(
-                "in the YAML: pinSha256: [\"{sha256}\"], after comparing it with the server's own"
-            ),
+            Remedy::yaml("caFile: FILE").noting("a file with the authority that signed it"),
+            pin.noting("if the server's own certificate has the same").or(),
         ];
         let text = format!("is not trusted; its SHA-256 is {sha256}");
         return report.add(Severity::Fail, "certificate".into(), text, remedies.into());
     }
-    let innermost = cause.and_then(|cause| causes(cause).last()).map(ToString::to_string);
-    let text = innermost.unwrap_or_else(|| chain(error));
+    let text = cause.map_or_else(|| chain(error), innermost);
     let host = connection.url.host_str().unwrap_or_default();
     let remedy = if text.contains("lookup") || text.contains("resolve") {
         format!("getent hosts {host}")
     } else {
         format!("curl -v {}", connection.url)
     };
-    report.fail(
-        "answers",
-        format!("{} does not answer: {text}", connection.url),
-        [remedy.as_str()],
-    );
+    let text = format!("{} does not answer: {text}", connection.url);
+    report.fail("answers", text, [Remedy::here(remedy)]);
 }
 
 /// Reports whether drover learns of a job by webhook or at the next poll.

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use drover_ci::Severity;
+use drover_ci::{Remedy, Severity};
 use drover_model::id::NodeName;
 use drover_model::placement::Fleet;
 use drover_model::spec::CloneStrategy;
@@ -42,7 +42,7 @@ struct Use {
 }
 
 /// A problem with a storage, and what to do about it.
-type Problem = (String, String);
+type Problem = (String, Vec<Remedy>);
 
 /// The problem of a storage that a node does not have.
 fn missing(name: &str, node: &NodeName, content: &str, fleet: &Fleet) -> Problem {
@@ -51,15 +51,18 @@ fn missing(name: &str, node: &NodeName, content: &str, fleet: &Fleet) -> Problem
     if !others.is_empty() {
         let on = others.join(",");
         let text = format!("exists on {} only", others.join(", "));
-        return (text, format!("pvesm set {name} --nodes {on},{node}"));
+        return (text, vec![Remedy::on_any_node(format!("pvesm set {name} --nodes {on},{node}"))]);
     }
+    let key = if content == "iso" { "cloudInitIsoStorage" } else { "targetStorage" };
     let fit = fleet.storages(node).filter(|one| one.images || content != "images");
-    let there: Vec<&str> = fit.map(|one| one.name.as_str()).collect();
+    let there = fit.map(|one| Remedy::yaml(format!("{key}: {}", one.name)));
+    let there: Vec<Remedy> = there.map(|one| one.noting("one that exists")).collect();
     let text = "is on no node, or drover may not see it".to_owned();
     if there.is_empty() {
-        return (text, format!("ssh {node} pvesm status; in the YAML: one of these"));
+        let one = Remedy::yaml(format!("{key}: STORAGE")).noting("one of these");
+        return (text, vec![Remedy::on_node(node, "pvesm status"), one]);
     }
-    (text, format!("in the YAML: a storage that exists: {}", there.join(", ")))
+    (text, there)
 }
 
 /// Why a node cannot store this kind of content on a storage.
@@ -72,11 +75,12 @@ fn problem(
 ) -> Result<(), Problem> {
     let Some(found) = found else { return Err(missing(name, node, content, fleet)) };
     if found.enabled == Some(false) {
-        return Err(("is disabled".into(), format!("pvesm set {name} --disable 0")));
+        let remedy = Remedy::on_any_node(format!("pvesm set {name} --disable 0"));
+        return Err(("is disabled".into(), vec![remedy]));
     }
     if found.active == Some(false) {
-        let remedy = format!("ssh {node} pvesm status --storage {name}");
-        return Err(("is not active: the node cannot reach it".into(), remedy));
+        let remedy = Remedy::on_node(node, format!("pvesm status --storage {name}"));
+        return Err(("is not active: the node cannot reach it".into(), vec![remedy]));
     }
     if !found.content.split(',').any(|one| one == content) {
         let what = match content {
@@ -84,8 +88,9 @@ fn problem(
             "iso" => "ISO images",
             other => other,
         };
-        let remedy = format!("pvesm set {name} --content {},{content}", found.content);
-        return Err((format!("takes no {what}, only {}", found.content), remedy));
+        let set = format!("pvesm set {name} --content {},{content}", found.content);
+        let text = format!("takes no {what}, only {}", found.content);
+        return Err((text, vec![Remedy::on_any_node(set)]));
     }
     Ok(())
 }
@@ -150,7 +155,9 @@ impl CloudCheck<'_> {
         for (template, node) in nowhere {
             let about = format!("storages of {template} on {node}");
             let text = "none of them can hold its disks there";
-            let remedy = "in the YAML: targetStorages, storageClass, or other nodes";
+            let fit = cluster.fleet.for_images(&node).map(|one| one.name.as_str());
+            let line = format!("targetStorages: [{}]", fit.collect::<Vec<_>>().join(", "));
+            let remedy = Remedy::yaml(line).noting("without `storageClass`");
             self.report.fail(about, text, [remedy]);
         }
     }
@@ -165,22 +172,21 @@ impl CloudCheck<'_> {
         let about = format!("storage {name} on {node}");
         // Agents use another storage where there is one.
         let mark = if wanted.alone { Severity::Fail } else { Severity::Warn };
-        if let Err((text, remedy)) = problem(name, node, found, "images", fleet) {
-            return self.report.add(mark, about, text, vec![remedy]);
+        if let Err((text, remedies)) = problem(name, node, found, "images", fleet) {
+            return self.report.add(mark, about, text, remedies);
         }
         let Some(found) = found else { return };
         if wanted.links && never_links(&found.kind) {
             let text = format!("of type {} cannot hold linked clones", found.kind);
-            let remedy = "in the YAML: cloneStrategy: FULL";
-            return self.report.fail(about, text, [remedy]);
+            return self.report.fail(about, text, [Remedy::yaml("cloneStrategy: FULL")]);
         }
         match (found.avail, found.total.filter(|total| *total > 0)) {
             (Some(avail), Some(total)) => {
                 let (gib, share) = (avail >> 30, avail.saturating_mul(100) / total);
                 let text = format!("{}, {gib} GiB free ({share} %)", found.kind);
                 if share < FREE_SPACE_WARN_PERCENT {
-                    let remedy = [format!("pvesm list {name}")];
-                    self.report.warn(about, text, remedy);
+                    let remedy = Remedy::on_node(node, format!("pvesm list {name}"));
+                    self.report.warn(about, text, [remedy]);
                 } else {
                     self.report.ok(about, text);
                 }
@@ -203,11 +209,16 @@ impl CloudCheck<'_> {
             let about = format!("ISO storage {name} on {node}");
             match problem(&name, &node, found, "iso", &cluster.fleet) {
                 Ok(()) => self.report.ok(about, "takes ISO images"),
-                Err((text, remedy)) => {
-                    let other = "in the YAML: another cloudInitIsoStorage".to_owned();
-                    let able = found.is_none_or(|one| holds_files(&one.kind));
-                    let remedy = able.then_some(remedy).into_iter().chain([other]).collect();
-                    self.report.add(Severity::Fail, about, text, remedy);
+                Err((text, mut remedies)) => {
+                    if let Some(found) = found {
+                        if !holds_files(&found.kind) {
+                            remedies.clear();
+                        }
+                        let other = Remedy::yaml("cloudInitIsoStorage: STORAGE");
+                        let other = other.noting("another one");
+                        remedies.push(if remedies.is_empty() { other } else { other.or() });
+                    }
+                    self.report.add(Severity::Fail, about, text, remedies);
                 }
             }
         }
@@ -244,16 +255,17 @@ impl CloudCheck<'_> {
                     }
                     None => format!(" --users {}", self.client.login()),
                 };
-                let remedy = [format!("pveum acl modify {path}{to} --roles {SNIPPET_ROLE}")];
-                self.report.warn(about, text, remedy);
+                let command = format!("pveum acl modify {path}{to} --roles {SNIPPET_ROLE}");
+                self.report.warn(about, text, [Remedy::on_any_node(command)]);
             } else if let Err(error) = found {
                 let text = self.error_text(&error);
-                let remedy = [format!("ssh {node} pvesm status --storage {storage}")];
-                self.report.warn(about, text, remedy);
+                let remedy = Remedy::on_node(&node, format!("pvesm status --storage {storage}"));
+                self.report.warn(about, text, [remedy]);
             } else {
-                let remedy = format!("scp FILE {node}:$(ssh {node} pvesm path {volume})");
+                let copy = format!("scp FILE {node}:$(ssh {node} pvesm path {volume})");
+                let remedy = Remedy::here(copy).noting("with the snippet as FILE");
                 let text = "does not exist, and the API cannot upload it";
-                self.report.fail(about, text, [remedy.as_str()]);
+                self.report.fail(about, text, [remedy]);
             }
         }
     }

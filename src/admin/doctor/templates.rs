@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use drover_ci::Severity;
+use drover_ci::{Remedy, Severity};
 use drover_hypervisor::Client;
 use drover_hypervisor::Failure;
 use drover_hypervisor::locate;
@@ -13,7 +13,7 @@ use drover_model::spec::TemplateSpec;
 use drover_model::template_image::Candidate;
 use proxmox_client::types::{Resource, VmConfig};
 
-use super::cluster::node_status_command;
+use super::cluster::node_status;
 use super::{CloudCheck, TemplateGuests, Templates};
 use crate::rights::TemplateGuest;
 
@@ -94,12 +94,8 @@ impl CloudCheck<'_> {
                     None => {
                         let about = format!("template {} ({})", spec.id.name, source.vmid);
                         let text = format!("cannot be read: {} is offline", source.node);
-                        self.report.add(
-                            unseen,
-                            about,
-                            text,
-                            vec![node_status_command(source.node.as_str())],
-                        );
+                        let remedies = vec![node_status(source.node.as_str())];
+                        self.report.add(unseen, about, text, remedies);
                     }
                 }
             }
@@ -122,25 +118,27 @@ impl CloudCheck<'_> {
         let meant = guests().find(of_id).filter(|_| spec.search.is_none());
         let remedy = match meant {
             Some(Resource { node: Some(node), template: false, .. }) => {
-                vec![format!("ssh {node} qm template {}", spec.source)]
+                let template = Remedy::on_node(node, format!("qm template {}", spec.source));
+                vec![template.noting("which converts the guest for good: it never starts again")]
             }
-            _ if denied => vec![self.setup_command("")],
+            _ if denied => self.setup(""),
             // The template exists, and the error says what is in the way.
             Some(_) => Vec::new(),
             None => {
                 let templates = guests().filter(|row| row.template);
-                let there: Vec<String> = templates
-                    .filter_map(|row| {
-                        let name = row.name.as_deref().unwrap_or("without a name");
-                        Some(format!("{} ({name})", row.vmid?))
-                    })
-                    .take(TEMPLATES_SHOWN)
-                    .collect();
+                let existing = |row: &Resource| {
+                    let name = row.name.as_deref().unwrap_or("without a name");
+                    let line = format!("templateVmId: {} # {name}", row.vmid?);
+                    Some(Remedy::yaml(line).noting("one that exists"))
+                };
+                let there: Vec<Remedy> =
+                    templates.filter_map(existing).take(TEMPLATES_SHOWN).collect();
                 if there.is_empty() {
-                    let make = "make a template: https://pve.proxmox.com/wiki/Cloud-Init_Support";
-                    vec![make.to_owned(), self.setup_command("")]
+                    let guide = "https://pve.proxmox.com/wiki/Cloud-Init_Support";
+                    let make = Remedy::at("on a node, a template as in this guide", guide);
+                    [make].into_iter().chain(self.setup("")).collect()
                 } else {
-                    vec![format!("in the YAML: a template that exists: {}", there.join(", "))]
+                    there
                 }
             }
         };
@@ -149,33 +147,29 @@ impl CloudCheck<'_> {
 
     fn template(&mut self, spec: &TemplateSpec, source: &TemplateGuest, config: &VmConfig) {
         let vmid = source.vmid;
+        let set = |option: &str| [Remedy::on_node(&source.node, format!("qm set {vmid} {option}"))];
         let about = format!("template {} ({vmid})", spec.id.name);
         let before = self.report.lines.len();
         if primary_disk(config).is_none() {
-            let remedy = format!("qm set {vmid} --boot order=scsi0");
-            self.report.fail(&about, "has no disk to boot from", [remedy.as_str()]);
+            self.report.fail(&about, "has no disk to boot from", set("--boot order=scsi0"));
         }
         if !has_cloud_init(config) && !spec.os.is_windows() {
-            let remedy = [format!("qm set {vmid} --ide2 STORAGE:cloudinit")];
             let text = "has no cloud-init drive: agents get no user, key or address from drover";
-            self.report.warn(&about, text, remedy);
+            self.report.warn(&about, text, set("--ide2 STORAGE:cloudinit"));
         }
         if spec.address == AddressSource::GuestAgent && !has_agent(config) {
-            let remedy = [format!("qm set {vmid} --agent enabled=1")];
             let text = "has its guest agent option off: drover switches it on in each clone, and \
                         the image needs qemu-guest-agent";
-            self.report.warn(&about, text, remedy);
+            self.report.warn(&about, text, set("--agent enabled=1"));
         }
         if config.get("agent").is_some_and(|agent| agent.contains("type=isa")) {
-            let remedy = [format!("qm set {vmid} --agent enabled=1")];
             let text = "has an ISA port for its guest agent, but most images use the virtio port";
-            self.report.warn(&about, text, remedy);
+            self.report.warn(&about, text, set("--agent enabled=1"));
         }
         let no_generation = config.get("vmgenid").is_none_or(|value| value == "0");
         if spec.reset.is_some() && no_generation {
-            let remedy = [format!("qm set {vmid} --vmgenid 1")];
             let text = "has no vmgenid, so a guest does not notice that it was reset";
-            self.report.warn(&about, text, remedy);
+            self.report.warn(&about, text, set("--vmgenid 1"));
         }
         if self.report.lines.len() == before {
             let drive = if has_agent(config) { "agent on, " } else { "" };

@@ -1,6 +1,6 @@
 //! The login: token or password, user, expiry, separate privileges.
 
-use drover_ci::Severity;
+use drover_ci::{Remedy, Severity};
 use proxmox_client::Login;
 
 use super::CloudCheck;
@@ -38,8 +38,9 @@ impl CloudCheck<'_> {
                  a user of drover's own, or let this one do everything"
             }
         };
-        let whole = narrow.map(|name| format!("pveum user token modify {ROOT} {name} --privsep 0"));
-        let remedy = whole.into_iter().chain([self.setup_command("")]).collect();
+        let whole = |name| format!("pveum user token modify {ROOT} {name} --privsep 0");
+        let mut remedy = self.setup("");
+        remedy.extend(narrow.map(|name| Remedy::on_any_node(whole(name)).or()));
         let none = narrow.is_some() && held.is_empty();
         let mark = if none { Severity::Fail } else { Severity::Warn };
         self.report.add(mark, format!("login {login}"), text.into(), remedy);
@@ -79,10 +80,9 @@ impl CloudCheck<'_> {
             Some(at) if at < now + TOKEN_WARN_DAYS * DAY_SECS => {
                 let left = at.saturating_sub(now) / DAY_SECS;
                 let text = format!("{kind}, expires in {left} days");
-                let remedy = [
-                    self.setup_command(" --rotate"),
-                    format!("pveum user token modify {user} {name} --expire 0"),
-                ];
+                let mut remedy = self.setup(" --rotate");
+                let command = format!("pveum user token modify {user} {name} --expire 0");
+                remedy.push(Remedy::on_any_node(command).or());
                 self.report.warn(about, text, remedy);
             }
             Some(at) => {

@@ -6,9 +6,10 @@ use drover_model::phase::AgentPhase;
 use std::fmt::Write as _;
 use std::path::Path;
 
+use drover_ci::Remedy;
 use drover_ssh::quote;
 use proxmox_client::types::VmConfig;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 /// The part that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -49,9 +50,13 @@ pub enum Part {
 pub struct Diagnosis {
     pub part: Part,
     pub text: String,
-    /// Commands or settings that help.
-    #[serde(rename = "mend")]
-    pub remedy: String,
+    #[serde(rename = "mend", serialize_with = "in_one_text")]
+    pub remedies: Vec<Remedy>,
+}
+
+fn in_one_text<S: Serializer>(remedies: &[Remedy], to: S) -> Result<S::Ok, S::Error> {
+    let each: Vec<String> = remedies.iter().map(ToString::to_string).collect();
+    to.serialize_str(&each.join("; "))
 }
 
 impl Diagnosis {
@@ -59,7 +64,9 @@ impl Diagnosis {
     #[must_use]
     pub fn with_config(mut self, path: &Path) -> Self {
         let named = format!("drover --config {} ", quote(&path.display().to_string()));
-        self.remedy = self.remedy.replace("drover ", &named);
+        for remedy in &mut self.remedies {
+            remedy.action = remedy.action.replace("drover ", &named);
+        }
         self
     }
 }
@@ -75,8 +82,17 @@ pub struct End {
     pub reason: String,
 }
 
-fn found(part: Part, text: impl Into<String>, remedy: impl Into<String>) -> Diagnosis {
-    Diagnosis { part, text: text.into(), remedy: remedy.into() }
+fn found(part: Part, text: impl Into<String>, remedies: impl Into<Vec<Remedy>>) -> Diagnosis {
+    Diagnosis { part, text: text.into(), remedies: remedies.into() }
+}
+
+/// Keeps the next agent that fails, to look at it.
+fn hold_next() -> Remedy {
+    Remedy::here("drover hold-next TEMPLATE")
+}
+
+fn events() -> Remedy {
+    Remedy::here("drover events")
 }
 
 /// Finds the part that failed, by the last state, by what was reported, and by the guest's
@@ -89,9 +105,13 @@ pub fn diagnose(end: &End, config: Option<&VmConfig>, template: &str) -> Diagnos
         format!("{}: {}", end.reason, end.detail)
     };
     match AgentPhase::of_part(&end.state) {
-        Some(AgentPhase::Queued) => found(Part::Place, whole, "drover status; drover breakers"),
+        Some(AgentPhase::Queued) => found(
+            Part::Place,
+            whole,
+            [Remedy::here("drover status"), Remedy::here("drover breakers")],
+        ),
         Some(AgentPhase::Cloning | AgentPhase::InDoubt | AgentPhase::Configuring) => {
-            found(Part::Clone, whole, "drover doctor")
+            found(Part::Clone, whole, [Remedy::here("drover doctor")])
         }
         Some(AgentPhase::Booting) => booting(&said, whole, config, template),
         Some(AgentPhase::Connecting) => connecting(&said, whole, template),
@@ -112,71 +132,77 @@ pub fn diagnose(end: &End, config: Option<&VmConfig>, template: &str) -> Diagnos
 
 fn preparing(step: &str, whole: String) -> Diagnosis {
     if step.contains("cloud-init") {
-        let remedy = "drover hold-next TEMPLATE, and in the guest: cloud-init status --long";
-        return found(Part::CloudInit, whole, remedy);
+        let status = Remedy::at("then in the guest", "cloud-init status --long");
+        return found(Part::CloudInit, whole, [hold_next(), status]);
     }
-    found(Part::Step, whole, "drover events; drover hold-next TEMPLATE")
+    found(Part::Step, whole, [events(), hold_next()])
 }
 
 fn booting(said: &str, whole: String, config: Option<&VmConfig>, template: &str) -> Diagnosis {
+    let set =
+        |option: &str| Remedy::at("on the template's node", format!("qm set {template} {option}"));
     if said.contains("No QEMU guest agent configured") {
-        let remedy = format!("qm set {template} --agent enabled=1");
-        return found(Part::AgentOption, "the guest's option `agent` is off", remedy);
+        let remedy = set("--agent enabled=1");
+        return found(Part::AgentOption, "the guest's option `agent` is off", [remedy]);
     }
     if said.contains("waits for the guest's call") {
         let text = "the guest has not called drover: the image has no script for that, or cannot \
                     reach `service.listen`";
-        return found(Part::CallIn, text, "drover hold-next TEMPLATE");
+        return found(Part::CallIn, text, [hold_next()]);
     }
     if said.contains("that drover may use, only") {
-        return found(Part::GuestNetworks, whole, "in the YAML: guestNetworks, a network of these");
+        let remedy =
+            Remedy::yaml("guestNetworks: [NETWORK]").noting("a network of these addresses");
+        return found(Part::GuestNetworks, whole, [remedy]);
     }
     if said.contains("no address") {
         let text = format!("the guest agent answers, but no DHCP server gave an address ({whole})");
-        return found(Part::Dhcp, text, "check bridge, VLAN and the DHCP server of that network");
+        let look = "check bridge, VLAN and the DHCP server";
+        return found(Part::Dhcp, text, [Remedy::at("in the network of the guest", look)]);
     }
     let silent = said.contains("guest agent is not running") || said.contains("got timeout");
     if !silent && said.contains(" is not running") {
-        return found(Part::Power, format!("the guest is not running ({whole})"), "drover events");
+        return found(Part::Power, format!("the guest is not running ({whole})"), [events()]);
     }
     if !silent {
-        return found(Part::Power, whole, "drover events");
+        return found(Part::Power, whole, [events()]);
     }
     let port = config.and_then(|config| config.get("agent")).unwrap_or_default();
     if port.contains("type=isa") {
         let text = "the guest agent has an ISA port, but images use the virtio port";
-        return found(
-            Part::AgentDevice,
-            text,
-            format!("qm set {template} --agent enabled=1,type=virtio"),
-        );
+        return found(Part::AgentDevice, text, [set("--agent enabled=1,type=virtio")]);
     }
     let text = "the guest runs and has the agent's virtio port, but nothing answers there: \
                 qemu-guest-agent is not installed or not started";
-    let remedy =
-        "in the image: apt-get install qemu-guest-agent; systemctl enable qemu-guest-agent";
-    found(Part::AgentService, text, remedy)
+    let command = "apt-get install qemu-guest-agent; systemctl enable qemu-guest-agent";
+    found(Part::AgentService, text, [Remedy::at("in the image", command)])
 }
 
 fn connecting(said: &str, whole: String, template: &str) -> Diagnosis {
     if said.contains("that the image has this key") {
-        let remedy = "put the public key into the image, where its sshd_config has AuthorizedKeysFile; \
-                    compare its user with the credential's username";
-        return found(Part::SshKey, format!("SSH answers but refuses the key ({whole})"), remedy);
+        let key = "put the public key where its sshd_config has AuthorizedKeysFile";
+        let remedies = [Remedy::at("in the image", key), same_user("username")];
+        return found(Part::SshKey, format!("SSH answers but refuses the key ({whole})"), remedies);
     }
     if said.contains("key-rejected") || said.contains("does not accept the key") {
-        let remedy = format!(
-            "give template {template} a cloud-init drive (qm set {template} --ide2 STORAGE:cloudinit); \
-             compare ciUser with the credential's username"
-        );
-        return found(Part::SshKey, format!("SSH answers but refuses the key ({whole})"), remedy);
+        let command = format!("qm set {template} --ide2 STORAGE:cloudinit");
+        let drive = Remedy::at("on the template's node, where it has no cloud-init drive", command);
+        let remedies = [drive, same_user("ciUser")];
+        return found(Part::SshKey, format!("SSH answers but refuses the key ({whole})"), remedies);
     }
     if said.contains("impostor") || said.contains("host key") {
-        let remedy = "check for another machine with the same address";
-        return found(Part::SshHostKey, format!("another host answers ({whole})"), remedy);
+        let look = "look for another machine with the same address";
+        let remedy = Remedy::at("in the network of the guest", look);
+        return found(Part::SshHostKey, format!("another host answers ({whole})"), [remedy]);
     }
-    let remedy = "in the image: systemctl enable ssh; open sshPort in its firewall";
-    found(Part::SshPort, format!("nothing answers SSH ({whole})"), remedy)
+    let port =
+        Remedy::at("in the image, with sshPort open in its firewall", "systemctl enable ssh");
+    found(Part::SshPort, format!("nothing answers SSH ({whole})"), [port])
+}
+
+/// The user that has the key must be the one that logs in.
+fn same_user(key: &str) -> Remedy {
+    Remedy::yaml(format!("{key}: USER")).noting("the same user in template and credential")
 }
 
 /// The agent's states as a table: when each began and how long it took.
@@ -244,8 +270,8 @@ mod tests {
             reason: windows.into(),
             ..End::default()
         };
-        let remedy = diagnose(&end, None, "9000").remedy;
-        assert!(remedy.contains("AuthorizedKeysFile"), "{remedy}");
+        let remedies = diagnose(&end, None, "9000").remedies;
+        assert!(remedies[0].action.contains("AuthorizedKeysFile"), "{remedies:?}");
         let other = "Connecting failed (impostor): x";
         assert_eq!(part(AgentPhase::Connecting.name(), "", other, "1"), Part::SshHostKey);
         let init = "Preparing failed (broken): cloud-init: status: error";
@@ -257,9 +283,17 @@ mod tests {
     fn commands_of_drovers_name_the_configuration_that_was_given() {
         let end = End { state: AgentPhase::Queued.to_string(), ..End::default() };
         let found = diagnose(&end, None, "9000").with_config(Path::new("/srv/ci.yaml"));
+        let commands = found.remedies.iter().map(|remedy| remedy.action.as_str());
         assert_eq!(
-            found.remedy,
-            "drover --config /srv/ci.yaml status; drover --config /srv/ci.yaml breakers"
+            commands.collect::<Vec<_>>(),
+            ["drover --config /srv/ci.yaml status", "drover --config /srv/ci.yaml breakers"]
+        );
+        assert_eq!(
+            serde_json::to_value(&found).ok().map(|found| found["mend"].clone()),
+            Some(serde_json::json!(
+                "on this machine: drover --config /srv/ci.yaml status; on this machine: drover \
+                 --config /srv/ci.yaml breakers"
+            ))
         );
     }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::Url;
 use secrecy::{ExposeSecret, SecretString};
+use serde::Deserialize;
 
 use super::app::AppSpec;
 
@@ -80,7 +81,8 @@ pub enum Login {
 }
 
 /// How runners are registered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Registration {
     /// drover registers each runner and gives the guest that runner's login alone.
     Jit,

@@ -13,7 +13,7 @@ use reqwest::Method;
 use serde::Deserialize;
 
 use super::super::error::DemandError;
-use super::super::finding::Finding;
+use super::super::finding::{Finding, Remedy};
 use super::GitHub;
 use super::rate_limit::Purpose;
 
@@ -189,7 +189,8 @@ impl GitHub {
             let day = last_day(version, &releases).map(|day| format!(" until {day}"));
             let day = day.unwrap_or_else(|| " for 30 days after a newer one".to_owned());
             let text = format!("a runner has {version}; GitHub gives it jobs{day}");
-            let remedy = format!("install actions/runner {newest} in the template images");
+            let place = "in the template images";
+            let remedy = Remedy::at(place, format!("install actions/runner {newest}"));
             found.push(Finding::warn("actions/runner", text, remedy));
         }
     }

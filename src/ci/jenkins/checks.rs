@@ -8,7 +8,7 @@ use super::{
     LABELS_NODE, Launch, is_before, is_older,
 };
 use crate::error::DemandError;
-use crate::finding::Finding;
+use crate::finding::{Finding, Remedy};
 
 /// Rights that only a change would show.
 const UNTESTED_RIGHTS: &str = "removing nodes, reading their secrets and taking them offline is not tested by \
@@ -25,12 +25,12 @@ impl Jenkins {
             Some(false) => Finding::fail(
                 about,
                 format!("the login may not: it lacks {CREATE_RIGHT}"),
-                format!("give the user of `credentialsId` {CREATE_RIGHT} in Jenkins"),
+                format!("give the user of `credentialsId` {CREATE_RIGHT}"),
             ),
             None => Finding::warn(
                 about,
                 "whether the login may is unknown; only making a node would show it",
-                format!("make sure that the user of `credentialsId` has {CREATE_RIGHT} in Jenkins"),
+                format!("make sure that the user of `credentialsId` has {CREATE_RIGHT}"),
             ),
         });
         found.push(Finding::ok("rights", UNTESTED_RIGHTS));
@@ -63,9 +63,7 @@ pub(super) fn version(reported: Option<&str>, launch: &Launch) -> Finding {
             format!(
                 "the agent of Jenkins {reported} does not know the option `-url`, which drover uses"
             ),
-            format!(
-                "update Jenkins to {FIRST_WITH_URL_OPTION_TEXT} or later, or set `launch: ssh`"
-            ),
+            format!("update it to {FIRST_WITH_URL_OPTION_TEXT} or later, or set `launch: ssh`"),
         ),
         Some(reported) if is_older(reported) => Finding::warn(
             about,
@@ -76,7 +74,7 @@ pub(super) fn version(reported: Option<&str>, launch: &Launch) -> Finding {
         None => Finding::warn(
             about,
             "the answer has no version (X-Jenkins)",
-            "check that `url` and `kind` are right",
+            Remedy::at("in the YAML, as the source has it", "url, kind"),
         ),
     }
 }

@@ -1,6 +1,7 @@
 //! `drover lease -- COMMAND` where the lease or the machine ends under the command.
 
 use std::future::pending;
+use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -9,7 +10,7 @@ use drover_model::phase::{AgentPhase, LeasePhase};
 use futures_util::future::BoxFuture;
 use tokio::sync::oneshot;
 
-use super::super::lease::{Leasing, lease};
+use super::super::lease::{Leasing, ReadInput, lease};
 use super::super::over_ssh::Cut;
 use super::super::*;
 use super::global;
@@ -28,7 +29,7 @@ async fn cut_off(detail: &str, killed: bool) -> Result<u8, String> {
         reported(&view, What::Lease(Box::new(ended)));
         let mut goes = testing::agent("a1", AgentPhase::Retiring);
         goes.detail = "asked".into();
-        reported(&view, What::Agent(Box::new(goes)));
+        reported(&view, What::Agent(Arc::new(goes)));
     };
     let meanwhile = Mutex::new(Some(Box::new(ends) as Box<dyn FnOnce() + Send>));
     let guest = Guest { fails: !killed, killed, meanwhile, ..Guest::default() };
@@ -71,6 +72,7 @@ async fn a_command_that_hangs_on_a_lost_lease_ends_with_75_and_the_cause() {
     let leasing = Leasing {
         client: &client,
         over: &guest,
+        input: |_| (),
         time_limits: WAIT_LIMIT,
         key_dir: served.directory.path().to_owned(),
         json: false,
@@ -170,7 +172,8 @@ async fn a_command_that_is_killed_with_its_machine_ends_with_75() {
     let client = Client::new(&global(&served.socket)).ok().unwrap();
     let (time_limits, key_dir) = (WAIT_LIMIT, served.directory.path().to_owned());
     let guest = ShutDown::default();
-    let leasing = Leasing { client: &client, over: &guest, time_limits, key_dir, json: false };
+    let (over, input): (_, ReadInput) = (&guest, |_| ());
+    let leasing = Leasing { client: &client, over, input, time_limits, key_dir, json: false };
     let (mut out, mut err) = (Vec::new(), Vec::new());
     let mut term = Term { out: &mut out, err: &mut err };
     let ended = lease(&leasing, &options("quick", &["make"]), pending(), &mut term).await;

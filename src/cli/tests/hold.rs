@@ -1,5 +1,6 @@
 //! Which key a hold is asked for with.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use drover_model::fact::What;
@@ -38,7 +39,7 @@ async fn said(served: &Served, text: &[u8]) -> Vec<Option<(u8, String)>> {
 #[tokio::test]
 async fn a_file_that_is_no_public_key_is_refused_before_anything_is_sent() {
     let served = Served::default();
-    reported(&served.view, What::Agent(Box::new(testing::agent("a1", AgentPhase::Ready))));
+    reported(&served.view, What::Agent(Arc::new(testing::agent("a1", AgentPhase::Ready))));
     let private = key(1).to_openssh().ok().unwrap();
     let line = PrivateKey::from_seed(&[1; 32], "me").public_line("me");
     let mut reported = Vec::new();
@@ -71,16 +72,16 @@ async fn a_file_that_is_no_public_key_is_refused_before_anything_is_sent() {
     ");
     let [Some((code, _)), _] = &said(&served, b"\xff\xfe\n").await[..] else { panic!("taken") };
     assert_eq!(*code, 2);
-    assert_eq!(served.view.agents()[0].state, AgentPhase::Ready, "nothing was asked for");
+    assert_eq!(served.view.agents()[0].phase, AgentPhase::Ready, "nothing was asked for");
     served.stop().await;
 }
 
 #[tokio::test]
 async fn a_public_key_is_sent_whatever_blank_lines_are_around_it() {
     let served = Served::default();
-    reported(&served.view, What::Agent(Box::new(testing::agent("a1", AgentPhase::Ready))));
+    reported(&served.view, What::Agent(Arc::new(testing::agent("a1", AgentPhase::Ready))));
     let line = PrivateKey::from_seed(&[1; 32], "me").public_line("me");
     assert_eq!(said(&served, format!("\n{line}\r\n\n").as_bytes()).await[0], None);
-    assert_eq!(served.view.agents()[0].state, AgentPhase::Held);
+    assert_eq!(served.view.agents()[0].phase, AgentPhase::Held);
     served.stop().await;
 }

@@ -6,12 +6,14 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
+use bytes::Bytes;
 use drover_actors::message::HerdCommand;
 use drover_model::fact::What;
 use drover_model::phase::{AgentPhase, LeasePhase};
 use drover_ssh::testing::{self as ssh_testing, TestServer};
 use drover_ssh::{Output, PrivateKey};
 use futures_util::future::BoxFuture;
+use sha2::Digest as _;
 use tokio::sync::oneshot;
 
 use super::super::lease::{Leasing, OverSsh, TimeLimits, lease};
@@ -103,6 +105,7 @@ pub(super) async fn lease_with(
     let leasing = Leasing {
         client: &client,
         over: guest,
+        input: |_| (),
         time_limits: WAIT_LIMIT,
         key_dir: served.directory.path().to_owned(),
         json: false,
@@ -413,7 +416,7 @@ async fn a_lost_answer_is_asked_for_again_with_the_same_key() {
                 let id = first.lease.clone();
                 reported(
                     &reported_view,
-                    What::Agent(Box::new(testing::agent("a1", AgentPhase::Leased))),
+                    What::Agent(Arc::new(testing::agent("a1", AgentPhase::Leased))),
                 );
                 let ready = testing::lease(id.as_str(), LeasePhase::Ready, Some("a1"), "");
                 reported(&reported_view, What::Lease(Box::new(ready)));
@@ -467,6 +470,17 @@ async fn a_lost_answer_is_asked_for_again_with_the_same_key() {
 // Invariant: over real SSH the command's status and output arrive, and only from the agent's host.
 
 async fn over_ssh(server: &TestServer, key: &PrivateKey, pin: String, command: &str) -> Ended {
+    let (_, input) = tokio::sync::mpsc::channel(1);
+    reading(server, key, pin, (command, input)).await
+}
+
+/// The same for a command that reads this.
+async fn reading(
+    server: &TestServer,
+    key: &PrivateKey,
+    pin: String,
+    (command, input): (&str, tokio::sync::mpsc::Receiver<Bytes>),
+) -> Ended {
     let (output, mut pieces) = tokio::sync::mpsc::channel(64);
     let job = SshJob {
         host: "127.0.0.1".into(),
@@ -475,6 +489,7 @@ async fn over_ssh(server: &TestServer, key: &PrivateKey, pin: String, command: &
         host_keys: vec![pin],
         key: key.clone(),
         command: command.into(),
+        input,
         output,
     };
     let result = OverSsh.run(job).await;
@@ -489,6 +504,35 @@ async fn over_ssh(server: &TestServer, key: &PrivateKey, pin: String, command: &
 }
 
 type Ended = (Result<u32, Cut>, String, String);
+
+// Invariant: a command reads its whole input as it is, and ends when it does, whatever is still to come.
+
+#[tokio::test]
+async fn a_command_reads_its_input_to_the_end_and_does_not_wait_for_it() {
+    let key = ssh_testing::key(1);
+    let server = TestServer::start(0, &key, ssh_testing::key(2)).await;
+    let pin = || server.host_key.public_line("");
+    let (pieces, input) = tokio::sync::mpsc::channel(1);
+    let bytes: Vec<u8> = (0..=u8::MAX).cycle().take(300_000).collect();
+    let write = async {
+        for piece in bytes.chunks(70_000) {
+            pieces.send(Bytes::copy_from_slice(piece)).await.unwrap();
+        }
+        drop(pieces);
+    };
+    let hash = "sha256sum | cut -c1-64";
+    let (ended, ()) = tokio::join!(reading(&server, &key, pin(), (hash, input)), write);
+    assert_eq!(ended, (Ok(0), sha256(&bytes) + "\n", String::new()));
+
+    let (pieces, input) = tokio::sync::mpsc::channel(1);
+    let ended = reading(&server, &key, pin(), ("exit 3", input)).await;
+    assert_eq!(ended.0, Ok(3));
+    assert!(pieces.is_closed(), "nobody reads it any more");
+}
+
+fn sha256(bytes: &[u8]) -> String {
+    sha2::Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
 
 #[tokio::test]
 async fn a_command_runs_over_ssh() {

@@ -1,8 +1,9 @@
 //! `drover leases`: what is listed, and what is ended.
 
-use drover_model::fact::{LeaseStatus, What};
+use drover_model::fact::What;
 use drover_model::id::LeaseId;
 use drover_model::phase::LeasePhase;
+use drover_model::status::LeaseStatus;
 
 use super::super::*;
 use super::global;

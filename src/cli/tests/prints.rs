@@ -1,9 +1,14 @@
 //! What is printed for people and for scripts.
 
-use drover_model::fact::{AddressPoolStatus, ResetStatus, What};
+use std::sync::Arc;
+
+use drover_model::fact::What;
 use drover_model::id::{AddressPoolId, AgentId, CloudId, ClusterId, Generation, TemplateId};
 use drover_model::phase::{AgentPhase, BreakerPhase, CloudHealth, LeasePhase};
 use drover_model::record::Reason;
+use drover_model::status::{
+    AddressPoolStatus, BreakerStatus, CloudStatus, ResetStatus, TemplateStatus,
+};
 use serde_json::json;
 use tokio::sync::oneshot;
 
@@ -56,7 +61,7 @@ fn furnish(view: &View) {
         ("lab", CloudHealth::Well, Some("8.4.21"), ""),
         ("office", CloudHealth::Degraded, None, "login refused: check the token `drover@pve!ci`"),
     ] {
-        let what = What::Cloud {
+        let cloud = CloudStatus {
             cloud: CloudId::new(cloud),
             cluster: version.map(|_| ClusterId::new("9f31c0aa52e7d410")),
             health,
@@ -65,13 +70,13 @@ fn furnish(view: &View) {
             agents: 2,
             cap: version.map(|_| 10),
         };
-        reported(view, what);
+        reported(view, What::Cloud(Box::new(cloud)));
     }
     for (name, breaker, tripped) in [
         ("linux", BreakerPhase::Closed, None),
         ("windows", BreakerPhase::Open, Some((THEN, "no space on `local-lvm`".to_owned()))),
     ] {
-        let what = What::Template {
+        let template = TemplateStatus {
             template: TemplateId::new(CloudId::new("lab"), name),
             states: [(AgentPhase::Ready, 1), (AgentPhase::Booting, 1), (AgentPhase::Held, 0)]
                 .into(),
@@ -85,7 +90,7 @@ fn furnish(view: &View) {
             paused: None,
             tripped,
         };
-        reported(view, what);
+        reported(view, What::Template(Box::new(template)));
     }
     let pools = [("lab", 5, Some(THEN)), ("office", 0, None)].map(|(name, resting, next_free)| {
         AddressPoolStatus {
@@ -102,10 +107,10 @@ fn furnish(view: &View) {
     let mut booting = testing::agent("a2", AgentPhase::Booting);
     booting.detail = "\u{1b}[2Jno address yet".into();
     (booting.address, booting.ssh) = (None, None);
-    reported(view, What::Agent(Box::new(booting)));
+    reported(view, What::Agent(Arc::new(booting)));
     let mut leased = testing::agent("a1", AgentPhase::Leased);
     leased.leases = vec![drover_model::id::LeaseId::new("x")];
-    reported(view, What::Agent(Box::new(leased)));
+    reported(view, What::Agent(Arc::new(leased)));
     reported(view, What::Lease(Box::new(testing::lease("x", LeasePhase::Ready, Some("a1"), ""))));
     reported(
         view,
@@ -488,7 +493,7 @@ async fn a_hold_says_its_time_and_a_made_key_once() {
 async fn events_are_followed_until_the_service_stops() {
     let served = Served::default();
     for state in [AgentPhase::Cloning, AgentPhase::Booting] {
-        reported(&served.view, What::Agent(Box::new(testing::agent("a1", state))));
+        reported(&served.view, What::Agent(Arc::new(testing::agent("a1", state))));
     }
     let socket = served.socket.clone();
     let (started, printed) = oneshot::channel();
@@ -555,7 +560,8 @@ async fn a_breaker_that_flows_already_is_reported_as_that() {
         let template = TemplateId::new(CloudId::new("lab"), "linux");
         let tripped = (breaker == BreakerPhase::Open).then(|| (THEN, "no answer".to_owned()));
         let scope = node(name).parse().unwrap();
-        reported(&served.view, What::Breaker { scope, breaker, tripped, template });
+        let status = BreakerStatus { scope, breaker, tripped, template };
+        reported(&served.view, What::Breaker(Box::new(status)));
     }
     let reset = |breaker| Command::Breakers { action: Some(BreakerAction::Reset { breaker }) };
     let (flows, first) = cli(&served, false, reset(node("pve1"))).await;

@@ -6,6 +6,7 @@ use drover_actors::message::HerdCommand;
 use drover_model::fact::What;
 use drover_model::id::{CloudId, ClusterId};
 use drover_model::phase::CloudHealth;
+use drover_model::status::CloudStatus;
 use serde_json::{Value, json};
 
 use super::super::*;
@@ -64,7 +65,7 @@ async fn a_resync_names_clusters_that_it_could_not_read_and_fails() {
     let served = Served::scripted(View::new(3), Arc::default(), script, Limits::default());
     *served.reload.lock().unwrap() = Ok(5);
     // No cloud has led to its cluster since the start, so that none is asked.
-    let office = What::Cloud {
+    let office = CloudStatus {
         cloud: CloudId::new("office"),
         cluster: None,
         health: CloudHealth::Degraded,
@@ -73,7 +74,7 @@ async fn a_resync_names_clusters_that_it_could_not_read_and_fails() {
         agents: 0,
         cap: None,
     };
-    reported(&served.view, office);
+    reported(&served.view, What::Cloud(Box::new(office)));
     let (code, fault, text) = run(&served, false, resync(false)).await;
     assert_eq!(code, 1);
     insta::assert_snapshot!(text, @r"

@@ -8,7 +8,7 @@ use drover_ssh::Output;
 use futures_util::future::BoxFuture;
 use serde_json::Value;
 
-use super::super::lease::{Leasing, lease};
+use super::super::lease::{Leasing, ReadInput, lease};
 use super::super::over_ssh::Cut;
 use super::super::*;
 use super::global;
@@ -63,7 +63,8 @@ async fn scripts_hear_how_a_leased_command_ended() {
     let served = Served::default();
     let client = Client::new(&global(&served.socket)).ok().unwrap();
     let (time_limits, key_dir) = (WAIT_LIMIT, served.directory.path().to_owned());
-    let leasing = Leasing { client: &client, over: &Unended, time_limits, key_dir, json: true };
+    let (over, input): (_, ReadInput) = (&Unended, |_| ());
+    let leasing = Leasing { client: &client, over, input, time_limits, key_dir, json: true };
     let cli = parsed(&["lease", "--template", "quick", "--", "true"]);
     let Command::Lease(options) = cli.command else { panic!("not a lease") };
     let (mut out, mut err) = (Vec::new(), Vec::new());

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use drover_model::fact::{SourceStatus, What};
+use drover_model::fact::What;
 use drover_model::id::SourceId;
+use drover_model::status::SourceStatus;
 use drover_model::time::WallTime;
 
 use super::super::*;

@@ -11,8 +11,9 @@ use super::names::{GITHUB_OWNER, GITHUB_REPOSITORY, Rule};
 use super::{Behaviour, SourceInputs};
 use crate::context::Context;
 use crate::credential::Credential;
-use crate::environment::{GITHUB_TOKEN, POLL_INTERVAL, REPOSITORY};
+use crate::environment::{GITHUB_TOKEN, POLL_INTERVAL, REPOSITORY, half, setting};
 use crate::fault::Fault;
+use crate::keys::{DEMAND, Mode};
 use crate::layer::Layer;
 
 /// The API of github.com.
@@ -48,11 +49,7 @@ pub(super) fn behaviour(inputs: &mut SourceInputs<'_, '_>) -> Option<Behaviour> 
     let raw = inputs.raw;
     let said = Duration::from_secs(raw.poll_seconds);
     let poll = if inputs.layer.has("pollSeconds") { said } else { POLL };
-    let registration = if raw.registration.as_deref() == Some("token") {
-        Registration::Token
-    } else {
-        Registration::Jit
-    };
+    let registration = raw.registration.unwrap_or(Registration::Jit);
     let settings = Settings {
         scope: scope?,
         login: login?,
@@ -71,51 +68,45 @@ pub(super) fn behaviour(inputs: &mut SourceInputs<'_, '_>) -> Option<Behaviour> 
 
 /// The layer of the environment, with the variables of runner dispatchers.
 pub(super) fn environment(cx: &mut Context<'_>) -> Layer {
-    let mut layer = Layer::empty(None, "");
+    let mut layer = Layer::empty(None, "", &DEMAND);
     let environment = cx.environment;
     let [page, owner, name] = REPOSITORY.map(|name| environment.get(name));
-    let mut wrong = |name: &str, text: &str, help: &str| {
-        cx.faults.push(Fault::nowhere(name, text).help(help));
-    };
     let both = match (owner, name) {
         (Some(owner), Some(name)) => Some(format!("{owner}/{name}")),
         (None, None) => None,
         (Some(_), None) => {
-            wrong("REPO_OWNER", "`REPO_NAME` is not set", "set both, or neither");
+            cx.faults.push(half("REPO_OWNER", "REPO_NAME"));
             None
         }
         (None, Some(_)) => {
-            wrong("REPO_NAME", "`REPO_OWNER` is not set", "set both, or neither");
+            cx.faults.push(half("REPO_NAME", "REPO_OWNER"));
             None
         }
     };
-    let read = page.map(|page| (page, of_page(page)));
-    match (&read, both) {
-        (Some((_, None)), _) => {
+    let mut wrong = |text: &str, help: &str| {
+        cx.faults.push(Fault::nowhere("REPO_URL", text).help(help));
+    };
+    match (page.map(of_page), both) {
+        (Some(None), _) => {
             let text = "it is not the URL of a repository";
-            wrong("REPO_URL", text, "write it as https://github.com/OWNER/NAME");
+            wrong(text, "write it as https://github.com/OWNER/NAME");
         }
-        (Some((_, Some((_, full)))), Some(both)) if !full.eq_ignore_ascii_case(&both) => {
+        (Some(Some((_, full))), Some(both)) if !full.eq_ignore_ascii_case(&both) => {
             let text = format!("it is not `{both}` of `REPO_OWNER` and `REPO_NAME`");
-            wrong("REPO_URL", &text, "give the same repository, or unset one of them");
+            wrong(&text, "give the same repository, or unset one of them");
         }
-        (Some((_, Some((api, full)))), _) => {
-            layer.put("url", "REPO_URL", Yaml::from(api.as_str()));
+        (Some(Some((api, full))), _) => {
+            layer.put("url", "REPO_URL", Yaml::from(api));
             layer.put("scope", "REPO_URL", Yaml::from(format!("repo/{full}")));
         }
         (None, Some(both)) => layer.put("scope", "REPO_NAME", Yaml::from(format!("repo/{both}"))),
         (None, None) => {}
     }
-    if let Some(text) = environment.get(POLL_INTERVAL) {
-        match text.parse::<u64>() {
-            Ok(seconds) if (1..=3600).contains(&seconds) => {
-                layer.put("pollSeconds", POLL_INTERVAL, Yaml::from(seconds));
-            }
-            _ => {
-                let message = format!("`{text}` is not a whole number from 1 to 3600");
-                wrong(POLL_INTERVAL, &message, "set the seconds between two polls, or unset it");
-            }
-        }
+    let poll = environment.get(POLL_INTERVAL).zip(DEMAND.find("pollSeconds"));
+    match poll.map(|(text, key)| setting(key, POLL_INTERVAL, text)) {
+        Some(Ok(seconds)) => layer.put("pollSeconds", POLL_INTERVAL, seconds),
+        Some(Err(fault)) => cx.faults.push(fault),
+        None => {}
     }
     layer
 }
@@ -173,27 +164,23 @@ fn login(inputs: &mut SourceInputs<'_, '_>) -> Option<Login> {
 /// A scale set and the mode go together.
 fn scale_set(inputs: &mut SourceInputs<'_, '_>) -> Option<Option<ScaleSetSpec>> {
     let (raw, layer) = (inputs.raw, inputs.layer);
-    let fault = match (raw.mode.as_deref().unwrap_or("poll"), &raw.scale_set) {
-        ("scaleSet", Some(_)) if raw.registration.as_deref() == Some("token") => {
-            let fault = layer.fault("registration", "runners of a scale set need `jit`");
-            fault.help("remove it")
+    let (key, message, help) = match (raw.mode.unwrap_or(Mode::Poll), &raw.scale_set) {
+        (Mode::ScaleSet, Some(_)) if raw.registration == Some(Registration::Token) => {
+            ("registration", "runners of a scale set need `jit`", "remove it")
         }
-        ("scaleSet", Some(name)) => {
+        (Mode::ScaleSet, Some(name)) => {
             let capacity = if raw.instance_cap > 0 { raw.instance_cap } else { CAPACITY };
             return Some(Some(ScaleSetSpec { name: name.clone(), capacity }));
         }
-        ("scaleSet", None) => {
-            let fault = layer.fault("mode", "`scaleSet` is missing");
-            fault.help(
-                "name the scale set: `scaleSet: drover`; drover makes it if it does not exist",
-            )
-        }
-        (_, Some(_)) => {
-            let fault = layer.fault("scaleSet", "`scaleSet` needs its mode");
-            fault.help("add `mode: scaleSet`")
-        }
-        (_, None) => return Some(None),
+        (Mode::ScaleSet, None) => (
+            "mode",
+            "`scaleSet` is missing",
+            "name the scale set: `scaleSet: drover`; drover makes it if it does not exist",
+        ),
+        (Mode::Poll, Some(_)) => ("scaleSet", "`scaleSet` needs its mode", "add `mode: scaleSet`"),
+        (Mode::Poll, None) => return Some(None),
     };
+    let fault = layer.fault(key, message).help(help);
     inputs.cx.faults.push(fault);
     None
 }
@@ -204,8 +191,7 @@ fn repositories(
     scope: Option<&Scope>,
 ) -> Option<Option<Vec<String>>> {
     let (raw, layer) = (inputs.raw, inputs.layer);
-    let needed =
-        raw.mode.as_deref() != Some("scaleSet") && matches!(scope, Some(Scope::Enterprise(_)));
+    let needed = raw.mode != Some(Mode::ScaleSet) && matches!(scope, Some(Scope::Enterprise(_)));
     let fault = match (&raw.repositories, scope) {
         (Some(_), Some(Scope::Repository(..))) => {
             let fault = layer.fault("repositories", "the scope is already one repository");

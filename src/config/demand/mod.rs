@@ -1,8 +1,8 @@
 //! The `demand` section: the CI systems whose jobs drover starts agents for, and the share of each.
 //!
 //! What all kinds have is read here. Each kind's module reads its own keys into the settings of
-//! `drover-ci` and says how its runners behave ([`Behaviour`]). A new kind takes such a module, a
-//! line in [`source`], and its name in `keys/demand.rs`.
+//! `drover-ci` and says how its runners behave ([`Behaviour`]). A new kind takes such a module and its
+//! name in `keys/demand.rs`; the compiler asks for the line in [`source`].
 
 mod gitea;
 mod github;
@@ -12,24 +12,21 @@ mod names;
 mod woodpecker;
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use drover_ci::gitea::Dialect;
 use drover_ci::{Route, SourceConnection, System};
 use drover_model::demand::spec::{ShareSpec, SourceSpec};
 use drover_model::id::SourceId;
-use proxmox_client::Tls;
 use reqwest::Url;
 use secrecy::SecretString;
 
 use super::context::Context;
 use super::credential::{Credential, Credentials, resolve};
-use super::keys::{DEMAND, RawDemand};
+use super::keys::{FORGES, RawDemand, SourceKind};
 use super::layer::Layer;
-use super::trust::{self, Trust};
-
-/// The kind, and the name, of the lease API.
-const LEASES: &str = "leases";
+use super::trust;
 
 /// The `demand` section without faults.
 #[derive(Debug, Clone, Default)]
@@ -49,10 +46,11 @@ pub(super) fn demand(
     let mut all = CheckedDemand::default();
     let mut asked: Option<&str> = None;
     for (id, layer) in entries {
-        let below = (layer.text("kind") == Some("github")).then(|| github::environment(cx));
+        let is_github = layer.text("kind") == Some(SourceKind::GitHub.word());
+        let below = is_github.then(|| github::environment(cx));
         let layer = &below.map_or_else(|| layer.clone(), |below| below.overlaid(layer));
         let Some(raw) = layer.typed::<RawDemand>(&mut cx.faults) else { continue };
-        if !listens && layer.has("webhook") && applies(&raw.kind, "webhook") {
+        if !listens && layer.has("webhook") && FORGES.contains(&raw.kind) {
             let message = "service.listen is not set, so no webhook can arrive";
             let fault = layer.fault("webhook", message);
             let help = "set service.listen to an address that the CI system reaches, or remove it";
@@ -63,18 +61,20 @@ pub(super) fn demand(
             priority: raw.priority,
             cap: (raw.instance_cap > 0).then_some(raw.instance_cap),
         };
-        if id == LEASES && raw.kind != LEASES {
-            let fault = layer.fault("kind", "`leases` is the name of the lease API");
-            cx.faults.push(fault.help("give the source another name"));
-        }
-        if raw.kind == LEASES {
+        let leases = SourceKind::Leases;
+        if raw.kind == leases {
             if let Some(first) = asked.replace(id) {
                 let fault = layer.fault("kind", format!("`{first}` has kind leases too"));
                 cx.faults.push(fault.help("keep one of them"));
             }
-            check_applies(LEASES, layer, cx);
             all.asked = share;
-        } else if let Some((spec, connection)) = source(id, &raw, (layer, share), credentials, cx) {
+            continue;
+        }
+        if id == leases.word() {
+            let fault = layer.fault("kind", "`leases` is the name of the lease API");
+            cx.faults.push(fault.help("give the source another name"));
+        }
+        if let Some((spec, connection)) = source(id, &raw, (layer, share), credentials, cx) {
             all.sources.insert(spec.id.clone(), (spec, connection));
         }
     }
@@ -118,29 +118,27 @@ fn source(
     credentials: &Credentials,
     cx: &mut Context<'_>,
 ) -> Option<(SourceSpec, SourceConnection)> {
-    check_applies(&raw.kind, layer, cx);
     let url = url(raw, layer, cx);
-    let tls = tls(raw, layer, cx);
+    let tls = trust::tls(layer, "give PEM, one certificate or more", cx);
     let webhook = layer.nested("webhook").first();
     // A webhook whose secret cannot be read is a fault already.
-    let webhook = match webhook.map(|layer| cx.any_secret(layer)) {
+    let webhook = match webhook.map(|layer| cx.secret(layer)) {
         Some(secret) => secret.map(Some),
         None => Some(None),
     };
     let mut inputs = SourceInputs { raw, layer, credentials, cx };
-    let (kind, behaviour) = match raw.kind.as_str() {
-        "gitea" => ("gitea", gitea::behaviour(Dialect::Gitea, &mut inputs)),
-        "forgejo" => ("forgejo", gitea::behaviour(Dialect::Forgejo, &mut inputs)),
-        "github" => ("github", github::behaviour(&mut inputs)),
-        "gitlab" => ("gitlab", gitlab::behaviour(&mut inputs)),
-        "woodpecker" => ("woodpecker", woodpecker::behaviour(&mut inputs)),
-        "jenkins" => ("jenkins", jenkins::behaviour(&mut inputs)),
-        // Another kind is a fault already.
-        _ => return None,
+    let behaviour = match raw.kind {
+        SourceKind::Gitea => gitea::behaviour(Dialect::Gitea, &mut inputs),
+        SourceKind::Forgejo => gitea::behaviour(Dialect::Forgejo, &mut inputs),
+        SourceKind::GitHub => github::behaviour(&mut inputs),
+        SourceKind::GitLab => gitlab::behaviour(&mut inputs),
+        SourceKind::Woodpecker => woodpecker::behaviour(&mut inputs),
+        SourceKind::Jenkins => jenkins::behaviour(&mut inputs),
+        SourceKind::Leases => return None,
     };
     let Behaviour { system, whole, early, registers, poll, brisk } = behaviour?;
     let url = url?;
-    let is_here = is_loopback(&url);
+    let is_here = url.host_str().is_some_and(is_loopback);
     let connection = SourceConnection {
         url,
         tls: tls?,
@@ -153,14 +151,14 @@ fn source(
     let poll = poll.filter(|_| !layer.has("pollSeconds")).unwrap_or(said);
     let spec = SourceSpec {
         id: SourceId::new(id),
-        kind,
+        kind: raw.kind.word(),
         share,
         labels: raw.labels.clone(),
         whole,
         single: true,
         early,
         registers,
-        firm: matches!(kind, "github" | "gitea"),
+        firm: matches!(raw.kind, SourceKind::GitHub | SourceKind::Gitea),
         poll,
         brisk: brisk.map_or(poll, |brisk| brisk.min(poll)),
         register: Duration::from_secs(raw.register_timeout_sec),
@@ -172,23 +170,8 @@ fn source(
     Some((spec, connection))
 }
 
-/// Whether a kind has a key.
-fn applies(kind: &str, key: &str) -> bool {
-    DEMAND.find(key).is_none_or(|key| key.only.is_empty() || key.only.contains(&kind))
-}
-
-/// Faults of keys that the kind does not have.
-fn check_applies(kind: &str, layer: &Layer, cx: &mut Context<'_>) {
-    for key in DEMAND.iter().map(|key| key.name).filter(|key| !applies(kind, key)) {
-        if layer.has(key) {
-            let fault = layer.fault(key, format!("`{key}` does not apply to {kind}"));
-            cx.faults.push(fault.help("remove it"));
-        }
-    }
-}
-
 fn url(raw: &RawDemand, layer: &Layer, cx: &mut Context<'_>) -> Option<Url> {
-    let own = (raw.kind == "github").then_some(github::URL);
+    let own = (raw.kind == SourceKind::GitHub).then_some(github::URL);
     let Some(text) = raw.url.as_deref().filter(|text| !text.is_empty()).or(own) else {
         if !layer.is_faulty("url") {
             let fault = layer.fault("url", "`url` is missing");
@@ -198,12 +181,14 @@ fn url(raw: &RawDemand, layer: &Layer, cx: &mut Context<'_>) -> Option<Url> {
         return None;
     };
     let url: Url = text.parse().ok()?;
-    if raw.kind == "github" && matches!(url.host_str(), Some("github.com" | "www.github.com")) {
+    if raw.kind == SourceKind::GitHub
+        && matches!(url.host_str(), Some("github.com" | "www.github.com"))
+    {
         let fault = layer.fault("url", format!("`{text}` is the web site, not the API"));
         cx.faults.push(fault.help(format!("write `{}`, or remove `url`", github::URL)));
         return None;
     }
-    if url.scheme() == "http" && !is_loopback(&url) {
+    if url.scheme() == "http" && !url.host_str().is_some_and(is_loopback) {
         let message = "without TLS anyone on the way can read the token and every credential";
         let fault = layer.fault("url", message);
         cx.warnings.push(fault.help("use https, with caFile or pinSha256 for its certificate"));
@@ -211,12 +196,10 @@ fn url(raw: &RawDemand, layer: &Layer, cx: &mut Context<'_>) -> Option<Url> {
     Some(url)
 }
 
-fn is_loopback(url: &Url) -> bool {
-    url.host_str().is_some_and(|host| {
-        let bare = host.trim_matches(['[', ']']);
-        host == "localhost"
-            || bare.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
-    })
+/// Whether a host is this machine.
+fn is_loopback(host: &str) -> bool {
+    let bare = host.trim_matches(['[', ']']);
+    host == "localhost" || bare.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
 impl SourceInputs<'_, '_> {
@@ -266,23 +249,6 @@ impl SourceInputs<'_, '_> {
         }
         scope
     }
-}
-
-fn tls(raw: &RawDemand, layer: &Layer, cx: &mut Context<'_>) -> Option<Tls> {
-    const KEYS: [&str; 3] = ["caFile", "pinSha256", "ignoreSslErrors"];
-    let keys = if raw.ignore_ssl_errors { &KEYS[..] } else { &KEYS[..2] };
-    if let Err(fault) = layer.one_of(keys) {
-        cx.faults.push(fault);
-        return None;
-    }
-    let trust = Trust {
-        ca_file: raw.ca_file.as_deref(),
-        ca_pem: None,
-        pins: raw.pin_sha256.as_deref(),
-        ignore: raw.ignore_ssl_errors,
-        remedy: "give PEM, one certificate or more",
-    };
-    trust::tls(&trust, layer, cx)
 }
 
 /// The route by `proxy`, whose form is checked already. A source on this machine (`is_here`) uses

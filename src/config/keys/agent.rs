@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use drover_model::os::LoginShell;
 use drover_model::placement::Strategy;
-use drover_model::spec::{CloneStrategy, JavaDistribution, Mode};
+use drover_model::spec::{CloneStrategy, JavaDistribution, Mode, ResetKind};
 use serde::Deserialize;
 
 use super::guest::{NIC, SNIPPETS};
@@ -23,6 +23,25 @@ pub(crate) enum Reset {
     Memory,
 }
 
+impl Reset {
+    pub(crate) fn kind(self) -> Option<ResetKind> {
+        match self {
+            Self::None => None,
+            Self::Disk => Some(ResetKind::Disk),
+            Self::Memory => Some(ResetKind::Memory),
+        }
+    }
+}
+
+/// Where drover learns the address of an agent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum AddressFrom {
+    GuestAgent,
+    Static,
+    Call,
+}
+
 /// The operating system of guests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
@@ -31,12 +50,36 @@ pub(crate) enum OsType {
     Windows,
 }
 
+/// The keys that find the template image.
+pub(crate) const SOUGHT: [&str; 5] =
+    ["templateVmId", "templateName", "templateNamePattern", "templateTag", "image"];
+
+/// The words of `templateSelectionMode`, each with the key that counts by it.
+pub(crate) const SELECTION: [(&str, &str); 3] =
+    [("STATIC_ID", SOUGHT[0]), ("NAME_REGEX", SOUGHT[2]), ("TAG", SOUGHT[3])];
+
+/// The keys of storages of full clones.
+pub(crate) const STORAGES: [&str; 2] = ["targetStorage", "targetStorages"];
+/// The key of each text for cloud-init, and the key of a file with it.
+pub(crate) const TEXTS: [[&str; 2]; 3] = [
+    ["userData", "userDataFile"],
+    ["metaData", "metaDataFile"],
+    ["networkConfig", "networkConfigFile"],
+];
+
+static WAYS: [&[&str]; 6] =
+    [&SOUGHT, &["node", "nodes"], &STORAGES, &TEXTS[0], &TEXTS[1], &TEXTS[2]];
+
 table! {
     /// Keys of `agentDefaults`, `agentDefaults-<node>` and each entry of `agentConfigurations`.
-    AGENT => RawAgent {
-        "name" => name: Option<String>, text().eg(r#""linux-builder""#),
+    AGENT, ways: WAYS => RawAgent {
+        "name" => name: Option<String>,
+            text().filled("the name is blank", "remove the key: the name is then the key")
+                .eg(r#""linux-builder""#),
             "display name, which leases may ask for; only in agentConfigurations; unset: the key";
-        "cloudIds" => cloud_ids: Vec<String>, texts().required().eg(r#"["primary"]"#),
+        "cloudIds" => cloud_ids: Vec<String>,
+            texts().required().eg(r#"["primary"]"#)
+                .filled("no cloud is listed", "list at least one key of cloudConfigurations"),
             "keys of cloudConfigurations: the clouds that the template is on";
         "node" => node: Option<String>, text().eg(r#""pve1""#),
             "node of the agents, also selects agentDefaults-<node>; unset: the template's node";
@@ -75,7 +118,8 @@ table! {
             "tag of the template image; drover takes the newest match";
         "image", text().check(value::filled).eg(r#""debian""#),
             "one of images: drover takes its newest version that the node reaches";
-        "templateSelectionMode", choice(&["STATIC_ID", "NAME_REGEX", "TAG"]).eg("TAG"),
+        "templateSelectionMode",
+            choice(&[SELECTION[0].0, SELECTION[1].0, SELECTION[2].0]).eg("TAG"),
             "which key counts: templateVmId, templateNamePattern or templateTag; unset: the one \
              given";
         "labelString" => label_string: String, text().or_text("").variable("RUNNER_LABELS"),
@@ -129,7 +173,8 @@ table! {
             "working directory in the guest; blank: /home/<user>/agent";
         "mode" => mode: Mode, choice(&["NORMAL", "EXCLUSIVE"]).or_text("EXCLUSIVE"),
             "NORMAL: the agents also take jobs and leases without labels";
-        "credentialsId" => credentials_id: String, text().required().eg(r#""agent-key""#),
+        "credentialsId" => credentials_id: String,
+            text().required().filled("the id is blank", "name an sshKey").eg(r#""agent-key""#),
             "an sshKey of credentials: drover's login in the guests";
         "javaDistribution" => java_distribution: JavaDistribution,
             choice(&["NONE", "OPENJDK", "CORRETTO"]).or_text("NONE"),
@@ -151,9 +196,9 @@ table! {
             "minutes an agent is idle before drover retires it; 0: never";
         "instanceCap" => instance_cap: u32, whole(0..=MANY).or(0),
             "maximum number of agents of the template; 0: unlimited";
-        "instanceMin" => instance_min: u32, whole(0..=MANY).or(0),
+        "instanceMin" => instance_min: u32, whole(0..=MANY).or(0).at_most("instanceCap"),
             "minimum number of agents, busy ones included; at most instanceCap; 0: none";
-        "idleMin" => idle_min: u32, whole(0..=MANY).or(0),
+        "idleMin" => idle_min: u32, whole(0..=MANY).or(0).at_most("instanceCap"),
             "minimum number of idle agents, within all caps; 0: none";
         "schedule", mappings(&WINDOW),
             "times of the week with higher minimums";
@@ -174,7 +219,7 @@ table! {
             "one of addressPools: drover gives each agent an address of it; blank: none";
         "addressPool6" => address_pool6: String, text().or_text(""),
             "a second pool with IPv6 addresses, beside an IPv4 one; blank: none";
-        "addressFrom" => address_from: Option<String>,
+        "addressFrom" => address_from: Option<AddressFrom>,
             choice(&["guestAgent", "static", "call"]).eg("guestAgent"),
             "where drover learns the address: the QEMU guest agent, the configuration, or a call \
              of the guest; unset: static for a pool or one address in ipConfig, else guestAgent";
@@ -238,7 +283,8 @@ table! {
             "maximum minutes an agent lives; drover replaces idle ones earlier; 0: unlimited";
         "breakerThreshold" => breaker_threshold: u32, whole(1..=1000).or(3),
             "failures in a row that open the template's circuit breaker";
-        "breakerCooldownSec" => breaker_cooldown_sec: u64, whole(1..=LONG).or(120),
+        "breakerCooldownSec" => breaker_cooldown_sec: u64,
+            whole(1..=LONG).or(120).at_most("breakerCooldownCapSec"),
             "seconds the circuit breaker stays open the first time";
         "breakerCooldownCapSec" => breaker_cooldown_cap_sec: u64, whole(1..=LONG).or(1800),
             "maximum seconds the circuit breaker stays open";
@@ -262,18 +308,20 @@ table! {
 }
 
 /// What a step of `prepare` does; exactly one is given.
-pub(crate) static STEP_WORK: [&str; 3] = ["run", "upload", "packages"];
+static STEP_WORK: [&str; 3] = ["run", "upload", "packages"];
 
 table! {
     /// Keys of each item of `prepare`.
     STEP, one_of: STEP_WORK => RawStep {
         "name" => name: Option<String>, text().check(value::step_name).eg(r#""docker""#),
             "name shown while the step runs; unset: its number and what it does";
-        "run" => run: Option<String>, text().eg(r#""systemctl is-active docker""#),
+        "run" => run: Option<String>,
+            text().filled("it is empty", "remove the step").eg(r#""systemctl is-active docker""#),
             "command for the login shell; drover runs it again after a lost connection";
         "upload", mapping(&UPLOAD), "a file to copy into the guest";
         "packages" => packages: Option<Vec<String>>,
-            texts().check(value::package).eg(r#"["git", "jq"]"#),
+            texts().check(value::package).filled("it is empty", "remove the step")
+                .eg(r#"["git", "jq"]"#),
             "packages for the guest's own package manager: apt-get, dnf, yum, zypper or apk";
         "timeoutSec" => timeout_sec: u64, whole(1..=LONG).or(300),
             "seconds for the step, within prepareTimeoutSec";

@@ -5,31 +5,36 @@ use std::collections::BTreeMap;
 use drover_model::spec::WIDTH;
 
 use super::placement::HEADROOM;
+use super::shared::TRUST;
 use super::{
     Key, LAST_VMID, LONG, MANY, Raw, Table, flag, lists, mapping, names, text, texts, value, whole,
 };
 
+static WAYS: [&[&str]; 2] = [&["apiUrl", "apiUrls"], &TRUST];
+
 table! {
     /// Keys of `cloudDefaults` and each entry of `cloudConfigurations`.
-    CLOUD => RawCloud {
-        "name" => name: String, text().required().eg(r#""Production""#),
+    CLOUD, ways: WAYS => RawCloud {
+        "name" => name: String,
+            text().required().filled("the name is blank", "name the cloud").eg(r#""Production""#),
             "display name; only in cloudConfigurations";
         "apiUrl" => api_url: String,
             text().or_text("https://localhost:8006").check(value::endpoint),
             "URL of the Proxmox API, with or without /api2/json";
         "apiUrls" => api_urls: Option<Vec<String>>,
-            texts().check(value::endpoint).eg(r#"["https://pve1:8006", "https://pve2:8006"]"#),
+            texts().check(value::endpoint).eg(r#"["https://pve1:8006", "https://pve2:8006"]"#)
+                .filled("no URL is listed", "list at least one, such as `https://pve1:8006`"),
             "several URLs in place of apiUrl; drover tries them in turn";
         "credentialsId" => credentials_id: Option<String>, text().eg(r#""proxmox-token""#),
             "a proxmoxToken or proxmoxPassword; unset: the login of the environment";
-        "caFile" => ca_file: Option<String>, text().eg("/etc/drover/pve-root-ca.pem"),
+        "caFile", text().eg("/etc/drover/pve-root-ca.pem"),
             "PEM file of trusted CA certificates; without any TLS key: the system's CAs";
-        "caPem" => ca_pem: Option<String>, text().eg(r#""-----BEGIN CERTIFICATE-----\n...""#),
+        "caPem", text().eg(r#""-----BEGIN CERTIFICATE-----\n...""#),
             "text of such a file, in place of caFile";
-        "pinSha256" => pin_sha256: Option<Vec<String>>,
+        "pinSha256",
             texts().check(value::pin).eg(r#"["AB:CD:..."]"#),
             "SHA-256 fingerprints of accepted certificates, in place of caFile";
-        "ignoreSslErrors" => ignore_ssl_errors: bool, flag().or_flag(false),
+        "ignoreSslErrors", flag().or_flag(false),
             "true: certificates are not verified; drover warns about it";
         "connectTimeoutSec" => connect_timeout_sec: u64, whole(1..=300).or(10),
             "seconds to connect to the API";
@@ -40,7 +45,7 @@ table! {
         "operationTimeoutSec" => operation_timeout_sec: u64, whole(1..=LONG).or(300),
             "seconds for one Proxmox task, such as a start or a destroy";
         "startVmId" => start_vm_id: u32,
-            whole(100..=LAST_VMID).or(100).variable("RUNNER_ID_START"),
+            whole(100..=LAST_VMID).or(100).at_most("endVmId").variable("RUNNER_ID_START"),
             "lowest VMID of an agent";
         "endVmId" => end_vm_id: u32, whole(100..=LAST_VMID).or(999_999).variable("RUNNER_ID_END"),
             "highest VMID of an agent";

@@ -3,7 +3,7 @@
 use super::{Key, Table, text, value, whole};
 
 /// The ways to give a secret; exactly one is given.
-pub(crate) static SECRET_KEYS: [&str; 4] =
+pub(super) const SECRET_KEYS: [&str; 4] =
     ["secretFile", "secretEnv", "systemdCredential", "secret"];
 
 table! {
@@ -39,11 +39,17 @@ table! {
     }
 }
 
+/// The ways to give a private key for guests.
+pub(crate) const KEY_SOURCES: [&str; 5] =
+    ["privateKeyFile", "secretFile", "secretEnv", "systemdCredential", "secret"];
+
 table! {
     /// Keys of a credential of kind `sshKey`.
-    SSH_KEY, shared: SECRETS {
+    SSH_KEY, one_of: KEY_SOURCES, shared: SECRETS {
         "kind", KIND, KIND_HELP;
-        "username", text().required().eg(r#""ubuntu""#), "login in the guest";
+        "username",
+            text().required().filled("the login is blank", "name the user").eg(r#""ubuntu""#),
+            "login in the guest";
         "privateKeyFile", text().eg("/etc/drover/ed25519"),
             "file with the private key, which only its owner can read; or one of the secret keys";
         "passphraseFile", text().eg("/etc/drover/passphrase"),
@@ -77,12 +83,23 @@ table! {
     }
 }
 
-/// The kinds of credentials and their keys.
-pub(crate) static CREDENTIALS: [(&str, &Table); 6] = [
-    ("proxmoxToken", &PROXMOX_TOKEN),
-    ("proxmoxPassword", &PROXMOX_PASSWORD),
-    ("sshKey", &SSH_KEY),
-    ("apiToken", &API_TOKEN),
-    ("githubApp", &GITHUB_APP),
-    ("apiLogin", &API_LOGIN),
+/// The kinds of credentials.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CredentialKind {
+    ProxmoxToken,
+    ProxmoxPassword,
+    SshKey,
+    ApiToken,
+    GithubApp,
+    ApiLogin,
+}
+
+/// The kinds of credentials as they are written, and their keys.
+pub(crate) static CREDENTIALS: [(&str, CredentialKind, &Table); 6] = [
+    ("proxmoxToken", CredentialKind::ProxmoxToken, &PROXMOX_TOKEN),
+    ("proxmoxPassword", CredentialKind::ProxmoxPassword, &PROXMOX_PASSWORD),
+    ("sshKey", CredentialKind::SshKey, &SSH_KEY),
+    ("apiToken", CredentialKind::ApiToken, &API_TOKEN),
+    ("githubApp", CredentialKind::GithubApp, &GITHUB_APP),
+    ("apiLogin", CredentialKind::ApiLogin, &API_LOGIN),
 ];

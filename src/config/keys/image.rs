@@ -10,12 +10,14 @@ use super::{
 };
 
 /// What an image begins with; exactly one is given.
-pub(crate) static SOURCE_KEYS: [&str; 3] = ["url", "templateVmId", "templateName"];
+static SOURCE_KEYS: [&str; 3] = ["url", "templateVmId", "templateName"];
 
 table! {
     /// Keys of each entry of `images`.
     IMAGE => RawImage {
-        "cloudIds" => cloud_ids: Vec<String>, texts().required().eg(r#"["primary"]"#),
+        "cloudIds" => cloud_ids: Vec<String>,
+            texts().required().eg(r#"["primary"]"#)
+                .filled("no cloud is listed", "list at least one key of cloudConfigurations"),
             "keys of cloudConfigurations: the clouds that the image is built on";
         "source", mapping(&SOURCE).eg(r#"{templateVmId: 9000}"#),
             "what the image begins with; unset: its versions are only imported";
@@ -36,7 +38,8 @@ table! {
             "nodes that get a version each; empty: one node that has the storage";
         "targetPool" => target_pool: String, text().or_text(""),
             "resource pool of the image; blank: none";
-        "credentialsId" => credentials_id: String, text().required().eg(r#""agent-key""#),
+        "credentialsId" => credentials_id: String,
+            text().required().filled("the id is blank", "name an sshKey").eg(r#""agent-key""#),
             "an sshKey: the login user that cloud-init makes for the build, and its key";
         "packages" => packages: Vec<String>, texts().or_empty().check(value::package),
             "packages to install, first of all";

@@ -53,7 +53,7 @@ fn a_copy_has_all_effective_values_and_its_own() {
     let set = ["cores=4".to_owned(), "templateTag=golden".to_owned()];
     let copied = copy(&path, &Environment::default(), want("large", &set, None)).unwrap();
     let Copied::Text(text) = copied else { panic!("{copied:?}") };
-    assert_snapshot!(text);
+    is_generated("src/config/tests/copies/alone.yaml", &text);
 }
 
 // Invariant: a file keeps every line it had, comments too, and is written only when all is well.
@@ -64,7 +64,7 @@ fn a_copy_goes_behind_the_last_template_and_no_line_is_lost() {
     let copied = copy(&path, &Environment::default(), want("large", &[], Some(&path))).unwrap();
     let Copied::File(file, text) = copied else { panic!("{copied:?}") };
     assert_eq!(file, path);
-    assert_snapshot!(text);
+    is_generated("src/config/tests/copies/in-its-file.yaml", &text);
     let lines: Vec<&str> = text.lines().collect();
     let mut left = lines.iter();
     assert!(TEXT.lines().all(|line| left.any(|other| *other == line)), "in their order");

@@ -3,11 +3,14 @@
 
 use std::collections::BTreeMap;
 
+use drover_ci::System;
+use drover_ci::github::Login;
 use drover_model::image::Recipe;
+use secrecy::ExposeSecret;
 
 use super::*;
 
-pub(super) fn shipped(name: &str) -> PathBuf {
+fn shipped(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs").join(name)
 }
 
@@ -42,6 +45,59 @@ fn the_full_file_says_what_holds_without_it() {
     assert_eq!(format!("{:?}", full.service), format!("{:?}", bare.service));
 }
 
+// Invariant: a fault of a secret is the fault of nothing that names what it is for.
+
+#[test]
+fn the_full_file_without_its_secrets_lacks_those_alone() {
+    let scene = Scene::new();
+    let text = placed(&scene, "full.yaml");
+    for name in ["token", "ed25519"] {
+        fs::remove_file(scene.path(name)).unwrap();
+    }
+    let LoadError::Faults { faults, .. } = scene.check(&text).unwrap_err() else { panic!() };
+    let paths: Vec<&str> = faults.iter().map(|fault| fault.path.as_str()).collect();
+    let [token, login, key] = ["proxmox-token", "proxmox-login", "agent-key"];
+    let secrets = [(token, "secretFile"), (login, "secretFile"), (key, "privateKeyFile")];
+    assert_eq!(paths, secrets.map(|(id, key)| format!("credentials.{id}.{key}")));
+}
+
+// Invariant: a dispatcher of runners that is set by its environment alone is drover with one file.
+
+#[test]
+fn the_file_of_a_dispatcher_makes_one_runner_at_a_time_for_its_repository() {
+    let scene = Scene::with(&[
+        ("PROXMOX_URL", "https://10.1.1.158:8006/api2/json"),
+        ("PROXMOX_NODE", "proxmox"),
+        ("PROXMOX_TOKEN_ID", "drover@pve!ci"),
+        ("PROXMOX_TOKEN_SECRET", "a secret of Proxmox"),
+        ("GITHUB_TOKEN", "a secret of GitHub"),
+        ("TEMPLATE_NAME", "ubuntu-2204-runner-template"),
+        ("RUNNER_ID_START", "200"),
+        ("RUNNER_ID_END", "299"),
+        ("REPO_OWNER", "NREL"),
+        ("REPO_NAME", "EnergyPlus"),
+        ("RUNNER_LABELS", "energyplus,linux,x64,ubuntu-22.04"),
+    ]);
+    let text = fs::read_to_string(shipped("dispatcher.yaml")).unwrap();
+    let checked = scene.good(&text.replace("/etc/drover/agent-key", "ed25519"));
+    let source = checked.demand.values().next().unwrap();
+    let System::GitHub(hub) = &source.system else { panic!("{source:?}") };
+    assert!(
+        matches!(&hub.login, Login::Token(token) if token.expose_secret() == "a secret of GitHub")
+    );
+    let template = checked.herd.templates.values().next().unwrap();
+    assert_eq!(template.cap, Some(1), "a single runner");
+    let labels: Vec<&str> = template.labels.iter().map(String::as_str).collect();
+    assert_eq!(labels, ["energyplus", "linux", "ubuntu-22.04", "x64"]);
+    assert!(!checked.rendered_warnings().contains("secret of"));
+}
+
+#[test]
+fn the_shipped_unit_stops_drover_as_late_as_its_warnings_say() {
+    let unit = fs::read_to_string(shipped("drover.service")).unwrap();
+    assert!(unit.lines().any(|line| line == "TimeoutStopSec=120"), "{unit}");
+}
+
 // Invariant: a file with every key of the plugin's format loads, given its credentials beside it.
 
 #[test]
@@ -57,7 +113,7 @@ fn the_reference_file_loads_with_credentials_beside_it() {
     let ids: Vec<_> = checked.herd.templates.keys().map(ToString::to_string).collect();
     let expected = ["east/docker", "east/linux", "east/windows", "west/arm", "west/linux"];
     assert_eq!(ids, expected);
-    for key in PLUGIN_KEYS {
+    for key in PLUGIN_KEYS.split_whitespace() {
         assert!(reference.contains(&format!("{key}:")), "{key} is missing in reference.yaml");
     }
 }
@@ -82,51 +138,15 @@ fn the_recipes_of_images_load() {
 
 /// Every key the plugin recognises (jenkinsci/proxmox-cloud-plugin b1ee0117,
 /// `ProxmoxConfigLoader.java`).
-const PLUGIN_KEYS: [&str; 43] = [
-    "apiUrl",
-    "credentialsId",
-    "ignoreSslErrors",
-    "operationTimeoutSec",
-    "startVmId",
-    "cleanupOrphanedAgents",
-    "orphanCleanupPeriodSeconds",
-    "orphanCleanupGracePeriodSeconds",
-    "node",
-    "name",
-    "templateVmId",
-    "templateSelectionMode",
-    "templateNameRegex",
-    "templateTag",
-    "labelString",
-    "numExecutors",
-    "cloneStrategy",
-    "osType",
-    "windowsLoginShell",
-    "targetStorage",
-    "targetPool",
-    "cores",
-    "memoryMb",
-    "diskSizeGb",
-    "networkBridge",
-    "remoteFs",
-    "mode",
-    "javaDistribution",
-    "javaMajorVersion",
-    "javaPath",
-    "jvmOptions",
-    "idleTerminationMinutes",
-    "instanceCap",
-    "instanceMin",
-    "maxTotalUses",
-    "namePrefix",
-    "startupWaitSeconds",
-    "ciUser",
-    "ipConfig",
-    "nameserver",
-    "searchDomain",
-    "cloudIds",
-    "agentDefaults-pve1",
-];
+const PLUGIN_KEYS: &str = "
+    apiUrl credentialsId ignoreSslErrors operationTimeoutSec startVmId cleanupOrphanedAgents
+    orphanCleanupPeriodSeconds orphanCleanupGracePeriodSeconds node name templateVmId
+    templateSelectionMode templateNameRegex templateTag labelString numExecutors cloneStrategy
+    osType windowsLoginShell targetStorage targetPool cores memoryMb diskSizeGb networkBridge
+    remoteFs mode javaDistribution javaMajorVersion javaPath jvmOptions idleTerminationMinutes
+    instanceCap instanceMin maxTotalUses namePrefix startupWaitSeconds ciUser ipConfig nameserver
+    searchDomain cloudIds agentDefaults-pve1
+";
 
 // Invariant: commands find the socket, whatever faults an edit has that the service refused.
 

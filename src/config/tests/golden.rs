@@ -3,10 +3,10 @@
 
 use std::fmt::Write as _;
 
-use insta::assert_snapshot;
-
 use super::*;
-use crate::keys::{AGENT, CLOUD, CREDENTIALS, IMAGE, Key, Kind, MAPPING, SERVICE, Table};
+use crate::keys::{
+    ADDRESS_POOL, AGENT, CLOUD, CREDENTIALS, IMAGE, Key, Kind, MAPPING, SERVICE, SIZES, Table,
+};
 
 /// Texts of which each check refuses one at least.
 const ODD: [&str; 2] = ["a b", ""];
@@ -93,43 +93,32 @@ fn faults_of(key: &Key, value: &str, around: &dyn Fn(&str) -> String) -> String 
 // Invariant: of every key there is a text for each way its value can be wrong.
 
 #[test]
-fn every_key_of_a_cloud_says_what_is_wrong() {
-    assert_snapshot!(said(&CLOUD, &with_cloud));
-}
-
-#[test]
-fn every_key_of_an_agent_says_what_is_wrong() {
-    assert_snapshot!(said(&AGENT, &with_agent));
-}
-
-#[test]
-fn every_key_of_the_service_says_what_is_wrong() {
-    let service = |line: &str| format!("{}service:\n  {line}\n", with_cloud("{}"));
-    assert_snapshot!(said(&SERVICE, &service));
-}
-
-#[test]
-fn every_key_of_an_image_says_what_is_wrong() {
-    let image = |line: &str| format!("{}images:\n  m:\n    {line}\n", with_cloud("{}"));
-    assert_snapshot!(said(&IMAGE, &image));
-}
-
-#[test]
-fn every_key_of_a_label_mapping_says_what_is_wrong() {
-    let mapping = |line: &str| format!("{}labelMappings:\n  m:\n    {line}\n", with_agent("{}"));
-    assert_snapshot!(said(&MAPPING, &mapping));
+fn every_key_says_what_is_wrong() {
+    let tables: [(&str, &Table, &str, &str); 7] = [
+        ("cloud", &CLOUD, "cloud", "LINE"),
+        ("agent", &AGENT, "agent", "LINE"),
+        ("service", &SERVICE, "service", "LINE"),
+        ("image", &IMAGE, "images", "m: {LINE}"),
+        ("mapping", &MAPPING, "labelMappings", "m: {LINE}"),
+        ("pool", &ADDRESS_POOL, "addressPools", "lab: {LINE}"),
+        ("size", &SIZES, "sizes", "small: {LINE}"),
+    ];
+    for (name, table, place, entry) in tables {
+        let around = |line: &str| with(place, &entry.replace("LINE", line));
+        is_generated(&format!("src/config/tests/wrong/{name}.txt"), &said(table, &around));
+    }
 }
 
 #[test]
 fn every_key_of_a_credential_says_what_is_wrong() {
     let mut text = String::new();
-    for (kind, table) in CREDENTIALS {
+    for (kind, _, table) in CREDENTIALS {
         let credential = |line: &str| {
             let kind =
                 if line.starts_with("kind:") { String::new() } else { format!("kind: {kind}, ") };
-            format!("{}  x: {{{kind}{line}}}\n", with_cloud("{}"))
+            with("credentials", &format!("x: {{{kind}{line}}}"))
         };
-        write!(text, "{kind}\n\n{}\n", said(table, &credential)).unwrap();
+        writeln!(text, "{kind}\n\n{}", said(table, &credential)).unwrap();
     }
-    assert_snapshot!(text);
+    is_generated("src/config/tests/wrong/credential.txt", &text);
 }

@@ -1,25 +1,18 @@
 //! The whole configuration from text to spec: defaults, faults, layers, the files in `configs/`.
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test says what it expects")]
 
-mod addresses;
 mod broken;
+mod cases;
+mod changes;
 mod copies;
-mod demand;
-mod faults;
 mod files;
+mod forms;
 mod golden;
-mod guests;
 mod images;
-mod keys;
-mod layers;
-mod mappings;
-mod origins;
-mod placing;
+mod limits;
 mod reference;
 mod schema;
 mod secrets;
-mod values;
-mod windows;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -29,14 +22,6 @@ use drover_model::id::{CloudId, TemplateId};
 use drover_model::spec::TemplateSpec;
 
 use super::{Checked, Environment, LoadError, Sources, check, load};
-
-/// The credentials that clouds and agents of the tests name.
-const CREDENTIALS: &str = "
-credentials:
-  api: {kind: proxmoxToken, tokenId: drover@pve!drover, secretFile: token}
-  login: {kind: proxmoxPassword, username: drover@pve, secretFile: token}
-  ssh: {kind: sshKey, username: ci, privateKeyFile: ed25519}
-";
 
 /// A directory with secrets, which is the directory of the checked configuration.
 struct Scene {
@@ -48,17 +33,17 @@ impl Scene {
     fn new() -> Self {
         let scene = Self { dir: tempfile::tempdir().unwrap(), environment: Environment::default() };
         let keys = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/keys");
-        for name in ["ed25519", "ed25519_locked", "ed25519_pkcs8", "ecdsa", "rsa"] {
+        let secret = ["app_pkcs1", "ed25519", "ed25519_locked", "ed25519_pkcs8", "ecdsa", "rsa"];
+        for name in secret {
             scene.put(name, 0o600, &fs::read_to_string(keys.join(name)).unwrap());
         }
+        scene.put("ca.pem", 0o644, &fs::read_to_string(keys.join("ca.pem")).unwrap());
         scene.put("wide", 0o644, &fs::read_to_string(keys.join("ed25519")).unwrap());
         scene.put("token", 0o600, "5f0c8d36-8b0e-4f6e-9c57-2d0f3c1a7b11\n");
         scene.put("jenkins", 0o600, "11f0a7bd5c\n");
         scene.put("git", 0o600, "d6b1c1a4f1c54bb7a4b4\n");
         scene.put("passphrase", 0o600, "correct horse\n");
         scene.put("empty", 0o600, "\n");
-        let certificate = rcgen::generate_simple_self_signed(["pve".to_owned()]).unwrap();
-        scene.put("ca.pem", 0o644, &certificate.cert.pem());
         scene
     }
 
@@ -99,30 +84,47 @@ impl Scene {
     }
 
     fn shown(&self, error: LoadError) -> String {
-        error.render().replace(&self.dir.path().display().to_string(), "/etc/drover")
+        self.placed(&error.render())
+    }
+
+    /// A text with the directory as `/etc/drover`.
+    fn placed(&self, text: &str) -> String {
+        text.replace(&self.dir.path().display().to_string(), "/etc/drover")
     }
 }
 
-/// A cloud with these lines, beside what it needs.
-fn with_cloud(lines: &str) -> String {
-    let lines = lines.replace('\n', "\n    ");
-    format!(
-        "cloudDefaults:\n  name: C\n  credentialsId: api\ncloudConfigurations:\n  c:\n    \
-        {lines}\n{CREDENTIALS}"
-    )
+/// A configuration with these lines at a place of `cases/around.yaml`.
+fn with(place: &str, lines: &str) -> String {
+    cases::Text::of(place, lines).yaml()
 }
 
-/// An agent with these lines, beside what it needs.
+fn with_cloud(lines: &str) -> String {
+    with("cloud", lines)
+}
+
 fn with_agent(lines: &str) -> String {
-    let lines = lines.replace('\n', "\n    ");
-    format!(
-        "cloudConfigurations:\n  c: {{name: C, credentialsId: api}}\n\
-         agentDefaults:\n  cloudIds: [c]\n  templateVmId: 9000\n  credentialsId: ssh\n\
-         agentConfigurations:\n  a:\n    {lines}\n{CREDENTIALS}"
-    )
+    with("agent", lines)
 }
 
 /// A template of [`with_agent`], on its cloud.
 fn template<'a>(checked: &'a Checked, name: &str) -> &'a TemplateSpec {
     &checked.herd.templates[&TemplateId::new(CloudId::new("c"), name)]
+}
+
+/// Compares a golden file, named from the root of the repository, with the text that it must have,
+/// or writes it.
+fn is_generated(file: &str, wanted: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(file);
+    if std::env::var_os("DROVER_WRITE").is_some() {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, wanted).unwrap();
+    }
+    let found = fs::read_to_string(&path).unwrap();
+    let help = "run `DROVER_WRITE=1 cargo test -p drover-config`";
+    let mut case = "";
+    for (at, (found, wanted)) in found.lines().zip(wanted.lines()).enumerate() {
+        case = found.strip_prefix("=== ").unwrap_or(case);
+        assert_eq!(found, wanted, "line {} of {file}, {case}: {help}", at + 1);
+    }
+    assert!(found == wanted, "{file} is shorter or longer: {help}");
 }

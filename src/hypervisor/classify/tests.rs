@@ -296,7 +296,7 @@ fn a_clone_that_may_not_make_a_guest_says_where_that_is_granted() {
 #[test]
 fn a_refused_login_says_what_to_check() {
     let fault = judged(Method::Get, "/version", 401, "Authentication failed!", "");
-    insta::assert_snapshot!(fault, @"cloud `primary` refused the login `ci@pve!limited`: Authentication failed!: check its id and secret, that it has not expired, and that its user is enabled");
+    insta::assert_snapshot!(fault, @"cloud `primary` refused the login `ci@pve!limited` (Authentication failed!); check its id and secret, that it has not expired, and that its user is enabled");
 }
 
 #[test]

@@ -94,7 +94,7 @@ async fn no_endpoint_at_all_says_which_were_tried() {
     let client = script.client(&["10.0.0.1", "10.0.0.2"], token());
     let fault = client.fault(&put(&client).await.unwrap_err());
     assert_eq!(fault.kind, FaultKind::Unreachable);
-    insta::assert_snapshot!(fault, @"no usable endpoint for `PUT /nodes/n/qemu/101/config`: `https://10.0.0.1:8006`, `https://10.0.0.2:8006`: no connection: No route to host: check the endpoint of cloud `primary`, and that this machine can reach it");
+    insta::assert_snapshot!(fault, @"no usable endpoint for `PUT /nodes/n/qemu/101/config`: `https://10.0.0.1:8006`, `https://10.0.0.2:8006`: no connection (No route to host); check `apiUrl` or `apiUrls` of cloud `primary`, and that this machine can reach it");
 }
 
 // Invariant: the login is sent in the form that Proxmox expects, and in no other.
@@ -177,7 +177,7 @@ async fn a_wrong_password_says_what_to_check() {
     let script = Script::new(|_| Step::Refuse(401, "authentication failure\n"));
     let client = script.client(&["a"], password());
     let fault = client.fault(&read(&client).await.unwrap_err());
-    insta::assert_snapshot!(fault, @"cloud `primary` refused the login `ci@pve`: authentication failure: check its id and secret, that it has not expired, and that its user is enabled");
+    insta::assert_snapshot!(fault, @"cloud `primary` refused the login `ci@pve` (authentication failure); check its id and secret, that it has not expired, and that its user is enabled");
 }
 
 #[tokio::test(start_paused = true)]
@@ -197,7 +197,7 @@ async fn an_answer_of_another_shape_is_named() {
     let client = script.client(&["a"], token());
     let fault = client.fault(&client.version().await.unwrap_err());
     assert_eq!(fault.kind, FaultKind::Broken);
-    insta::assert_snapshot!(fault, @"`https://a:8006` answered `GET /version` with data that does not match the Proxmox API: missing field `version` at line 1 column 25: check that the endpoint is a Proxmox VE node");
+    insta::assert_snapshot!(fault, @"`https://a:8006` answered `GET /version` with data that does not match the Proxmox API: missing field `version` at line 1 column 25; check that the endpoint is a Proxmox VE node");
 }
 
 #[test]

@@ -306,7 +306,7 @@ async fn a_template_is_found_or_its_absence_explained() {
         true => Step::Data(json!({"name": "x"})),
         false => Step::Data(plain.clone()),
     });
-    insta::assert_snapshot!(fault.await.unwrap_err(), @"guest `9000` on cloud `primary` is not a template: convert it with `qm template 9000`");
+    insta::assert_snapshot!(fault.await.unwrap_err(), @"guest `9000` on cloud `primary` is not a template: `qm template 9000` on its node makes it one for good");
     let container = row("lxc", 1);
     let fault = located(move |_| Step::Data(container.clone())).await.unwrap_err();
     insta::assert_snapshot!(fault, @"guest `9000` on cloud `primary` is a container, not a VM template");

@@ -3,6 +3,8 @@
 
 use super::*;
 
+mod files;
+
 fn record(text: &str) -> Vec<Vec<u8>> {
     vec![text.as_bytes().to_vec()]
 }

@@ -10,6 +10,8 @@ use drover_model::time::{Moment, Now, WallTime};
 use super::*;
 use crate::{MemoryLog, Predecessor, RedbLog, Successor};
 
+mod snapshots;
+
 /// A clock that the test moves.
 #[derive(Default)]
 struct Hands {

@@ -4,7 +4,7 @@
 
 use serde_json::Value;
 
-use super::node::{Act, Node, answer, authority, fine};
+use super::testing::{Act, Node, answer, authority, fine};
 use super::*;
 use crate::client::Client;
 use crate::connection::fingerprint;
@@ -50,7 +50,7 @@ async fn any_of_several_pins_will_do() {
 async fn a_wrong_pin_shows_what_was_seen_and_what_was_expected() {
     let node = Node::start(vec![fine(VERSION)]).await;
     let text = probed(&node, Tls::Pins(vec![[0xAB; 32], [0xCD; 32]])).await.unwrap_err();
-    insta::assert_snapshot!(text, @"no usable endpoint for `GET /version`: `https://node:8006`: the certificate is not a pinned one: saw SHA-256 `SEEN` (subject `CN=pve1.example.com`, issuer `CN=Lab CA`, valid until Jan  2 00:00:00 2040 +00:00), expected `AB:AB:AB:AB:AB:AB:AB:AB:AB:AB:AB:AB:AB:AB:AB:AB:AB:AB:AB:AB:AB:AB:AB:AB:AB:AB:AB:AB:AB:AB:AB:AB` or `CD:CD:CD:CD:CD:CD:CD:CD:CD:CD:CD:CD:CD:CD:CD:CD:CD:CD:CD:CD:CD:CD:CD:CD:CD:CD:CD:CD:CD:CD:CD:CD`: compare it on the node with `pvenode cert info`, and pin the new one only if it is the node's");
+    insta::assert_snapshot!(text, @"no usable endpoint for `GET /version`: `https://node:8006`: the certificate is not a pinned one: saw SHA-256 `SEEN` (subject `CN=pve1.example.com`, issuer `CN=Lab CA`, valid until Jan  2 00:00:00 2040 +00:00), expected `AB:AB:AB:AB:AB:AB:AB:AB:AB:AB:AB:AB:AB:AB:AB:AB:AB:AB:AB:AB:AB:AB:AB:AB:AB:AB:AB:AB:AB:AB:AB:AB` or `CD:CD:CD:CD:CD:CD:CD:CD:CD:CD:CD:CD:CD:CD:CD:CD:CD:CD:CD:CD:CD:CD:CD:CD:CD:CD:CD:CD:CD:CD:CD:CD`; compare it on the node with `pvenode cert info`, and pin the new one only if it is the node's");
     assert!(node.seen().is_empty(), "nothing was sent, the login least of all");
 }
 
@@ -66,7 +66,7 @@ async fn another_authority_is_refused_with_what_to_do() {
     let node = Node::start(vec![fine(VERSION)]).await;
     let other = Tls::Bundle(vec![authority("Other CA").pem()]);
     let text = probed(&node, other).await.unwrap_err();
-    insta::assert_snapshot!(text, @"no usable endpoint for `GET /version`: `https://node:8006`: the certificate is not trusted (invalid peer certificate: UnknownIssuer): saw SHA-256 `SEEN` (subject `CN=pve1.example.com`, issuer `CN=Lab CA`, valid until Jan  2 00:00:00 2040 +00:00): give the cluster's authority (`/etc/pve/pve-root-ca.pem`) as CA bundle, or pin this fingerprint after comparing it on the node with `pvenode cert info`");
+    insta::assert_snapshot!(text, @"no usable endpoint for `GET /version`: `https://node:8006`: the certificate is not trusted (invalid peer certificate: UnknownIssuer): saw SHA-256 `SEEN` (subject `CN=pve1.example.com`, issuer `CN=Lab CA`, valid until Jan  2 00:00:00 2040 +00:00); give the cluster's authority (`/etc/pve/pve-root-ca.pem`) as CA bundle, or pin this fingerprint after comparing it on the node with `pvenode cert info`");
 }
 
 #[tokio::test]
@@ -119,7 +119,7 @@ async fn no_route_says_where_to_look() {
     let error = version(&connection).await.unwrap_err();
     assert_ne!(gone, endpoint);
     let text = error.chain().replace(&gone.to_string(), "https://node:8006");
-    insta::assert_snapshot!(text, @"no usable endpoint for `GET /version`: `https://node:8006`: no connection: Connection refused (os error 111)");
+    insta::assert_snapshot!(text, @"no usable endpoint for `GET /version`: `https://node:8006`: no connection (Connection refused (os error 111))");
 }
 
 // Invariant: requests are built as Proxmox's HTTP daemon expects them (book: proxmox, section 1).

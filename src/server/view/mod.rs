@@ -11,12 +11,15 @@ use std::sync::{Arc, OnceLock};
 
 use dashmap::DashMap;
 use drover_limits::call_queue::CallLoad;
-use drover_model::fact::{AddressPoolStatus, AgentDetail, Fact, LeaseStatus, SourceStatus, What};
+use drover_model::fact::{Fact, What};
 use drover_model::id::{AgentId, CloudId, ClusterId, Generation, LeaseId, SourceId, TemplateId};
-use drover_model::image::ImageStatus;
 use drover_model::phase::{AgentPhase, LeasePhase};
 use drover_model::ports::Observer;
 use drover_model::scope::Scope;
+use drover_model::status::{
+    AddressPoolStatus, AgentStatus, BreakerStatus, CloudStatus, ImageStatus, LeaseStatus,
+    SourceStatus, TemplateStatus,
+};
 use drover_model::time::WallTime;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
@@ -24,8 +27,8 @@ use tokio::time::Instant;
 
 pub use feed::{Event, EventId, Reader, Reported};
 pub use statuses::{
-    AlarmStatus, BreakerStatus, CloudStatus, ConfigStatus, GoneAgent, LostJob, Readiness,
-    ReconcileStatus, RestartStatus, TemplateAsides, TemplateStatus,
+    AlarmStatus, ConfigStatus, GoneAgent, LostJob, Readiness, ReconcileStatus, RestartStatus,
+    TemplateAsides,
 };
 
 /// Ended leases that are still shown.
@@ -41,11 +44,12 @@ pub const RESTARTS_KEPT: usize = 100;
 
 /// Everything shown to people and scripts, always current as of the last fact.
 pub struct View {
-    agents: DashMap<AgentId, AgentDetail>,
+    agents: DashMap<AgentId, Arc<AgentStatus>>,
     leases: DashMap<LeaseId, watch::Sender<LeaseStatus>>,
     templates: DashMap<TemplateId, TemplateStatus>,
     asides: DashMap<TemplateId, TemplateAsides>,
-    clouds: DashMap<CloudId, CloudStatus>,
+    /// With the time of the last report.
+    clouds: DashMap<CloudId, (CloudStatus, WallTime)>,
     reconciled: DashMap<ClusterId, ReconcileStatus>,
     pools: Mutex<Vec<AddressPoolStatus>>,
     builds: Mutex<VecDeque<ImageStatus>>,
@@ -151,14 +155,14 @@ impl View {
     }
 
     /// Live agents, by id.
-    pub fn agents(&self) -> Vec<AgentDetail> {
+    pub fn agents(&self) -> Vec<Arc<AgentStatus>> {
         let mut all: Vec<_> = self.agents.iter().map(|entry| entry.value().clone()).collect();
         all.sort_by(|a, b| a.agent.cmp(&b.agent));
         all
     }
 
     /// One live agent.
-    pub fn agent(&self, agent: &AgentId) -> Option<AgentDetail> {
+    pub fn agent(&self, agent: &AgentId) -> Option<Arc<AgentStatus>> {
         self.agents.get(agent).map(|entry| entry.value().clone())
     }
 
@@ -200,28 +204,30 @@ impl View {
     }
 
     pub fn template(&self, template: &TemplateId) -> Option<TemplateStatus> {
-        let status = self.templates.get(template).map(|entry| entry.value().clone());
-        status.map(|status| self.with_asides(status))
-    }
-
-    fn with_asides(&self, mut status: TemplateStatus) -> TemplateStatus {
-        if let Some(asides) = self.asides.get(&status.template) {
-            status.asides = asides.value().clone();
-        }
-        status
+        self.templates.get(template).map(|entry| entry.value().clone())
     }
 
     /// Templates, by id.
     pub fn templates(&self) -> Vec<TemplateStatus> {
         let mut all: Vec<_> = self.templates.iter().map(|entry| entry.value().clone()).collect();
         all.sort_by(|a, b| a.template.cmp(&b.template));
-        all.into_iter().map(|status| self.with_asides(status)).collect()
+        all
+    }
+
+    /// What others than the template itself report of it.
+    pub fn template_asides(&self, template: &TemplateId) -> TemplateAsides {
+        self.asides.get(template).map(|asides| asides.value().clone()).unwrap_or_default()
     }
 
     /// Clouds, by id.
     pub fn clouds(&self) -> Vec<CloudStatus> {
+        self.dated_clouds().into_iter().map(|(cloud, _)| cloud).collect()
+    }
+
+    /// Clouds, by id, and when each last reported.
+    pub fn dated_clouds(&self) -> Vec<(CloudStatus, WallTime)> {
         let mut all: Vec<_> = self.clouds.iter().map(|entry| entry.value().clone()).collect();
-        all.sort_by(|a, b| a.cloud.cmp(&b.cloud));
+        all.sort_by(|(a, _), (b, _)| a.cloud.cmp(&b.cloud));
         all
     }
 
@@ -264,7 +270,7 @@ impl View {
     /// Breakers of nodes, storages and clouds that were ever charged, by name.
     pub fn places(&self) -> Vec<BreakerStatus> {
         let mut all: Vec<_> = self.places.iter().map(|entry| entry.value().clone()).collect();
-        all.sort_by(|a, b| a.id.cmp(&b.id));
+        all.sort_by_cached_key(|one| one.scope.to_string());
         all
     }
 
@@ -335,14 +341,8 @@ impl View {
                 };
                 self.alarms.insert(agent.clone(), alarm);
             }
-            What::Breaker { scope, breaker, tripped, template } => {
-                let status = BreakerStatus {
-                    id: scope.to_string(),
-                    breaker: *breaker,
-                    tripped: tripped.clone(),
-                    template: template.clone(),
-                };
-                self.places.insert(scope.clone(), status);
+            What::Breaker(status) => {
+                self.places.insert(status.scope.clone(), (**status).clone());
             }
             What::Lease(status) => self.fold_lease(status),
             What::Source(status) => {
@@ -393,23 +393,33 @@ impl View {
                 self.pools.lock().clone_from(pools);
             }
             What::Image(status) => self.fold_image(status),
-            What::Template { .. }
-            | What::TemplateGone { .. }
-            | What::Cloud { .. }
-            | What::CloudGone { .. } => self.fold_place(&fact.what, fact.at),
+            What::Template(status) => {
+                self.templates.insert(status.template.clone(), (**status).clone());
+            }
+            What::TemplateGone { template } => {
+                self.templates.remove(template);
+                self.asides.remove(template);
+            }
+            What::Cloud(status) => {
+                self.clouds.insert(status.cloud.clone(), ((**status).clone(), fact.at));
+            }
+            What::CloudGone { cloud } => {
+                self.clouds.remove(cloud);
+                self.templates.retain(|template, _| &template.cloud != cloud);
+            }
         }
     }
 
-    fn fold_agent(&self, status: &AgentDetail) {
-        if status.state == AgentPhase::Gone {
+    fn fold_agent(&self, status: &Arc<AgentStatus>) {
+        if status.phase == AgentPhase::Gone {
             // The fact that it is gone follows or came already, and nothing would remove it then.
             self.agents.remove(&status.agent);
             return;
         }
-        if !status.state.is_leaving() {
+        if !status.phase.is_leaving() {
             self.alarms.remove(&status.agent);
         }
-        self.agents.insert(status.agent.clone(), status.clone());
+        self.agents.insert(status.agent.clone(), Arc::clone(status));
     }
 
     fn fold_image(&self, status: &ImageStatus) {
@@ -448,20 +458,6 @@ impl View {
         };
         if let Some(oldest) = dropped {
             self.leases.remove(&oldest);
-        }
-    }
-
-    fn fold_place(&self, what: &What, at: WallTime) {
-        if let Some(status) = TemplateStatus::of(what) {
-            self.templates.insert(status.template.clone(), status);
-        } else if let Some(status) = CloudStatus::of(what, at) {
-            self.clouds.insert(status.cloud.clone(), status);
-        } else if let What::TemplateGone { template } = what {
-            self.templates.remove(template);
-            self.asides.remove(template);
-        } else if let What::CloudGone { cloud } = what {
-            self.clouds.remove(cloud);
-            self.templates.retain(|template, _| &template.cloud != cloud);
         }
     }
 }

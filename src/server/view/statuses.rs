@@ -1,11 +1,8 @@
 //! What the view keeps of each kind of thing that facts do not carry as a status already.
 
-use std::collections::BTreeMap;
-
-use drover_model::fact::{ResetStatus, What};
-use drover_model::id::{AgentId, CloudId, ClusterId, Generation, RunnerName, SourceId, TemplateId};
-use drover_model::phase::{AgentPhase, BreakerPhase, CloudHealth};
+use drover_model::id::{AgentId, ClusterId, Generation, RunnerName, SourceId, TemplateId};
 use drover_model::record::Reason;
+use drover_model::status::ResetStatus;
 use drover_model::time::WallTime;
 
 /// How far the start of the service has come.
@@ -50,30 +47,6 @@ pub struct LostJob {
     pub at: WallTime,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TemplateStatus {
-    pub template: TemplateId,
-    /// How many of its agents are in each phase.
-    pub states: BTreeMap<AgentPhase, u32>,
-    pub cap: Option<u32>,
-    /// Agents it keeps at this moment, in use or not.
-    pub minimum: u32,
-    /// Idle agents it keeps at this moment.
-    pub idle_minimum: u32,
-    /// Why it begins nothing although it may: no address is free.
-    pub lack: Option<String>,
-    pub labels: Vec<String>,
-    pub breaker: BreakerPhase,
-    /// When a tripped breaker may be tried again, and the cause.
-    pub tripped: Option<(WallTime, String)>,
-    /// What its agents are cloned from, once that was chosen.
-    pub source: Option<String>,
-    /// Why no agent is started for a while, when that is no breaker's matter.
-    pub paused: Option<String>,
-    /// What is known beside that.
-    pub asides: TemplateAsides,
-}
-
 /// What is reported of a template by others than itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TemplateAsides {
@@ -81,89 +54,6 @@ pub struct TemplateAsides {
     pub resets: Option<ResetStatus>,
     /// For how many seconds its next failure is held; none when it is not.
     pub hold_next: Option<u64>,
-}
-
-impl TemplateStatus {
-    /// Takes the status out of a fact of that kind.
-    pub fn of(what: &What) -> Option<Self> {
-        let What::Template {
-            template,
-            states,
-            cap,
-            minimum,
-            idle_minimum,
-            lack,
-            labels,
-            breaker,
-            tripped,
-            source,
-            paused,
-        } = what
-        else {
-            return None;
-        };
-        Some(Self {
-            template: template.clone(),
-            states: states.clone(),
-            cap: *cap,
-            minimum: *minimum,
-            idle_minimum: *idle_minimum,
-            lack: lack.clone(),
-            labels: labels.clone(),
-            breaker: *breaker,
-            tripped: tripped.clone(),
-            source: source.clone(),
-            paused: paused.clone(),
-            asides: TemplateAsides::default(),
-        })
-    }
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BreakerStatus {
-    /// Whose it is.
-    pub id: String,
-    pub breaker: BreakerPhase,
-    /// When a tripped breaker may be tried again, and the cause.
-    pub tripped: Option<(WallTime, String)>,
-    /// The template whose agent moved it last.
-    pub template: TemplateId,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CloudStatus {
-    pub cloud: CloudId,
-    /// Its cluster, once known.
-    pub cluster: Option<ClusterId>,
-    pub health: CloudHealth,
-    /// Proxmox's version, once known.
-    pub version: Option<String>,
-    /// What is wrong.
-    pub detail: String,
-    /// Agents that count against its cap.
-    pub agents: u32,
-    pub cap: Option<u32>,
-    /// When the cloud reported it.
-    pub at: WallTime,
-}
-
-impl CloudStatus {
-    /// Takes the status out of a fact of that kind.
-    pub fn of(what: &What, at: WallTime) -> Option<Self> {
-        let What::Cloud { cloud, cluster, health, version, detail, agents, cap } = what else {
-            return None;
-        };
-        Some(Self {
-            cloud: cloud.clone(),
-            cluster: cluster.clone(),
-            health: *health,
-            version: version.clone(),
-            detail: detail.clone(),
-            agents: *agents,
-            cap: *cap,
-            at,
-        })
-    }
 }
 
 /// An agent that is gone.

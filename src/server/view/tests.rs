@@ -5,7 +5,6 @@
 use std::time::Duration;
 
 use drover_model::id::Generation;
-use drover_model::overrides::Overrides;
 use drover_model::phase::{AgentPhase, BreakerPhase, LeasePhase};
 use drover_model::record::Reason;
 
@@ -28,24 +27,10 @@ pub(crate) fn lease(id: &str, state: LeasePhase) -> What {
 }
 
 fn agent(id: &str, state: AgentPhase) -> What {
-    What::Agent(Box::new(AgentDetail {
-        agent: AgentId::new(id),
-        template: TemplateId::new(CloudId::new("lab"), "linux"),
-        state,
-        since: WallTime(0),
-        vmid: None,
-        node: None,
-        address: None,
-        ssh: None,
-        host_keys: Vec::new(),
-        leases: Vec::new(),
-        uses: 0,
-        overrides: Overrides::default(),
-        held_until: None,
-        hold_owner: None,
-        on_trial: false,
-        detail: String::new(),
-        phases: Vec::new(),
+    let template = TemplateId::new(CloudId::new("lab"), "linux");
+    What::Agent(Arc::new(AgentStatus {
+        phase: state,
+        ..AgentStatus::started(AgentId::new(id), template, WallTime(0))
     }))
 }
 
@@ -162,7 +147,7 @@ fn a_cloud_that_went_takes_its_templates_along() {
     for cloud in ["lab", "office"] {
         reported(
             &view,
-            What::Template {
+            What::Template(Box::new(TemplateStatus {
                 template: TemplateId::new(CloudId::new(cloud), "linux"),
                 states: BTreeMap::new(),
                 cap: None,
@@ -174,7 +159,7 @@ fn a_cloud_that_went_takes_its_templates_along() {
                 tripped: None,
                 source: None,
                 paused: None,
-            },
+            })),
         );
     }
     reported(&view, What::CloudGone { cloud: CloudId::new("lab") });

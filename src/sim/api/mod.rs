@@ -313,8 +313,6 @@ impl Api {
         if caller.is_root() {
             return Ok(());
         }
-        let texts: BTreeMap<String, String> =
-            inputs.iter().map(|(name, input)| (name.clone(), input.text())).collect();
         match &route.permissions {
             Permission::World | Permission::Everyone => Ok(()),
             Permission::RootOnly => Err(ApiError::denied("user != root@pam")),
@@ -328,6 +326,8 @@ impl Api {
                 let old_agent =
                     self.version != PveVersion::V9_2 && route.path.contains("/{vmid}/agent");
                 let check = if old_agent { &monitor } else { check };
+                let texts: BTreeMap<String, String> =
+                    inputs.iter().map(|(name, input)| (name.clone(), input.text())).collect();
                 check.evaluate(&self.access, caller, &texts)
             }
         }

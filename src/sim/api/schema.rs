@@ -171,7 +171,7 @@ impl Schema {
         let parts: Vec<&str> = parts_of(path).collect();
         let matches = |route: &&Route| {
             let served = !route.since9 || version == PveVersion::V9_2;
-            served && route.method == method && route.matches(&parts)
+            served && route.matches(&parts) && route.method == method
         };
         // A literal component wins over a parameter.
         let route =

@@ -18,7 +18,7 @@ use tokio::net::TcpSocket;
 use tokio::task::JoinHandle;
 
 use super::stub::{StubGuests, StubOptions};
-use crate::guest::{AgentCall, AgentError, GuestAddress, GuestBoot, GuestHost};
+use crate::guest::{AgentCall, AgentError, GuestAddress, GuestBoot, GuestHost, GuestWork};
 
 /// The server closes a connection whose login takes longer.
 const LOGIN_TIMEOUT: Duration = Duration::from_secs(20);
@@ -125,16 +125,16 @@ impl GuestHost for GreeterGuests {
         self.stub.reachable_in(vmid)
     }
 
-    fn snapshot(&self, vmid: u32, name: &str) {
-        self.stub.snapshot(vmid, name);
+    fn snapshot(&self, vmid: u32, name: &str, with_memory: bool) -> GuestWork {
+        self.stub.snapshot(vmid, name, with_memory)
     }
 
-    fn rollback(&self, vmid: u32, name: &str) {
-        self.stub.rollback(vmid, name);
+    fn rollback(&self, vmid: u32, name: &str) -> GuestWork {
+        self.stub.rollback(vmid, name)
     }
 
-    fn clone_disk(&self, from: u32, to: u32) {
-        self.stub.clone_disk(from, to);
+    fn clone_disk(&self, from: u32, to: u32, linked: bool) -> GuestWork {
+        self.stub.clone_disk(from, to, linked)
     }
 
     fn forget(&self, vmid: u32) {

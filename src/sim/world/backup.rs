@@ -267,26 +267,28 @@ impl Cluster {
                 .replace("{{node}}", &job.node)
                 .replace("{{cluster}}", &self.name)
         });
-        let mut state = self.state();
-        let disk = state.next_archived_disk_id();
-        let bytes: u64 = sizes.values().sum();
-        let archive = Archive { kind: kind.api_name().to_owned(), config, sizes, notes, disk };
-        let volume = Volume {
-            // Images are mostly empty, and the archive leaves empty blocks out.
-            size: bytes / 16 + 4096,
-            vmid: Some(vmid),
-            format: archive::format_of(&volid),
-            content: "backup".into(),
-            ctime: state.clock.unix(),
-            base: None,
-            free_error: None,
-            snapshots: std::collections::BTreeSet::new(),
+        let (disk, size) = {
+            let mut state = self.state();
+            let disk = state.next_archived_disk_id();
+            let bytes: u64 = sizes.values().sum();
+            let archive = Archive { kind: kind.api_name().to_owned(), config, sizes, notes, disk };
+            let volume = Volume {
+                // Images are mostly empty, and the archive leaves empty blocks out.
+                size: bytes / 16 + 4096,
+                vmid: Some(vmid),
+                format: archive::format_of(&volid),
+                content: "backup".into(),
+                ctime: state.clock.unix(),
+                base: None,
+                free_error: None,
+                snapshots: std::collections::BTreeSet::new(),
+            };
+            let size = volume.size;
+            let text = archive.to_bytes();
+            state.storage_mut(&job.storage)?.put_archive(&job.node, &volid, volume, text)?;
+            (disk, size)
         };
-        let size = volume.size;
-        let text = archive.to_bytes();
-        state.storage_mut(&job.storage)?.put_archive(&job.node, &volid, volume, text)?;
-        drop(state);
-        self.guest_host.clone_disk(vmid, disk);
+        self.guest_host.clone_disk(vmid, disk, false).await?;
         worker.log(format!("INFO: archive file size: {}KB", size / 1024));
         Ok(())
     }

@@ -150,11 +150,15 @@ impl Cluster {
         let mut hostname = name.split('.').next().unwrap_or(&name).to_owned();
         let mac = config.get("net0").and_then(|net| Nic::parse(net)).and_then(|nic| nic.mac);
         let (boots, disc) = (guest.boots, Self::nocloud_disc(&state, node, &config));
+        let discs = match self.guest_host.reads_discs() {
+            true => Self::discs(&state, node, vmid, &config),
+            false => Vec::new(),
+        };
         if let Some(disc) = &disc {
             hostname = nocloud::apply_disc(&mut config, &hostname, mac.as_deref(), disc);
         }
         let (node, boot, config_from_disc) = (node.to_owned(), boots, disc.is_some());
-        Ok(GuestBoot { vmid, node, hostname, config, mac, boot, resumed, config_from_disc })
+        Ok(GuestBoot { vmid, node, hostname, config, mac, boot, resumed, config_from_disc, discs })
     }
 
     fn check_volumes_exist(&self, node: &str, vmid: u32) -> Result<(), String> {

@@ -192,12 +192,15 @@ impl Cluster {
         let _target = self.lock(target, LockMode::Exclusive, wait, Some(worker)).await?;
         let source = self.reserve_clone_id(&job)?;
         let mut created = Vec::new();
-        if let Err(error) = self.copy_drives(worker, &job, source, &mut created).await {
+        let copied = match self.copy_drives(worker, &job, source, &mut created).await {
+            Ok(()) => self.guest_host.clone_disk(job.source, job.newid, !job.full).await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = copied {
             self.free_volumes(&job.node, &created, Some(worker)).await;
             self.state().vms.remove(&job.newid);
             return Err(format!("clone failed: {error}"));
         }
-        self.guest_host.clone_disk(job.source, job.newid);
         self.finish_clone(&job)?;
         match &job.pool {
             Some(pool) => self.join_pool(pool, job.newid, worker).await,

@@ -1,5 +1,6 @@
 //! The cloud-init calls: rebuild the image, and show its content.
 
+use drover_nocloud::CloudInitTexts;
 use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -8,6 +9,9 @@ use super::checks::CLOUDINIT_KEYS;
 use super::conf::{self, Config, Nic};
 use super::context::{CallContext, failed};
 use crate::call::{Answer, ApiError, Outcome};
+
+/// How a password is shown.
+const MASKED_PASSWORD: &str = "**********";
 
 /// `GET …/cloudinit`: the content of the image. Every change reaches the image at once, so nothing
 /// is pending (qemu-server, API2/Qemu.pm:1968).
@@ -43,21 +47,30 @@ pub(crate) fn dump(ctx: &CallContext) -> Outcome {
     let config = &guest.config;
     let text = match ctx.text("type").as_deref() {
         Some("network") => network_config(config),
-        Some("meta") => {
-            let hash = Sha256::digest(format!(
-                "{}{}",
-                user_data(config, ctx.vmid),
-                network_config(config)
-            ));
-            let id: String = hash.iter().take(20).map(|byte| format!("{byte:02x}")).collect();
-            format!("instance-id: {id}\n")
-        }
-        _ => user_data(config, ctx.vmid),
+        Some("meta") => meta_data(config, ctx.vmid),
+        _ => user_data(config, ctx.vmid, MASKED_PASSWORD),
     };
     Ok(Answer::new(text.into()))
 }
 
-fn user_data(config: &Config, vmid: u32) -> String {
+/// The texts in the image, with the password as it is.
+pub(crate) fn texts(config: &Config, vmid: u32) -> CloudInitTexts {
+    let password = config.get("cipassword").map_or("", String::as_str);
+    CloudInitTexts {
+        user_data: user_data(config, vmid, password),
+        meta_data: meta_data(config, vmid),
+        network_config: Some(network_config(config)),
+    }
+}
+
+fn meta_data(config: &Config, vmid: u32) -> String {
+    let all = format!("{}{}", user_data(config, vmid, MASKED_PASSWORD), network_config(config));
+    let id = Sha256::digest(all).into_iter().take(20);
+    let id: String = id.map(|byte| format!("{byte:02x}")).collect();
+    format!("instance-id: {id}\n")
+}
+
+fn user_data(config: &Config, vmid: u32, password: &str) -> String {
     let name = config.get("name").cloned().unwrap_or_else(|| format!("VM{vmid}"));
     let host = name.split('.').next().unwrap_or(&name);
     let fqdn = match config.get("searchdomain") {
@@ -70,7 +83,7 @@ fn user_data(config: &Config, vmid: u32) -> String {
         text.push_str(&format!("user: {user}\n"));
     }
     if config.contains_key("cipassword") {
-        text.push_str("password: **********\n");
+        text.push_str(&format!("password: {password}\n"));
     }
     if let Some(keys) = config.get("sshkeys") {
         let keys = percent_decode_str(keys).decode_utf8_lossy().into_owned();

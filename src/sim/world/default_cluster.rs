@@ -1,8 +1,9 @@
 //! The default cluster: three nodes with shared and local storages, and a cloud-init template on
-//! each.
+//! each, or one of each disk image.
 
 use std::collections::BTreeMap;
 
+use super::conf;
 use crate::spec::{ClusterSpec, GuestSpec, NodeSpec, PoolSpec, StorageSpec, TokenSpec};
 
 impl ClusterSpec {
@@ -18,7 +19,11 @@ impl ClusterSpec {
                 storage("local-lvm", "lvmthin", &["images", "rootdir"], false),
                 storage("shared", "nfs", &["images", "iso", "snippets", "import"], true),
             ],
-            guests: nodes.iter().zip(9000..).map(|(name, vmid)| template(name, vmid)).collect(),
+            guests: nodes
+                .iter()
+                .zip(9000..)
+                .map(|(node, vmid)| template(node, vmid, &PLAIN_IMAGE))
+                .collect(),
             pools: vec![PoolSpec { name: "ci".into(), comment: None, storages: Vec::new() }],
             root_password: root_password.to_owned(),
             root_tokens: vec![TokenSpec {
@@ -30,7 +35,34 @@ impl ClusterSpec {
             ..Self::default()
         }
     }
+
+    /// The same with a template of each image, a name and a size in bytes, on each node: 9000 to
+    /// 9002 of the first image, 9003 to 9005 of the second.
+    pub(crate) fn with_templates_of(mut self, images: &[(String, u64)]) -> Self {
+        let nodes = self.nodes.iter().map(|node| &node.name);
+        let places = images.iter().flat_map(|image| nodes.clone().map(move |node| (node, image)));
+        let template = |((node, (name, bytes)), vmid): ((&String, &(String, u64)), u32)| {
+            let size = conf::print_size(*bytes);
+            let image = TemplateImage { name, size: &size, memory: "512", cores: "1" };
+            template(node, vmid, &image)
+        };
+        self.guests = places.zip(9000..).map(template).collect();
+        self
+    }
 }
+
+/// What a template is of.
+struct TemplateImage<'a> {
+    name: &'a str,
+    /// The size of its disk, as Proxmox writes it.
+    size: &'a str,
+    memory: &'a str,
+    cores: &'a str,
+}
+
+/// The image of templates whose guests have no real disks.
+const PLAIN_IMAGE: TemplateImage<'static> =
+    TemplateImage { name: "debian-12", size: "10G", memory: "2048", cores: "2" };
 
 fn node(name: &str) -> NodeSpec {
     NodeSpec { vlan_aware: vec!["vmbr0".into()], ..NodeSpec::named(name) }
@@ -48,13 +80,13 @@ fn storage(name: &str, kind: &str, content: &[&str], shared: bool) -> StorageSpe
     }
 }
 
-fn template(node: &str, vmid: u32) -> GuestSpec {
+fn template(node: &str, vmid: u32, image: &TemplateImage<'_>) -> GuestSpec {
     let config = [
-        ("name", "debian-12"),
-        ("memory", "2048"),
-        ("cores", "2"),
+        ("name", image.name),
+        ("memory", image.memory),
+        ("cores", image.cores),
         ("scsihw", "virtio-scsi-pci"),
-        ("scsi0", &format!("local-lvm:base-{vmid}-disk-0,size=10G")),
+        ("scsi0", &format!("local-lvm:base-{vmid}-disk-0,size={}", image.size)),
         ("ide2", &format!("local-lvm:vm-{vmid}-cloudinit,media=cdrom")),
         ("net0", &format!("virtio=BC:24:11:00:90:{:02X},bridge=vmbr0", vmid % 100)),
         ("agent", "1"),

@@ -28,7 +28,7 @@
 //! Files beside it:
 //!
 //! - `context` (one call), `routes` (dispatch), `checks` (privileges in code)
-//! - `state`, `storage`, `task`, `locks`, `conf`, `broadcast` (the data), `worker` (running tasks)
+//! - `state`, `storage`, `task`, `locks`, `broadcast` (the data), `worker` (running tasks)
 //! - `create`, `clone`, `config_routes`, `power`, `destroy`, `snapshot`, `migrate` … (VMs)
 //! - `lxc` (containers), `firewall`, `ha`, `sdn`, `backup`, `restore` (services of the cluster)
 //! - `faults`, `latency`, `random`, `clock`, `world_control` (what a test controls)
@@ -45,7 +45,6 @@ mod checks;
 mod clock;
 mod clone;
 mod cloudinit;
-mod conf;
 mod config_routes;
 mod console;
 mod context;
@@ -121,6 +120,7 @@ use self::random::Random;
 use self::state::{Node, State};
 use self::worker::Worker;
 use crate::call::{ApiError, Call, Outcome};
+use crate::conf;
 use crate::guest::GuestHost;
 use crate::interfaces::{AccessControl, Backend, ConnectionReset};
 use crate::recorder::Recorder;

@@ -8,9 +8,10 @@ use drover_nocloud::iso::{self, Disc, LABEL};
 use proxmox_client::transport::encode;
 use serde_yaml::Value;
 
-use super::Cluster;
 use super::conf::{self, Config};
 use super::state::State;
+use super::{Cluster, cloudinit};
+use crate::guest::GuestDisc;
 
 /// Configuration keys whose values only Proxmox's own drive carries to the guest.
 const PROXMOX_DRIVE_KEYS: [&str; 3] = ["ciuser", "sshkeys", "cipassword"];
@@ -24,6 +25,20 @@ impl Cluster {
             iso::read(storage.file(node, &drive.file)?)
         });
         discs.into_iter().find(|disc| disc.label.eq_ignore_ascii_case(LABEL))
+    }
+
+    /// The discs in the CD-ROM drives of a guest: uploaded images as they are, and the image that
+    /// Proxmox makes for cloud-init.
+    pub(crate) fn discs(state: &State, node: &str, vmid: u32, config: &Config) -> Vec<GuestDisc> {
+        let drives = conf::drives(config).into_iter().filter(|(_, drive)| drive.is_cdrom());
+        let discs = drives.filter_map(|(key, drive)| {
+            let image = match drive.is_cloudinit() {
+                true => cloudinit::texts(config, vmid).image().into(),
+                false => state.storage_of(&drive.file).ok()?.file(node, &drive.file)?.clone(),
+            };
+            Some(GuestDisc { drive: key, image })
+        });
+        discs.collect()
     }
 }
 

@@ -306,6 +306,9 @@ pub(crate) fn reset(ctx: &CallContext) -> Outcome {
             return Err(format!("VM {vmid} not running"));
         };
         cluster.state().vm(&node, vmid)?.ensure_unlocked()?;
+        if cluster.guest_host.reset(vmid).await {
+            return cluster.set_paused(&node, vmid, false).await;
+        }
         cluster.guest_host.stop(vmid).await;
         let boot = {
             let mut state = cluster.state();
@@ -335,12 +338,15 @@ pub(crate) fn suspend(ctx: &CallContext) -> Outcome {
         let _file = cluster.vm_lock(&node, vmid, 10, Some(&worker)).await?;
         cluster.state().vm(&node, vmid)?.ensure_unlocked()?;
         if to_disk {
-            cluster.stop_vm(&node, vmid).await?;
+            cluster.simulate_work(&node, cluster.latency.stop, None).await;
+            cluster.guest_host.hibernate(vmid).await?;
             let mut state = cluster.state();
-            state.vm_mut(&node, vmid)?.config.insert("lock".into(), "suspended".into());
+            let guest = state.vm_mut(&node, vmid)?;
+            guest.process_ended();
+            guest.config.insert("lock".into(), "suspended".into());
             return Ok(());
         }
-        cluster.set_paused(&node, vmid, true)
+        cluster.set_paused(&node, vmid, true).await
     }))
 }
 
@@ -352,13 +358,14 @@ pub(crate) fn resume(ctx: &CallContext) -> Outcome {
     Ok(ctx.cluster.fork(&ctx.call.caller, &ctx.node, "qmresume", vmid, |worker| async move {
         let _file = cluster.vm_lock(&node, vmid, 10, Some(&worker)).await?;
         cluster.state().vm(&node, vmid)?.ensure_unlocked()?;
-        cluster.set_paused(&node, vmid, false)
+        cluster.set_paused(&node, vmid, false).await
     }))
 }
 
 impl Cluster {
-    fn set_paused(&self, node: &str, vmid: u32, paused: bool) -> Result<(), String> {
+    async fn set_paused(&self, node: &str, vmid: u32, paused: bool) -> Result<(), String> {
         self.vm_process(node, vmid)?;
+        self.guest_host.set_paused(vmid, paused).await?;
         let mut state = self.state();
         match &mut state.vm_mut(node, vmid)?.process {
             Some(process) => process.paused = paused,

@@ -62,6 +62,7 @@ impl Cluster {
             return Ok(());
         }
         self.simulate_work(&node, self.latency.resize, None).await;
+        self.guest_host.resize_disk(vmid, disk, wanted).await?;
         self.store_size(worker, vmid, disk, drive, wanted, running)
     }
 

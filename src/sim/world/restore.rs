@@ -181,7 +181,7 @@ impl Cluster {
         if !old.is_empty() {
             self.guest_host.forget(vmid);
         }
-        self.guest_host.clone_disk(archive.disk, vmid);
+        self.guest_host.clone_disk(archive.disk, vmid, false).await?;
         let mut state = self.state();
         let mut config = archive.config;
         config.retain(|key, value| {

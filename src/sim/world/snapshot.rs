@@ -210,7 +210,7 @@ impl Cluster {
                 volume.snapshots.insert(name.to_owned());
             }
         }
-        self.guest_host.snapshot(vmid, name);
+        self.guest_host.snapshot(vmid, name, memory).await?;
         let mut state = self.state();
         let time = state.clock.unix();
         let guest = state.vm_mut(&node, vmid)?;
@@ -304,6 +304,7 @@ impl Cluster {
     ) -> Result<Option<String>, String> {
         let node = worker.node.clone();
         self.simulate_work(&node, self.latency.snapshot, None).await;
+        self.guest_host.delete_snapshot(vmid, name).await?;
         let mut state = self.state();
         let drives = disks(&state.vm(&node, vmid)?.config);
         for (_, drive) in drives {
@@ -333,7 +334,7 @@ pub(crate) fn rollback(ctx: &CallContext) -> Outcome {
             cluster.stop_vm(&node, vmid).await?;
         }
         cluster.simulate_work(&node, cluster.latency.snapshot, None).await;
-        cluster.guest_host.rollback(vmid, &name);
+        cluster.guest_host.rollback(vmid, &name).await?;
         let memory = {
             let mut state = cluster.state();
             let generation = state.random.uuid();

@@ -1,7 +1,7 @@
 //! Storms: tests made by the hundred from a table or from a seed, on the same herds in virtual time
 //! as the scenarios beside them.
 //!
-//! `cargo test --release --test storm -- --seeds 500 --from 1 [NAME…]`
+//! `cargo test --release -p drover-storms -- --seeds 500 --from 1 [NAME…]`
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -18,17 +18,22 @@ mod seeds;
 #[path = "../world/mod.rs"]
 mod world;
 
+use std::path::{Path, PathBuf};
+
 use libtest_mimic::{Arguments, Conclusion};
 
 /// Seeds a run plays where nothing else is said.
 const SEEDS: u64 = if cfg!(debug_assertions) { 50 } else { 500 };
+
+/// Where a plan's file is looked for: cargo starts tests in the folder of their package.
+const REPOSITORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../..");
 
 /// Which seeds to play.
 pub struct Seeds {
     from: u64,
     count: u64,
     /// A file with a plan to play instead.
-    plan: Option<std::path::PathBuf>,
+    plan: Option<PathBuf>,
 }
 
 impl Seeds {
@@ -53,7 +58,7 @@ fn arguments() -> (Seeds, Vec<String>) {
             "--seeds" => &mut seeds.count,
             "--from" => &mut seeds.from,
             "--plan" => {
-                seeds.plan = given.next().map(Into::into);
+                seeds.plan = given.next().map(|file| Path::new(REPOSITORY).join(file));
                 continue;
             }
             _ => {

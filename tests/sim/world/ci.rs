@@ -271,10 +271,8 @@ impl Ci {
 
     /// Whether the guest of a row is as it was.
     fn lives(&self, row: &Row) -> bool {
-        row.guest.as_ref().is_some_and(|(vmid, key)| {
-            self.guests.running_vmids().contains(vmid)
-                && self.guests.ssh_host_key(*vmid).as_ref() == Some(key)
-        })
+        let host_key = |vmid: &u32| self.guests.ssh_host_key(*vmid);
+        row.guest.as_ref().is_some_and(|(vmid, key)| host_key(vmid).as_ref() == Some(key))
     }
 
     /// Lets everything happen that is due.
@@ -301,7 +299,7 @@ impl Ci {
                 if !honest || !self.lives(row) || row.started.is_none_or(|at| now < at + CONNECTS) {
                     continue;
                 }
-                let on = |job: &&Job| running_on(job).as_ref() == Some(name);
+                let on = |job: &&Job| running_on(job) == Some(name);
                 let free = row.executors.saturating_sub(jobs.iter().filter(on).count());
                 let fits = |job: &&mut Job| {
                     job.stage == Stage::Waiting && job.labels.is_subset(&row.labels)
@@ -322,13 +320,12 @@ impl Ci {
         if system.silent {
             return Err(silent(source));
         }
-        let listed = system.jobs.clone();
+        let shown: Vec<bool> = (0..system.rows.len()).map(|_| system.shows_job()).collect();
         let on = |name: &RunnerName| {
-            let all = listed.iter().enumerate();
-            let here = all.filter(|(_, job)| running_on(job).as_ref() == Some(name));
+            let all = system.jobs.iter().enumerate();
+            let here = all.filter(|(_, job)| running_on(job) == Some(name));
             here.map(|(place, _)| place.to_string()).collect::<BTreeSet<String>>()
         };
-        let shown: Vec<bool> = (0..system.rows.len()).map(|_| system.shows_job()).collect();
         let there = system.rows.iter().zip(shown);
         let there = there.filter(|((_, row), _)| !row.former && !row.removed);
         let rows = there.map(|((name, row), shows_job)| {
@@ -416,8 +413,8 @@ fn seen(running: BTreeSet<String>, quiet: bool) -> NodeObservation {
     NodeObservation { running, shut, ..NodeObservation::default() }
 }
 
-fn running_on(job: &Job) -> Option<RunnerName> {
-    if let Stage::Running(name, _) = &job.stage { Some(name.clone()) } else { None }
+fn running_on(job: &Job) -> Option<&RunnerName> {
+    if let Stage::Running(name, _) = &job.stage { Some(name) } else { None }
 }
 
 fn silent(source: &SourceId) -> Fault {
@@ -558,7 +555,7 @@ impl Demand for Ci {
                 _ if system.silent => Err(silent(&source)),
                 // It removes what it guesses to be idle; what that runs goes on unheard.
                 Some(row) if system.guesses && !row.former => {
-                    let on = |job: &Job| running_on(job).as_ref() == Some(&runner);
+                    let on = |job: &Job| running_on(job) == Some(&runner);
                     row.removed = system.jobs.iter().any(on);
                     if !row.removed {
                         system.rows.remove(&runner);

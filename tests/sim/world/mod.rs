@@ -30,13 +30,13 @@ use drover_actors::birth::GiveUp;
 use drover_actors::herd::{Herd, HerdStart, Started};
 use drover_actors::message::{AgentCommand, ApplySpec, HerdCommand, Refusal};
 use drover_actors::roster::Roster;
+use drover_actors::shared::Shared;
 use drover_config::Checked;
 use drover_config::calendar::Almanac;
 use drover_hypervisor::CallInKey;
 use drover_hypervisor::{Proxmox, TASK_POLL_INTERVAL};
 use drover_journal::{Log as _, MemoryLog, Writer, WriterOptions};
 use drover_model::ambient::{mint_installation, mint_lease};
-use drover_model::fact::AgentDetail;
 use drover_model::id::{AgentId, Generation, LeaseId};
 use drover_model::journal_state::JournalState;
 use drover_model::machine::Machine;
@@ -44,6 +44,7 @@ use drover_model::phase::{AgentPhase, LeasePhase};
 use drover_model::ports::{Ambient, Journal, Ports};
 use drover_model::record::{Body, LeaseAsk, Want};
 use drover_model::spec::HerdSpec;
+use drover_model::status::AgentStatus;
 use drover_model::stop::StopPolicy;
 use drover_model::tenant::By;
 use drover_model::time::WallTime;
@@ -118,7 +119,7 @@ pub struct World {
 struct Life {
     local: LocalSet,
     herd: Addr<Herd>,
-    roster: Roster,
+    roster: Shared<Roster>,
     census: Census,
     view: Arc<View>,
     proxmox: Arc<Proxmox>,
@@ -383,10 +384,10 @@ impl World {
     }
 
     /// Lets it run until an agent is in this state.
-    pub async fn until_state(&self, state: AgentPhase) -> AgentDetail {
-        self.until(state.name(), |view| view.agents().iter().any(|agent| agent.state == state))
+    pub async fn until_state(&self, state: AgentPhase) -> Arc<AgentStatus> {
+        self.until(state.name(), |view| view.agents().iter().any(|agent| agent.phase == state))
             .await;
-        self.view().agents().into_iter().find(|agent| agent.state == state).unwrap()
+        self.view().agents().into_iter().find(|agent| agent.phase == state).unwrap()
     }
 
     fn status(&self) -> String {
@@ -448,7 +449,7 @@ impl World {
 
     /// The address of an agent that lives, for what its template, cluster or reconciler would say.
     pub fn address(&self, agent: &AgentId) -> actix::Recipient<AgentCommand> {
-        self.life().roster.get(agent).expect("the agent lives").address
+        self.life().roster.address(agent).expect("the agent lives")
     }
 
     /// Asks for a lease of an hour without waiting for the answer.
@@ -492,7 +493,7 @@ impl World {
     }
 
     /// Lets it run until a lease has its agent ready, and its key is in the guest.
-    pub async fn ready(&self, lease: &LeaseId) -> AgentDetail {
+    pub async fn ready(&self, lease: &LeaseId) -> Arc<AgentStatus> {
         self.until("the lease is ready", |view| {
             let status = view.lease(lease);
             assert!(
@@ -510,7 +511,7 @@ impl World {
     }
 
     /// A lease of an hour with its agent ready.
-    pub async fn leased(&self, label: &str) -> (LeaseId, AgentDetail) {
+    pub async fn leased(&self, label: &str) -> (LeaseId, Arc<AgentStatus>) {
         let lease = self.lease(label).await;
         let agent = self.ready(&lease).await;
         (lease, agent)

@@ -225,7 +225,7 @@ impl Observer for Listener {
         {
             let mut seen = self.notes.seen();
             match &fact.what {
-                What::Agent(status) if status.state != AgentPhase::Gone => {
+                What::Agent(status) if status.phase != AgentPhase::Gone => {
                     seen.living.insert(status.agent.clone(), status.template.clone());
                 }
                 What::AgentGone { agent, .. } => {

@@ -1,6 +1,6 @@
 //! Runners whose version GitHub takes no more: each starts, connects, is refused and ends.
 
-use drover_ci::Finding;
+use drover_ci::{Finding, Remedy};
 use drover_model::demand::words::{Life, Words};
 use serde_json::{Value, json};
 
@@ -96,12 +96,12 @@ fn the_doctor_says_until_when_the_versions_that_run_are_given_jobs() {
         github.state().enrol(name, vec!["linux".into()], 1);
         github.state().runners.last_mut().unwrap().version = Some(version.to_owned());
     }
-    let remedy = "install actions/runner 2.336.0 in the template images";
+    let remedy = || Remedy::at("in the template images", "install actions/runner 2.336.0");
     let text = "a runner has 2.334.0; GitHub gives it jobs until 2026-08-31";
-    assert_eq!(proven(&github), [Finding::warn("actions/runner", text, remedy)]);
+    assert_eq!(proven(&github), [Finding::warn("actions/runner", text, remedy())]);
     github.state().released.clear();
     let text = "a runner has 2.334.0; GitHub gives it jobs for 30 days after a newer one";
-    assert_eq!(proven(&github), [Finding::warn("actions/runner", text, remedy)]);
+    assert_eq!(proven(&github), [Finding::warn("actions/runner", text, remedy())]);
     github.sound();
 }
 

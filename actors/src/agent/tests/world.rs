@@ -22,15 +22,13 @@ use drover_model::time::{Moment, Now, WallTime};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
-use crate::addresses::Addresses;
-use crate::agent::testing::{ADDRESS, WALL, agent_id, installation, spec, upid};
+use crate::agent::testing::{ADDRESS, WALL, agent_id, spec, upid};
 use crate::agent::{Agent, start};
-use crate::birth::{AgentBirth, Lanes, Start};
-use crate::boot_times::Boots;
+use crate::birth::{AgentBirth, AgentSpawner, Common, Lanes, Start};
 use crate::message::{AgentCommand, AgentReport, IdBack, LaneAsk, LaneFree};
-use crate::testbed::Hours;
-use crate::ways::WaysWriter;
-use drover_runtime::supervise::Census;
+use crate::shared::{Shared, role};
+use crate::testing::{Hours, common};
+use crate::ways::Ways;
 
 pub const CLUSTER: &str = "9f31c0aa52e7d410";
 const CALL: Duration = Duration::from_millis(100);
@@ -297,7 +295,7 @@ pub struct World {
     ground: Arc<Ground>,
     said: Rc<RefCell<Said>>,
     boss: Addr<Boss>,
-    pub ways: WaysWriter,
+    pub ways: Shared<Ways, role::Herd>,
 }
 
 impl World {
@@ -307,35 +305,35 @@ impl World {
         let ground = Arc::new(Ground { start, inner: Mutex::default() });
         let said = Rc::new(RefCell::new(Said::default()));
         let boss = Boss { said: Rc::clone(&said), ground: Arc::clone(&ground) };
-        let ways = WaysWriter::default();
+        let ways = Shared::<Ways, role::Herd>::default();
         ways.configured(&spec().id.cloud);
         ways.leads(&spec().id.cloud, &ClusterId::new(CLUSTER));
         Self { ground, said, boss: boss.start(), ways }
     }
 
+    fn ports(&self) -> Ports {
+        Ports {
+            hypervisor: Arc::clone(&self.ground) as Arc<dyn Hypervisor>,
+            shell: Arc::clone(&self.ground) as Arc<dyn Shell>,
+            demand: std::sync::Arc::new(drover_model::ports::NoDemand),
+            journal: Arc::new(Paper(Arc::clone(&self.ground))),
+            observer: Arc::clone(&self.ground) as Arc<dyn Observer>,
+            ambient: Arc::clone(&self.ground) as Arc<dyn Ambient>,
+            calendar: Arc::new(Hours),
+        }
+    }
+
     pub fn start(&self, adopted: Option<(AgentEntry, Duration)>) -> Addr<Agent> {
         let boss = &self.boss;
-        let ways = self.ways.read();
+        let spawner: AgentSpawner = Arc::new(|_| panic!("an agent starts no other"));
         let birth = AgentBirth {
-            resets: crate::reset_stats::Resets::default(),
-            hold_next: crate::hold_next::HoldNext::default(),
             id: agent_id(),
-            installation: installation(),
             spec: Arc::new(spec()),
-            epoch: 1,
             start: adopted.map_or(Start::Fresh, |(entry, down)| Start::Adopted {
                 entry: Box::new(entry),
                 down,
             }),
-            ports: Ports {
-                hypervisor: Arc::clone(&self.ground) as Arc<dyn Hypervisor>,
-                shell: Arc::clone(&self.ground) as Arc<dyn Shell>,
-                demand: std::sync::Arc::new(drover_model::ports::NoDemand),
-                journal: Arc::new(Paper(Arc::clone(&self.ground))),
-                observer: Arc::clone(&self.ground) as Arc<dyn Observer>,
-                ambient: Arc::clone(&self.ground) as Arc<dyn Ambient>,
-                calendar: Arc::new(Hours),
-            },
+            common: Common { ways: self.ways.playing(), ..common(self.ports(), spawner) },
             report: boss.clone().recipient(),
             lanes: Lanes {
                 cluster: ClusterId::new(CLUSTER),
@@ -343,13 +341,7 @@ impl World {
                 free: boss.clone().recipient(),
                 id_back: boss.clone().recipient(),
             },
-            census: Census::default(),
-            ways,
-            doubts: crate::doubts::Doubts::default(),
-            restraint: crate::restraint::Restraint::default(),
-            addresses: Addresses::default(),
-            runners: crate::runners::Runners::default(),
-            boots: Boots::default(),
+            history: Shared::default(),
         };
         start(birth, |given_up| panic!("{given_up:?}"))
     }
@@ -416,7 +408,7 @@ impl World {
 
     pub fn detail(&self) -> String {
         let details = self.facts().into_iter().filter_map(|what| match what {
-            What::Agent(status) => Some(status.detail),
+            What::Agent(status) => Some(status.detail.clone()),
             _ => None,
         });
         details.collect::<Vec<_>>().join("\n")

@@ -124,8 +124,18 @@ impl SourceMind {
             let job = observed.job.clone();
             out.push(Effect::Lost { runner: name.clone(), agent, job });
         }
-        if runner.kept.ended.is_none() && observed.missed.is_due(now.mono) {
+        if runner.kept.ended.is_some() {
+            return;
+        }
+        let is_due = observed.missed.is_due(now.mono);
+        // A runner that says that it still runs may end at any moment, and its source that lost its row
+        // has no news of it: the guest is asked again however rarely the source is polled.
+        let again = observed.missed.next().filter(|_| observed.gone.is_some());
+        if is_due {
             self.ask(runner, now, out);
+        }
+        if let Some(again) = again {
+            self.poll_by(again);
         }
     }
 

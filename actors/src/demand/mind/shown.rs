@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use drover_model::demand::report::Outage;
-use drover_model::demand::report::{RunningJob, SourceJobs};
-use drover_model::fact::SourceStatus;
+use drover_model::demand::report::{RowlessRunner, RunningJob, SourceJobs};
 use drover_model::id::RunnerName;
 use drover_model::record::Want;
+use drover_model::status::SourceStatus;
 
 use crate::demand::mind::SourceMind;
 use crate::demand::mind::event::Runner;
@@ -33,6 +33,13 @@ impl SourceMind {
             let waited = observed.waited.clone().filter(|job| job.id == id);
             Some(RunningJob { id, waited, runner: name.clone(), agent })
         });
+        let rowless = self.observed.iter().filter_map(|(name, observed)| {
+            let is_gone = observed.missing && observed.gone.is_some() && !observed.settled;
+            let runner = runners.get(name).filter(|runner| is_gone && runner.lives)?;
+            let entry = &runner.kept.entry;
+            let (agent, lease) = (entry.agent.clone(), entry.lease.clone());
+            Some(RowlessRunner { runner: name.clone(), agent, lease })
+        });
         SourceJobs {
             source: self.spec.id.clone(),
             waiting: self.jobs.clone(),
@@ -40,6 +47,7 @@ impl SourceMind {
             ignored: self.ignored.clone(),
             unread: self.unread.clone(),
             running: running.collect(),
+            rowless: rowless.collect(),
             outage: self.outage().cloned(),
             unserved: self.unserved(),
             refused: self.refused().cloned(),

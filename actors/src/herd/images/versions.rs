@@ -110,7 +110,7 @@ impl Herd {
                 }
             }
         }
-        let installation = self.common.installation.clone();
+        let installation = self.common.run.installation.clone();
         let reads = clouds.into_iter().map(|(cloud, (cluster, kept))| {
             let hypervisor = self.common.ports.hypervisor.clone();
             let (installation, mut uses) = (installation.clone(), self.uses(&cluster));
@@ -186,10 +186,11 @@ impl Herd {
             Ok(ready) => ready,
             Err(refusal) => return reply.send(Err(refusal)),
         };
-        let common = self.common.clone();
-        let born = common.ports.ambient.now().wall.rfc3339();
+        let ports = &self.common.ports;
+        let (hypervisor, seq) = (ports.hypervisor.clone(), ports.journal.last_seq());
+        let born = ports.ambient.now().wall.rfc3339();
+        let installation = self.common.run.installation.clone();
         let import = async move {
-            let hypervisor = common.ports.hypervisor.clone();
             let found = hypervisor.locate(&image.cloud, &Sought::Id(vmid), None).await?;
             let found = found.candidates.into_iter().find(|one| one.vmid == vmid);
             let Some(found) = found else {
@@ -202,12 +203,12 @@ impl Herd {
                 fnv1a(&format!("{part} {cluster} {vmid} {}", found.digest))
             });
             let marks = Marks {
-                installation: common.installation.clone(),
+                installation,
                 agent: version.clone(),
                 vmid,
                 cluster,
                 kind: Kind::Image,
-                seq: common.ports.journal.last_seq(),
+                seq,
                 cloud: image.cloud.as_str().to_owned(),
                 template: image.name.to_string(),
                 born,

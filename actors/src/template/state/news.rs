@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use drover_model::fact::What;
 use drover_model::phase::{AgentPhase, BreakerPhase};
 use drover_model::state_machine::Turn;
-use drover_model::time::Moment;
+use drover_model::status::TemplateStatus;
+use drover_model::time::{Moment, Now};
 
 use super::{Effect, TemplateMind};
 use crate::template::{AgentLevel, TemplateNews};
@@ -41,11 +41,10 @@ impl TemplateMind {
     }
 
     /// Gives the cloud what changed since the last time, where anything did.
-    pub(super) fn publish(&mut self, now: Moment, turn: &mut Turn<Effect>) {
-        let (kept, paused, lack) = (self.kept(), self.paused(now), self.supply.lack.clone());
-        let why = (paused.clone(), lack.clone());
-        let spec = self.spec.clone();
-        let level = (self.live(), self.room(now), self.configured, kept, why, spec);
+    pub(super) fn publish(&mut self, now: Now, turn: &mut Turn<Effect>) {
+        let (kept, room, lack) = (self.kept(), self.room(now.mono), self.supply.lack.clone());
+        let why = (self.paused(now.mono), lack.clone());
+        let level = (self.live(), room, self.configured, kept, why, self.spec.clone());
         let unchanged = self.changed.is_empty() && self.gone.is_empty();
         if unchanged
             && self.released == 0
@@ -56,13 +55,8 @@ impl TemplateMind {
         }
         self.reported = Some(level);
         let changed = std::mem::take(&mut self.changed);
-        let agents: Vec<AgentLevel> = changed
-            .iter()
-            .filter_map(|agent| {
-                let held = self.agents.get_mut(agent)?;
-                Some(held.level(agent.clone()))
-            })
-            .collect();
+        let agents: Vec<AgentLevel> =
+            changed.iter().filter_map(|agent| Some(self.agents.get_mut(agent)?.level())).collect();
         turn.push(Effect::News(Box::new(TemplateNews {
             template: self.spec.id.clone(),
             agents,
@@ -70,11 +64,11 @@ impl TemplateMind {
             configured: self.configured,
             flowing: self.breaker.phase() == BreakerPhase::Closed,
             tripped: self.breaker.tripped(),
-            paused,
+            paused: self.pause(now),
             live: self.live(),
-            room: self.room(now),
+            room,
             lack,
-            kept: self.kept(),
+            kept,
             empty: self.agents.is_empty(),
             gone: std::mem::take(&mut self.gone),
             released: std::mem::take(&mut self.released),
@@ -83,12 +77,12 @@ impl TemplateMind {
     }
 
     /// Its counts for the read side.
-    pub fn status(&self, now: Moment) -> What {
+    pub fn status(&self, now: Moment) -> TemplateStatus {
         let mut states: BTreeMap<AgentPhase, u32> = BTreeMap::new();
         for held in self.agents.values() {
             *states.entry(held.status.phase).or_default() += 1;
         }
-        What::Template {
+        TemplateStatus {
             template: self.spec.id.clone(),
             states,
             cap: self.spec.cap,

@@ -22,7 +22,8 @@ use crate::template::permits;
 
 impl TemplateMind {
     pub(super) fn report(&mut self, report: AgentReport, now: Now, turn: &mut Turn<Effect>) {
-        let AgentReport { agent, status, fault, refused, template: _ } = report;
+        let AgentReport { status, fault, refused } = report;
+        let agent = status.agent.clone();
         let Some(held) = self.agents.get_mut(&agent) else { return };
         let (standing, phase) = (status.standing, status.phase);
         let before = std::mem::replace(&mut held.status, status);
@@ -31,8 +32,8 @@ impl TemplateMind {
         // A stranded agent carries out no command. Once repaired it is one like any other.
         held.going &= was != Standing::Leaving || !lives(standing);
         let status = &held.status;
-        let ended = before.leases.into_iter().filter(|lease| !status.leases.contains(lease));
-        held.over.extend(ended.filter(|lease| !refused.contains(lease)));
+        let ended = before.leases.iter().filter(|lease| !status.leases.contains(lease));
+        held.over.extend(ended.filter(|lease| !refused.contains(lease)).cloned());
         held.reaped.take_if(|_| !status.leases.is_empty());
         held.refused.extend(refused);
         held.idle_since = if status.is_idle() { held.idle_since.or(Some(now.mono)) } else { None };
@@ -72,7 +73,7 @@ impl TemplateMind {
             let held = self.agents.remove(&agent);
             self.changed.remove(&agent);
             self.breaker.left(&agent);
-            self.gone.extend(held.map(|mut held| held.level(agent)));
+            self.gone.extend(held.map(|mut held| held.level()));
         } else if returned && self.spec.cap.is_some_and(|cap| self.live() > cap) {
             self.send_away(&agent, Reason::ReturnedFromPark, turn);
         }

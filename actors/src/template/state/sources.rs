@@ -6,6 +6,7 @@ use drover_model::state_machine::Turn;
 use drover_model::time::{Moment, Now};
 
 use super::{Effect, TemplateMind};
+use crate::template::Pause;
 
 impl TemplateMind {
     /// Notes what can be cloned. A breaker that judges another version of it closes.
@@ -52,6 +53,14 @@ impl TemplateMind {
             Some(Err(why)) => Some(why.clone()),
             Some(Ok(_)) | None => self.obstacle.clone().filter(|_| self.pace.pause(now).is_some()),
         }
+    }
+
+    /// The same with the time of the next try.
+    pub(super) fn pause(&self, now: Now) -> Option<Pause> {
+        let why = self.paused(now.mono)?;
+        let is_found = !matches!(self.source, Some(Err(_)));
+        let retry = self.pace.retry(now.mono).filter(|_| is_found);
+        Some(Pause { why, retry: retry.map(|at| now.wall + (at - now.mono)) })
     }
 
     pub(super) fn reset_breaker(&mut self, now: Now, turn: &mut Turn<Effect>) {

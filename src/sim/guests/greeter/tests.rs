@@ -26,12 +26,18 @@ fn host() -> GreeterGuests {
 async fn boot(host: &GreeterGuests, vmid: u32, key: &PrivateKey) -> (Target, HostKeyPolicy) {
     let sshkeys = proxmox_client::transport::encode(&key.public_line("someone"));
     let config = BTreeMap::from([("sshkeys".to_owned(), sshkeys)]);
-    let hostname = format!("agent-{vmid}");
-    let node = "pve1".to_owned();
-    let (mac, boot, resumed, config_from_disc) = (None, 1, false, false);
-    host.boot(GuestBoot { vmid, node, hostname, config, mac, boot, resumed, config_from_disc })
-        .await
-        .unwrap();
+    let guest = GuestBoot {
+        vmid,
+        node: "pve1".to_owned(),
+        hostname: format!("agent-{vmid}"),
+        config,
+        mac: None,
+        boot: 1,
+        resumed: false,
+        config_from_disc: false,
+        discs: Vec::new(),
+    };
+    host.boot(guest).await.unwrap();
     let GuestAddress { ip, port } = host.address(vmid).unwrap();
     let line = host.stub.host_key(vmid).unwrap().public_line("");
     let target = Target { host: ip, port, user: "debian".to_owned() };

@@ -19,9 +19,9 @@ use super::disk::Disk;
 use super::identity::GuestIdentity;
 use super::known_commands::KnownCommands;
 use super::sandbox::{EXIT_POWER_OFF, EXIT_REBOOT, Sandbox, StartupReport};
-use super::spawner::Spawner;
 use super::{leftovers, server};
 use crate::guest::{GuestAddress, GuestBoot};
+use crate::guests::spawner::Spawner;
 
 /// The first process must report within this time that it is ready.
 const STARTUP_TIMEOUT: Duration = Duration::from_secs(20);

@@ -21,8 +21,8 @@
 //! guest outlives the guest, and none outlives the host: not when the simulator stops, is dropped,
 //! or is killed.
 //!
-//! Files beside this one: `machine` (one running guest), `sandbox` (bubblewrap), `spawner` (the
-//! thread), `leftovers` (processes without a namespace), `disk` and `identity` (what a boot
+//! Files beside this one: `machine` (one running guest), `sandbox` (bubblewrap), `leftovers`
+//! (processes without a namespace), `disk` and `identity` (what a boot
 //! prepares), `server`, `command` and `sftp` (SSH), `agent`, `known_commands`, `windows`,
 //! `standins` (programs that replace those of a whole machine).
 
@@ -36,7 +36,6 @@ mod machine;
 mod sandbox;
 mod server;
 mod sftp;
-mod spawner;
 mod standins;
 #[cfg(test)]
 mod tests;
@@ -50,7 +49,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, ready};
 use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value;
 use tokio::net::TcpSocket;
@@ -65,9 +64,9 @@ pub use self::known_commands::KnownCommands;
 use self::machine::{HostContext, Machine};
 use self::sandbox::Sandbox;
 pub use self::sandbox::{Isolation, IsolationError};
-use self::spawner::Spawner;
 use super::address::{AddressPool, draw_duration, seeded_bytes};
-use crate::guest::{AgentCall, AgentError, GuestAddress, GuestBoot, GuestHost};
+use super::spawner::Spawner;
+use crate::guest::{AgentCall, AgentError, GuestAddress, GuestBoot, GuestHost, GuestWork};
 
 /// A start fails after this many addresses in use.
 const ADDRESSES_TRIED_MAX: u32 = 1000;
@@ -310,17 +309,20 @@ impl GuestHost for ProcessGuests {
         Some(up.saturating_duration_since(Instant::now()))
     }
 
-    fn snapshot(&self, vmid: u32, name: &str) {
+    fn snapshot(&self, vmid: u32, name: &str, _with_memory: bool) -> GuestWork {
         self.inner.log_failure(vmid, "snapshot", self.inner.disk(vmid).snapshot(name));
+        ready(Ok(())).boxed()
     }
 
-    fn rollback(&self, vmid: u32, name: &str) {
+    fn rollback(&self, vmid: u32, name: &str) -> GuestWork {
         self.inner.log_failure(vmid, "rollback", self.inner.disk(vmid).rollback(name));
+        ready(Ok(())).boxed()
     }
 
-    fn clone_disk(&self, from: u32, to: u32) {
+    fn clone_disk(&self, from: u32, to: u32, _linked: bool) -> GuestWork {
         let copied = self.inner.disk(from).clone_to(&self.inner.disk(to));
         self.inner.log_failure(to, "clone", copied);
+        ready(Ok(())).boxed()
     }
 
     fn forget(&self, vmid: u32) {

@@ -167,6 +167,7 @@ impl Sandbox {
             boot: 1,
             resumed: false,
             config_from_disc: false,
+            discs: Vec::new(),
         };
         let identity = GuestIdentity::new(&boot, std::net::Ipv4Addr::LOCALHOST)?;
         let disk = Disk::new(place, 0);

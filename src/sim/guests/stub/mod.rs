@@ -23,7 +23,7 @@ use tokio::time::Instant;
 
 use super::address::{AddressPool, draw_duration, seeded_bytes};
 use super::answers::{self, ProcessExit};
-use crate::guest::{AgentCall, AgentError, GuestAddress, GuestBoot, GuestHost};
+use crate::guest::{AgentCall, AgentError, GuestAddress, GuestBoot, GuestHost, GuestWork};
 
 /// How guests behave. The seed draws each duration from its range.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -416,13 +416,14 @@ impl GuestHost for StubGuests {
         Some(addressed.saturating_duration_since(Instant::now()))
     }
 
-    fn snapshot(&self, vmid: u32, name: &str) {
+    fn snapshot(&self, vmid: u32, name: &str, _with_memory: bool) -> GuestWork {
         let mut state = self.lock();
         let held = state.disks.get(&vmid).copied();
         state.snapshots.insert((vmid, name.to_owned()), held);
+        future::ready(Ok(())).boxed()
     }
 
-    fn rollback(&self, vmid: u32, name: &str) {
+    fn rollback(&self, vmid: u32, name: &str) -> GuestWork {
         let mut state = self.lock();
         *state.rollbacks.entry(vmid).or_default() += 1;
         match state.snapshots.get(&(vmid, name.to_owned())).copied() {
@@ -434,11 +435,13 @@ impl GuestHost for StubGuests {
             }
             None => {}
         }
+        future::ready(Ok(())).boxed()
     }
 
-    fn clone_disk(&self, _from: u32, to: u32) {
+    fn clone_disk(&self, _from: u32, to: u32, _linked: bool) -> GuestWork {
         // cloud-init makes a new host key at a clone's first boot.
         self.lock().disks.remove(&to);
+        future::ready(Ok(())).boxed()
     }
 
     fn forget(&self, vmid: u32) {

@@ -19,6 +19,7 @@ fn guest(vmid: u32, boot: u32) -> GuestBoot {
         boot,
         resumed: false,
         config_from_disc: false,
+        discs: Vec::new(),
     }
 }
 
@@ -108,9 +109,9 @@ async fn a_host_key_outlives_a_restart_and_a_rollback_but_not_a_clone() {
     up(&host, 100).await;
     let first = read(&host, 100, answers::HOST_KEY_FILE).await.unwrap();
     PublicKey::parse(&first).unwrap();
-    host.snapshot(100, "clean");
+    host.snapshot(100, "clean", false).await.unwrap();
     host.stop(100).await;
-    host.rollback(100, "clean");
+    host.rollback(100, "clean").await.unwrap();
     host.boot(guest(100, 2)).await.unwrap();
     advance(Duration::from_secs(40)).await;
     assert_eq!(read(&host, 100, answers::HOST_KEY_FILE).await.unwrap(), first);
@@ -118,7 +119,7 @@ async fn a_host_key_outlives_a_restart_and_a_rollback_but_not_a_clone() {
     host.boot(GuestBoot { resumed: true, ..guest(100, 1) }).await.unwrap();
     let at_once = read(&host, 100, answers::HOST_KEY_FILE).await;
     assert_eq!(at_once.unwrap(), first, "saved memory goes on, and nothing boots");
-    host.clone_disk(100, 101);
+    host.clone_disk(100, 101, true).await.unwrap();
     up(&host, 101).await;
     assert_ne!(read(&host, 101, answers::HOST_KEY_FILE).await.unwrap(), first);
     host.forget(100);

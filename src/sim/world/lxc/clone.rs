@@ -61,7 +61,7 @@ pub(crate) async fn clone(ctx: &CallContext) -> Outcome {
             cluster.state().containers.remove(&job.newid);
             return Err(format!("clone failed: {error}"));
         }
-        cluster.guest_host.clone_disk(job.source, job.newid);
+        cluster.guest_host.clone_disk(job.source, job.newid, false).await?;
         match &job.pool {
             Some(pool) => cluster.join_pool(pool, job.newid, &worker).await,
             None => Ok(()),

@@ -329,5 +329,6 @@ fn boot_parameters(guest: &Guest) -> GuestBoot {
         boot: guest.boots,
         resumed: false,
         config_from_disc: true,
+        discs: Vec::new(),
     }
 }

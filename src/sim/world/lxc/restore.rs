@@ -83,7 +83,7 @@ impl Cluster {
                 return Err(error);
             }
         };
-        self.guest_host.clone_disk(archive.disk, vmid);
+        self.guest_host.clone_disk(archive.disk, vmid, false).await?;
         let mut state = self.state();
         let mut config = archive.config;
         config.retain(|key, value| {

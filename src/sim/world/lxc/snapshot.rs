@@ -53,7 +53,7 @@ pub(crate) fn create(ctx: &CallContext) -> Outcome {
         cluster.check_may_snapshot_container(&node, vmid, &name)?;
         cluster.simulate_work(&node, cluster.latency.snapshot, None).await;
         cluster.set_volume_snapshot(&node, vmid, &name, true)?;
-        cluster.guest_host.snapshot(vmid, &name);
+        cluster.guest_host.snapshot(vmid, &name, false).await?;
         let mut state = cluster.state();
         let time = state.clock.unix();
         let guest = state.container_mut(&node, vmid)?;
@@ -107,7 +107,7 @@ pub(crate) fn rollback(ctx: &CallContext) -> Outcome {
             cluster.stop_container(&node, vmid).await?;
         }
         cluster.simulate_work(&node, cluster.latency.snapshot, None).await;
-        cluster.guest_host.rollback(vmid, &name);
+        cluster.guest_host.rollback(vmid, &name).await?;
         {
             let mut state = cluster.state();
             let guest = state.container_mut(&node, vmid)?;

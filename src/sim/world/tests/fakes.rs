@@ -166,12 +166,6 @@ impl GuestHost for FakeGuests {
         self.running(vmid).then_some(GuestAddress { ip, port: 22 })
     }
 
-    fn snapshot(&self, _vmid: u32, _name: &str) {}
-
-    fn rollback(&self, _vmid: u32, _name: &str) {}
-
-    fn clone_disk(&self, _from: u32, _to: u32) {}
-
     fn forget(&self, vmid: u32) {
         self.processes().remove(&vmid);
     }

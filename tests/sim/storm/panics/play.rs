@@ -7,9 +7,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use drover_actors::message::HerdCommand;
-use drover_model::fact::{AgentDetail, What};
+use drover_model::fact::What;
 use drover_model::id::LeaseId;
 use drover_model::phase::{AgentPhase, LeasePhase};
+use drover_model::status::AgentStatus;
 use drover_model::stop::StopPolicy;
 use drover_model::tenant::By;
 use drover_runtime::reply::Reply;
@@ -200,7 +201,7 @@ impl Play {
     }
 
     /// Lets it run until a lease has its agent, with its key in the guest.
-    async fn ready(&mut self, lease: &LeaseId) -> AgentDetail {
+    async fn ready(&mut self, lease: &LeaseId) -> Arc<AgentStatus> {
         self.until("the lease is ready", |view| {
             let seen = view.lease(lease);
             assert!(seen.as_ref().is_none_or(|seen| seen.state != LeasePhase::Ended), "{seen:?}");
@@ -347,7 +348,7 @@ impl Play {
 
 fn count(view: &View, template: &str, state: AgentPhase) -> usize {
     let agents = view.agents();
-    let like = |seen: &&AgentDetail| &*seen.template.name == template && seen.state == state;
+    let like = |seen: &&Arc<AgentStatus>| &*seen.template.name == template && seen.phase == state;
     agents.iter().filter(like).count()
 }
 

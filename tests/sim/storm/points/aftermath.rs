@@ -2,10 +2,11 @@
 //! is called only where the table says so and hears what to do, and nothing is left.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
-use drover_model::fact::AgentDetail;
 use drover_model::phase::{AgentPhase, LeasePhase};
+use drover_model::status::AgentStatus;
 use drover_server::view::View;
 
 use super::Stage;
@@ -49,7 +50,8 @@ pub async fn settle(
             break;
         }
         let alarms = world.view().alarms();
-        let waits = |agent: &AgentDetail| alarms.iter().any(|alarm| alarm.agent == agent.agent);
+        let waits =
+            |agent: &Arc<AgentStatus>| alarms.iter().any(|alarm| alarm.agent == agent.agent);
         if started.elapsed() > LONG && agents.iter().all(waits) {
             for agent in &agents {
                 let vmid = agent.vmid.expect("a guest").0;

@@ -73,7 +73,7 @@ pub async fn play(transition: &Transition, blow: Blow) -> Result<(), String> {
     if transition.state == AgentPhase::Held {
         world.ready(&lease).await;
         world.release(&lease).await;
-        let agent = world.until_state(AgentPhase::Ready).await.agent;
+        let agent = world.until_state(AgentPhase::Ready).await.agent.clone();
         world.hold(&agent, HELD).await;
     }
     if [AgentPhase::Retiring, AgentPhase::Stranded].contains(&transition.state) {
@@ -161,7 +161,7 @@ pub fn next_state(
 ) -> Option<AgentPhase> {
     let states = world.notes.facts(|what| {
         Some(match what {
-            What::Agent(status) if status.agent == *agent => Some(status.state),
+            What::Agent(status) if status.agent == *agent => Some(status.phase),
             What::AgentGone { agent: gone, .. } if gone == agent => Some(AgentPhase::Gone),
             _ => None,
         })

@@ -88,7 +88,7 @@ struct Stage {
 const PREPARE: &str = concat!(
     "prepare: [{upload: {from: \"",
     env!("CARGO_MANIFEST_DIR"),
-    "/LICENSE\", to: LICENSE}}], readyCommand: \"true\""
+    "/../../../LICENSE\", to: LICENSE}}], readyCommand: \"true\""
 );
 
 /// A herd whose lives make exactly the calls of the table: stopped at once, with steps of its own, and

@@ -3,14 +3,15 @@
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use drover_actors::message::AgentCommand;
-use drover_model::fact::AgentDetail;
 use drover_model::id::{ClusterId, LeaseId, NodeName};
 use drover_model::overrides::{Change, OverrideChange};
 use drover_model::phase::AgentPhase;
 use drover_model::record::{Body, Reason};
+use drover_model::status::AgentStatus;
 
 use super::answers::{SILENCE, fault};
 use super::call::next_state;
@@ -154,7 +155,7 @@ impl Reported<'_> {
             AgentPhase::Held => {
                 world.ready(&lease).await;
                 world.release(&lease).await;
-                let agent = world.until_state(AgentPhase::Ready).await.agent;
+                let agent = world.until_state(AgentPhase::Ready).await.agent.clone();
                 world.hold(&agent, HELD).await;
             }
             AgentPhase::Leased | AgentPhase::Draining => {
@@ -187,9 +188,9 @@ impl Reported<'_> {
         });
     }
 
-    fn agent(&self) -> AgentDetail {
+    fn agent(&self) -> Arc<AgentStatus> {
         let living = living(&self.world.notes);
-        let here = living.values().find(|status| status.state == self.state);
+        let here = living.values().find(|status| status.phase == self.state);
         here.or_else(|| living.values().next()).cloned().expect("an agent")
     }
 
@@ -240,7 +241,7 @@ impl Reported<'_> {
 
     async fn event(
         &self,
-        agent: &AgentDetail,
+        agent: &AgentStatus,
         address: &actix::Recipient<AgentCommand>,
         lease: LeaseId,
     ) -> Result<LeaseId, String> {
@@ -316,7 +317,7 @@ impl Reported<'_> {
     async fn follow(
         &self,
         mark: usize,
-        agent: &AgentDetail,
+        agent: &AgentStatus,
         transition: &Transition,
     ) -> Result<(), String> {
         let (world, agent) = (self.world, &agent.agent);

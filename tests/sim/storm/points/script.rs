@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use drover_model::fact::{AgentDetail, What};
+use drover_model::fact::What;
 use drover_model::id::AgentId;
 use drover_model::phase::AgentPhase;
 use drover_model::record::Body;
+use drover_model::status::AgentStatus;
 use pve_sim::spec::GuestSpec;
 use pve_sim::world::WorldControl;
 
@@ -123,20 +124,20 @@ impl Seen {
     /// Notices that the agent that was hushed has left the state.
     fn hush_over(&mut self, state: Option<AgentPhase>, log: &Notes) {
         if let Some((agent, over)) = &mut self.hushed {
-            let now = living(log).get(agent).map(|status| status.state);
+            let now = living(log).get(agent).map(|status| status.phase);
             *over |= now != state;
         }
     }
 
     /// Whether this is the first agent that was hushed and never left that state, or nobody was yet.
-    fn hushes(&mut self, knocker: Option<&AgentDetail>) -> bool {
+    fn hushes(&mut self, knocker: Option<&AgentStatus>) -> bool {
         let Some(knocker) = knocker else { return false };
         let hushed = self.hushed.get_or_insert_with(|| (knocker.agent.clone(), false));
         hushed.0 == knocker.agent && !hushed.1
     }
 
     /// Whether this is the call that is meant, or one of its likes after it.
-    fn fits(&mut self, target: &Target, knock: &str, knocker: Option<&AgentDetail>) -> bool {
+    fn fits(&mut self, target: &Target, knock: &str, knocker: Option<&AgentStatus>) -> bool {
         match target {
             Target::Call { state, call, after, nth } => {
                 if after.is_none() || *after == Some(knock) {
@@ -146,7 +147,7 @@ impl Seen {
                     self.since = Some(0);
                 }
                 let Some(since) = &mut self.since else { return false };
-                let here = knocker.is_some_and(|status| status.state == *state);
+                let here = knocker.is_some_and(|status| status.phase == *state);
                 let fits = here && *call == knock;
                 *since += usize::from(fits);
                 fits && *since >= *nth
@@ -310,15 +311,17 @@ impl Script {
     }
 
     /// The last statuses of agents that live.
-    fn living(&self) -> BTreeMap<AgentId, AgentDetail> {
+    fn living(&self) -> BTreeMap<AgentId, Arc<AgentStatus>> {
         living(&self.notes)
     }
 
     /// The agent that knocks: the one whose guest it is, or any that is in the state that is meant.
-    fn knocker(&self, knock: &Knock, state: Option<AgentPhase>) -> Option<AgentDetail> {
+    fn knocker(&self, knock: &Knock, state: Option<AgentPhase>) -> Option<Arc<AgentStatus>> {
         let living = self.living();
-        let of_guest = |status: &&AgentDetail| knock.vmid.is_some() && status.vmid == knock.vmid;
-        let in_state = |status: &&AgentDetail| knock.vmid.is_none() && Some(status.state) == state;
+        let of_guest =
+            |status: &&Arc<AgentStatus>| knock.vmid.is_some() && status.vmid == knock.vmid;
+        let in_state =
+            |status: &&Arc<AgentStatus>| knock.vmid.is_none() && Some(status.phase) == state;
         let mut all = living.values();
         let found = all.clone().find(of_guest).or_else(|| all.find(in_state));
         found.or_else(|| living.values().last()).cloned()
@@ -332,7 +335,7 @@ impl Script {
             (None, Target::AnyCall | Target::Anything) => plan.hush,
         };
         let knocker = self.knocker(knock, meant);
-        let here = |state| knocker.as_ref().is_some_and(|seen| seen.state == state);
+        let here = |state| knocker.as_ref().is_some_and(|seen| seen.phase == state);
         let begins =
             |prelude: &&Prelude| prelude.call == knock.call && prelude.state.is_none_or(here);
         if let Some(prelude) = prelude.filter(begins) {
@@ -364,14 +367,14 @@ impl Script {
             seen.hold_next = Hold::Nothing;
             return Hit::Hold;
         }
-        let state = knocker.as_ref().map(|status| status.state);
+        let state = knocker.as_ref().map(|status| status.phase);
         seen.hush_over(plan.hush, &self.notes);
-        if plan.hush.is_some() && plan.hush == state && seen.hushes(knocker.as_ref()) {
+        if plan.hush.is_some() && plan.hush == state && seen.hushes(knocker.as_deref()) {
             let passes = knock.call == "append";
             return if passes { Hit::Pass } else { Hit::Lose { done: true, after: NEVER } };
         }
         let ahead = plan.preludes.iter().any(|prelude| prelude.state.is_some());
-        if ahead || !seen.fits(&plan.target, knock.call, knocker.as_ref()) {
+        if ahead || !seen.fits(&plan.target, knock.call, knocker.as_deref()) {
             return Hit::Pass;
         }
         seen.hits += 1;
@@ -390,7 +393,7 @@ impl Script {
         self.carry_out(turn, knocker)
     }
 
-    fn carry_out(&self, turn: Turn, knocker: Option<AgentDetail>) -> Hit {
+    fn carry_out(&self, turn: Turn, knocker: Option<Arc<AgentStatus>>) -> Hit {
         let vmid = knocker.and_then(|status| status.vmid).map(|vmid| vmid.0);
         match (turn.deed, vmid) {
             (Deed::Nothing, _) => {}
@@ -448,10 +451,10 @@ fn reported(notes: &Notes) -> usize {
 }
 
 /// The last statuses of agents that are not gone.
-pub fn living(notes: &Notes) -> BTreeMap<AgentId, AgentDetail> {
+pub fn living(notes: &Notes) -> BTreeMap<AgentId, Arc<AgentStatus>> {
     let mut all = BTreeMap::new();
     let statuses = notes.facts(|what| match what {
-        What::Agent(status) => Some(Ok((**status).clone())),
+        What::Agent(status) => Some(Ok(Arc::clone(status))),
         What::AgentGone { agent, .. } => Some(Err(agent.clone())),
         _ => None,
     });

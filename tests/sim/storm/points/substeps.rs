@@ -2,15 +2,16 @@
 //! are and how each is reached is the table that the minds' own tests draw.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use drover_actors::message::AgentCommand;
-use drover_model::fact::AgentDetail;
 use drover_model::fault::Fault;
 use drover_model::id::LeaseId;
 use drover_model::phase::AgentPhase;
 use drover_model::ports::{IdStatus, VmObservation};
 use drover_model::record::Reason;
+use drover_model::status::AgentStatus;
 use drover_model::stop::StopPolicy;
 use libtest_mimic::{Failed, Trial};
 use pve_sim::world::Faults;
@@ -179,7 +180,7 @@ struct Walk {
 
 impl Walk {
     /// The agent in this state, once there is one.
-    async fn agent(&self, state: AgentPhase) -> AgentDetail {
+    async fn agent(&self, state: AgentPhase) -> Arc<AgentStatus> {
         let world = &self.world;
         match state {
             AgentPhase::Leased | AgentPhase::Draining => {
@@ -193,7 +194,7 @@ impl Walk {
         }
         world.until_state(state).await;
         let living = living(&world.notes);
-        living.values().find(|seen| seen.state == state).cloned().expect("an agent")
+        living.values().find(|seen| seen.phase == state).cloned().expect("an agent")
     }
 
     fn take(&self, plan: Plan) {

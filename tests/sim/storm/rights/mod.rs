@@ -6,7 +6,7 @@ mod play;
 mod stage;
 
 use drover_admin::rights::{At, Feature, Row, TABLE, Without};
-use drover_ci::Severity;
+use drover_ci::{Remedy, Severity};
 use libtest_mimic::Trial;
 use pve_sim::spec::PveVersion;
 
@@ -103,11 +103,12 @@ async fn lacks(version: PveVersion, row: &'static Row) {
     };
     assert_eq!(line.severity, mark, "{line:?}");
     if row.feature.is_optional() {
-        assert_eq!(line.remedies, ["drover setup rights --cloud rack --leftovers --user root@pam"]);
+        let setup = "drover setup rights --cloud rack --leftovers --user root@pam";
+        assert_eq!(line.remedies, [Remedy::here(setup)]);
     } else {
-        let given = line.remedies.iter().any(|remedy| remedy.starts_with("pveum acl modify "));
-        let named =
-            line.remedies.iter().any(|remedy| any_of.iter().any(|name| remedy.contains(name)));
+        let mut commands = line.remedies.iter().map(|remedy| remedy.action.as_str());
+        let given = commands.clone().any(|command| command.starts_with("pveum acl modify "));
+        let named = commands.any(|command| any_of.iter().any(|name| command.contains(name)));
         // There the role is whole, and something else is in its way.
         assert!(given && (named || matches!(row.at, At::Access | At::Nodes)), "{line:?}");
     }

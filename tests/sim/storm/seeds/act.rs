@@ -67,7 +67,7 @@ impl Play {
             Deed::Drain(number, drained) => self.drain(number, drained),
             Deed::HoldGuest { pick, seconds: time } => {
                 if let Some((agent, vmid)) = self.guest(pick, false) {
-                    let node = self.world.view().agent(&agent).and_then(|seen| seen.node);
+                    let node = self.world.view().agent(&agent).and_then(|seen| seen.node.clone());
                     let node = node.map(|node| node.to_string()).unwrap_or_default();
                     self.world.sides.side(vmid).hold_guest(&node, vmid, seconds(time));
                 }
@@ -254,7 +254,7 @@ impl Play {
     pub(super) fn unlimit(&self) {
         let change = OverrideChange { idle_minutes: Change::TakeBack, max_uses: Change::TakeBack };
         for agent in self.world.view().agents() {
-            let (agent, (reply, _)) = (agent.agent, Reply::channel());
+            let (agent, (reply, _)) = (agent.agent.clone(), Reply::channel());
             self.world.send(HerdCommand::Override { agent, change, reply });
         }
     }
@@ -408,7 +408,8 @@ impl Play {
     pub(super) fn administer(&mut self) {
         let alarms = self.world.view().alarms();
         // A clock that was set back makes the journal look like an old copy.
-        let twin = |agent: &drover_model::fact::AgentDetail| agent.detail.contains("--confirm-");
+        let twin =
+            |agent: &Arc<drover_model::status::AgentStatus>| agent.detail.contains("--confirm-");
         if self.world.runs() && self.world.view().agents().iter().any(twin) {
             self.world.send(HerdCommand::ConfirmOlderJournal);
         }

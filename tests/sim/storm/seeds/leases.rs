@@ -1,10 +1,10 @@
 //! What must hold of leases, judged at every fact and record of one: who holds an agent, whose keys
 //! are in its guest, and why a lease ends.
 
-use drover_model::fact::LeaseStatus;
 use drover_model::id::{AgentId, LeaseId};
 use drover_model::phase::LeasePhase;
 use drover_model::record::{LeaseAsk, WAITED};
+use drover_model::status::LeaseStatus;
 use drover_model::time::WallTime;
 
 use super::seen::{LeaseSeen, Seen};

@@ -125,9 +125,9 @@ fn report(seed: u64, plan: Plan, failure: Failure) -> Failed {
     let path = PathBuf::from(format!("storm-{seed}.plan"));
     format!(
         "seed {seed} breaks {}\n\nthe plan, {} of {before} events:\n{}\n\n{}\n\n\
-         again: cargo test --release --test storm -- --seeds 1 --from {seed} seed_{seed}_\n\
+         again: cargo test --release -p drover-storms -- --seeds 1 --from {seed} seed_{seed}_\n\
          the plan alone, from a file with the lines above: \
-         cargo test --release --test storm -- --plan {}\n",
+         cargo test --release -p drover-storms -- --plan {}\n",
         failure.wrong.invariant,
         plan.events.len(),
         plan.text(),

@@ -231,9 +231,9 @@ impl Play {
         let shown: BTreeSet<_> = reported.iter().map(|agent| agent.agent.clone()).collect();
         let recorded: BTreeSet<_> =
             live.iter().filter(|(_, live)| live.recorded).map(|(agent, _)| agent.clone()).collect();
-        let queued = |agent: &&drover_model::fact::AgentDetail| {
+        let queued = |agent: &&std::sync::Arc<drover_model::status::AgentStatus>| {
             let orphan = agent.vmid.is_some_and(|vmid| self.orphans.contains(&vmid.0));
-            agent.state == AgentPhase::Queued || orphan
+            agent.phase == AgentPhase::Queued || orphan
         };
         let free: BTreeSet<_> =
             reported.iter().filter(queued).map(|agent| agent.agent.clone()).collect();
@@ -479,8 +479,8 @@ impl Play {
     fn pool(&self) -> BTreeMap<String, usize> {
         let mut pool: BTreeMap<String, usize> = BTreeMap::new();
         for agent in self.world.view().agents() {
-            let ready = agent.state == AgentPhase::Ready && agent.leases.is_empty();
-            let state = if ready { String::new() } else { format!(" {}", agent.state) };
+            let ready = agent.phase == AgentPhase::Ready && agent.leases.is_empty();
+            let state = if ready { String::new() } else { format!(" {}", agent.phase) };
             *pool.entry(format!("{}{state}", agent.template)).or_default() += 1;
         }
         pool

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use drover_actors::message::NodeDrained;
-use drover_model::fact::{AgentDetail, Fact, What};
+use drover_model::fact::{Fact, What};
 use drover_model::id::{AgentId, LeaseId, SourceId};
 use drover_model::journal_state::JournalState;
 use drover_model::marks::parse_name;
@@ -15,6 +15,7 @@ use drover_model::phase::AgentPhase;
 use drover_model::record::{Body, Reason};
 use drover_model::seed::owner;
 use drover_model::spec::HerdSpec;
+use drover_model::status::AgentStatus;
 use drover_model::time::WallTime;
 use proxmox_client::transport::{Method, Request};
 use pve_sim::world::EPOCH;
@@ -281,7 +282,7 @@ impl Watch {
         }
     }
 
-    fn born(&self, seen: &mut Seen, status: &AgentDetail) {
+    fn born(&self, seen: &mut Seen, status: &AgentStatus) {
         seen.places.born(&status.agent, self.now());
         let template = &status.template;
         // A guest that was there and is gone holds no slot, though its record may stand a moment.
@@ -322,18 +323,18 @@ impl Watch {
         }
     }
 
-    fn agent(&self, seen: &mut Seen, status: &AgentDetail) {
+    fn agent(&self, seen: &mut Seen, status: &AgentStatus) {
         let agent = &status.agent;
         if !seen.live.contains_key(agent) {
-            if status.state == AgentPhase::Gone {
+            if status.phase == AgentPhase::Gone {
                 return;
             }
-            if status.state == AgentPhase::Queued {
+            if status.phase == AgentPhase::Queued {
                 self.born(seen, status);
             }
             let live = Live {
                 template: status.template.clone(),
-                state: status.state,
+                state: status.phase,
                 vmid: None,
                 recorded: false,
                 place: None,
@@ -349,8 +350,8 @@ impl Watch {
         let now = self.now();
         let Seen { live, losses, frail, shaken, rooms, .. } = &mut *seen;
         let live = live.get_mut(agent).unwrap();
-        losses.reported(now, agent, live, status.state);
-        live.state = status.state;
+        losses.reported(now, agent, live, status.phase);
+        live.state = status.phase;
         let cloud = &status.template.cloud;
         live.place = status.node.as_ref().map(|node| rooms.place(cloud, node));
         live.place.iter().for_each(|place| rooms.reported(agent, place));
@@ -360,15 +361,15 @@ impl Watch {
             shaken.insert(agent.clone());
         }
         let recorded = live.recorded;
-        let working = status.state.takes_leases();
-        if working || status.state == AgentPhase::Draining || status.state.is_leaving() {
+        let working = status.phase.takes_leases();
+        if working || status.phase == AgentPhase::Draining || status.phase.is_leaving() {
             seen.proven(agent, &status.template);
         }
         let Some(vmid) = status.vmid.map(|vmid| vmid.0).filter(|_| working) else { return };
         if !recorded && !seen.orphans.contains(&vmid) {
             self.blame(seen, "journal-before-acting", format!("{agent} works without a record"));
         }
-        if status.state == AgentPhase::Ready {
+        if status.phase == AgentPhase::Ready {
             self.swept(seen, vmid, &[]);
         }
         if !seen.past.contains_key(agent) {
@@ -448,9 +449,7 @@ impl Eye for Watch {
             What::TemplateGone { template } => {
                 seen.trips.remove(template);
             }
-            What::Cloud { cloud, health, detail, .. } => {
-                seen.held.reported(cloud, *health, detail, self.now());
-            }
+            What::Cloud(one) => seen.held.reported(&one.cloud, one.health, &one.detail, self.now()),
             What::CloudGone { cloud } => seen.trips.retain(|id, _| id.cloud != *cloud),
             _ => {}
         }

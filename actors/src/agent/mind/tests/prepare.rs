@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use drover_model::fact::{AgentDetail, What};
+use drover_model::fact::What;
 use drover_model::fault::FaultKind;
 use drover_model::os::{LoginShell, Os};
 use drover_model::phase::AgentPhase;
 use drover_model::ports::Ran;
 use drover_model::record::Reason;
 use drover_model::spec::{JavaDistribution, JavaSpec, StepSpec, StepWork, TemplateSpec};
+use drover_model::status::AgentStatus;
 use drover_scripts::windows;
 
 use crate::agent::event::{Answer, Call};
@@ -30,7 +31,7 @@ fn says(drive: &mut Drive, exit: Option<u32>, tail: &str) {
     drive.answer(Answer::Ran(Ok(Ran { exit, tail: tail.into() })));
 }
 
-fn status(drive: &Drive) -> AgentDetail {
+fn status(drive: &Drive) -> AgentStatus {
     let reported = drive.facts().into_iter().rev().find_map(|what| match what {
         What::Agent(status) => Some((**status).clone()),
         _ => None,
@@ -69,7 +70,7 @@ fn every_step_is_shown_while_it_runs_and_has_its_part_in_the_waterfall() {
     ];
     assert_eq!(shown, steps);
     let ready = status(&drive);
-    assert_eq!((ready.state, ready.detail.as_str()), (AgentPhase::Ready, ""));
+    assert_eq!((ready.phase, ready.detail.as_str()), (AgentPhase::Ready, ""));
     let parts: Vec<(&str, u64)> = ready
         .phases
         .iter()

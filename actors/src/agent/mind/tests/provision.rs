@@ -269,6 +269,9 @@ fn a_deadline_is_charged_unless_the_cluster_was_contended_or_silent() {
         let charged = charged_when_slow(state, kind.clone(), culprit);
         assert_eq!(charged.kind.counts_against_breaker(), counts, "{state} {kind:?}");
         assert!(charged.text.contains("took too long"), "{charged}");
+        let looks =
+            "; `drover hold-next primary/linux` keeps the next agent that fails, to look at";
+        assert_eq!(charged.text.ends_with(looks), counts, "a guest shows it: {charged}");
     }
 }
 

@@ -166,16 +166,16 @@ async fn snapshots_restore_disks_and_clones_get_their_own_host_key() {
     let session = rig.log_in(1008).await;
     let old_key = rig.read(1008, HOST_KEY_FILE).await.unwrap();
     says(&session, "echo old > file; ln -s file link").await;
-    rig.guests.snapshot(1008, "clean");
+    rig.guests.snapshot(1008, "clean", false).await.unwrap();
     says(&session, "echo new > file; touch more; chmod 000 more; mkdir -m 000 shut").await;
     rig.guests.stop(1008).await;
-    rig.guests.rollback(1008, "clean");
+    rig.guests.rollback(1008, "clean").await.unwrap();
     rig.up(1008, 2).await;
     let session = rig.log_in(1008).await;
     assert_eq!(says(&session, "ls; cat link").await, "file\nlink\nold");
     assert_eq!(rig.read(1008, HOST_KEY_FILE).await.unwrap(), old_key);
 
-    rig.guests.clone_disk(1008, 1009);
+    rig.guests.clone_disk(1008, 1009, true).await.unwrap();
     rig.up(1009, 1).await;
     assert_ne!(rig.read(1009, HOST_KEY_FILE).await.unwrap(), old_key);
     let session = rig.log_in(1009).await;
@@ -189,12 +189,12 @@ async fn snapshots_restore_disks_and_clones_get_their_own_host_key() {
 #[tokio::test]
 async fn a_snapshot_from_before_the_first_boot_restores_an_empty_disk() {
     let Some(rig) = Rig::isolated() else { return };
-    rig.guests.snapshot(1012, "new");
+    rig.guests.snapshot(1012, "new", false).await.unwrap();
     rig.up(1012, 1).await;
     let session = rig.log_in(1012).await;
     says(&session, "echo old > file").await;
     rig.guests.stop(1012).await;
-    rig.guests.rollback(1012, "new");
+    rig.guests.rollback(1012, "new").await.unwrap();
     rig.up(1012, 1).await;
     let session = rig.log_in(1012).await;
     assert_eq!(says(&session, "ls").await, "");

@@ -139,6 +139,7 @@ pub(super) fn guest(vmid: u32, boot: u32) -> GuestBoot {
         boot,
         resumed: false,
         config_from_disc: false,
+        discs: Vec::new(),
     }
 }
 

@@ -1,0 +1,20 @@
+//! What others may know of a cloud.
+
+use crate::id::{CloudId, ClusterId};
+use crate::phase::CloudHealth;
+
+/// A cloud at a moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CloudStatus {
+    pub cloud: CloudId,
+    /// Its cluster, once known.
+    pub cluster: Option<ClusterId>,
+    pub health: CloudHealth,
+    /// Proxmox's version, once known.
+    pub version: Option<String>,
+    /// What is wrong.
+    pub detail: String,
+    /// Agents that count against its cap.
+    pub agents: u32,
+    pub cap: Option<u32>,
+}

@@ -1,0 +1,26 @@
+//! What others may know of a build of an image.
+
+use crate::id::{AgentId, NodeName, TemplateId, VmId};
+use crate::phase::ImagePhase;
+use crate::time::WallTime;
+
+/// One build at a moment, or the removal of a version.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ImageStatus {
+    /// The build's own id.
+    pub build: AgentId,
+    /// The image, `cloud/image`.
+    pub image: TemplateId,
+    /// The version that it makes or removes.
+    pub version: AgentId,
+    pub node: NodeName,
+    /// Its VMID, once chosen.
+    pub vmid: Option<VmId>,
+    pub phase: ImagePhase,
+    /// When that phase began.
+    pub since: WallTime,
+    /// A line for people: the step, what it waits for, or why it failed.
+    pub detail: String,
+    /// Milliseconds spent in each part so far, in order.
+    pub phases: Vec<(String, u64)>,
+}

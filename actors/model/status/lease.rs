@@ -1,0 +1,28 @@
+//! What others may know of a lease.
+
+use crate::id::{AgentId, LeaseId};
+use crate::phase::LeasePhase;
+use crate::time::WallTime;
+
+/// A lease at a moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeaseStatus {
+    pub lease: LeaseId,
+    pub state: LeasePhase,
+    /// Its agent, once granted.
+    pub agent: Option<AgentId>,
+    /// For whom, as the lease API was given it.
+    pub owner: String,
+    /// Who asked, as authenticated.
+    pub principal: String,
+    /// The group whose lease it is too.
+    pub group: Option<String>,
+    /// What is wanted, in words.
+    pub wants: String,
+    /// When it was asked for; none where that is not known.
+    pub asked: Option<WallTime>,
+    /// When it runs out, once granted.
+    pub expires: Option<WallTime>,
+    /// Why it waits or ended.
+    pub detail: String,
+}

@@ -1,0 +1,29 @@
+//! Statuses: what the outside may know of each thing, one type per thing.
+//!
+//! The actor that has the thing makes its status. Others get that status unchanged: levels above in
+//! reports, people in a [`fact`](crate::fact). Anyone who needs more keeps it beside the status, not
+//! in a copy of its fields.
+//!
+//! Statuses are in memory only; the journal has records. What the API shows of them is in the answers
+//! of `drover-api`, which say why they are types of their own.
+//!
+//! Beside this: `agent.rs`, `lease.rs`, `template.rs`, `cloud.rs`, `breaker.rs`, `source.rs`,
+//! `addresses.rs` and `image.rs`, one thing each.
+
+mod addresses;
+mod agent;
+mod breaker;
+mod cloud;
+mod image;
+mod lease;
+mod source;
+mod template;
+
+pub use addresses::AddressPoolStatus;
+pub use agent::{AgentStatus, Standing};
+pub use breaker::BreakerStatus;
+pub use cloud::CloudStatus;
+pub use image::ImageStatus;
+pub use lease::LeaseStatus;
+pub use source::SourceStatus;
+pub use template::{ResetStatus, TemplateStatus};

@@ -1,0 +1,54 @@
+//! What others may know of a template and of its resets.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::TemplateId;
+use crate::phase::{AgentPhase, BreakerPhase};
+use crate::time::WallTime;
+
+/// A template on one cloud at a moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TemplateStatus {
+    pub template: TemplateId,
+    /// How many of its agents are in each phase.
+    pub states: BTreeMap<AgentPhase, u32>,
+    pub cap: Option<u32>,
+    /// Agents it keeps at this moment, in use or not.
+    pub minimum: u32,
+    /// Idle agents it keeps at this moment.
+    pub idle_minimum: u32,
+    /// Why it begins nothing at this moment although it may: no address is free.
+    pub lack: Option<String>,
+    pub labels: Vec<String>,
+    pub breaker: BreakerPhase,
+    /// When an open breaker may be tried again, and the cause.
+    pub tripped: Option<(WallTime, String)>,
+    /// What its agents are cloned from, once that was chosen.
+    pub source: Option<String>,
+    /// Why no agent is started for a while, when that is no breaker's matter.
+    pub paused: Option<String>,
+}
+
+/// What is known of the resets of a template.
+///
+/// The answer of the API too: it has nothing to hide and no time to spell.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(
+    feature = "openapi",
+    schema(as = ResetsOut, description = "What is known of the resets of a template.")
+)]
+#[serde(rename_all = "camelCase")]
+pub struct ResetStatus {
+    /// Resets that went well since the service started.
+    pub count: u64,
+    /// Milliseconds one takes by now.
+    pub reset_ms: Option<u64>,
+    /// Milliseconds it takes to destroy an agent and make a new one.
+    #[serde(rename = "anewMs")]
+    pub clone_ms: Option<u64>,
+    /// Why agents are destroyed all the same; empty when they are not.
+    pub detail: String,
+}
