@@ -127,7 +127,7 @@ pub async fn facts(
     let mut facts = Facts { zones: client.vnet_zones().await?, ..Facts::default() };
     let pools = client.pool_of_guests().await?;
     for spec in herd.templates.values().filter(|spec| spec.id.cloud == *cloud) {
-        let seen = templates::sources(client, spec, &pools).await?;
+        let seen = templates::sources(client, &spec.sought(), &pools).await?;
         if let Some((unread, _)) = seen.sources.first()
             && seen.sources.iter().all(|(_, config)| config.is_none())
         {
@@ -137,6 +137,7 @@ pub async fn facts(
         let sources = seen.sources.into_iter().map(|(one, _)| one);
         facts.sources.insert(spec.id.clone(), sources.collect());
     }
+    facts.copied = templates::copied(client, herd, cloud, &pools).await?;
     facts.storages = thicknesses(&read_fleet(client).await?);
     Ok((version, facts))
 }
@@ -167,7 +168,10 @@ impl CloudCheck<'_> {
         }
         let zones = self.client.vnet_zones().await.unwrap_or_default();
         let fleet = read_fleet(&self.client).await.unwrap_or_default();
-        let facts = Facts { sources, zones, storages: thicknesses(&fleet) };
+        let pools = self.client.pool_of_guests().await.unwrap_or_default();
+        let copied = templates::copied(&self.client, self.herd, &self.cloud.id, &pools).await;
+        let copied = copied.unwrap_or_default();
+        let facts = Facts { sources, copied, zones, storages: thicknesses(&fleet) };
         let cluster = Cluster { release, online, facts, fleet };
         self.privileges(&cluster, token.as_ref()).await;
         self.nodes(&cluster);

@@ -9,8 +9,10 @@ use drover_hypervisor::locate;
 use drover_hypervisor::{has_agent, has_cloud_init, primary_disk};
 use drover_model::addresses::AddressSource;
 use drover_model::fault::FaultKind;
-use drover_model::spec::TemplateSpec;
-use drover_model::template_image::Candidate;
+use drover_model::id::{CloudId, TemplateId};
+use drover_model::image::ImageSource;
+use drover_model::spec::{HerdSpec, TemplateSpec};
+use drover_model::template_image::{Candidate, Sought};
 use proxmox_client::types::{Resource, VmConfig};
 
 use super::cluster::node_status;
@@ -41,10 +43,10 @@ fn bridges(config: &VmConfig) -> BTreeSet<(String, Option<u16>)> {
 /// The guests that a template is cloned from, with their configurations where these can be read.
 pub(super) async fn sources(
     client: &Client,
-    spec: &TemplateSpec,
+    sought: &Sought,
     pools: &BTreeMap<u64, String>,
 ) -> Result<TemplateGuests, Failure> {
-    let found = locate(client, &spec.sought(), None).await?;
+    let found = locate(client, sought, None).await?;
     let mut sources = Vec::new();
     for Candidate { vmid, node, storages, .. } in &found.candidates {
         // The configuration of a guest on an offline node cannot be read.
@@ -64,6 +66,24 @@ pub(super) async fn sources(
     Ok(TemplateGuests { found, sources })
 }
 
+/// The guests that the images of a cloud copy.
+pub(super) async fn copied(
+    client: &Client,
+    herd: &HerdSpec,
+    cloud: &CloudId,
+    pools: &BTreeMap<u64, String>,
+) -> Result<BTreeMap<TemplateId, Vec<TemplateGuest>>, Failure> {
+    let mut copied = BTreeMap::new();
+    for image in herd.images.values().filter(|image| image.id.cloud == *cloud) {
+        if let Some(ImageSource::Template(sought)) = &image.source {
+            let seen = sources(client, sought, pools).await?;
+            let guests = seen.sources.into_iter().map(|(one, _)| one).collect();
+            copied.insert(image.id.clone(), guests);
+        }
+    }
+    Ok(copied)
+}
+
 impl CloudCheck<'_> {
     /// Checks every template of the cloud; returns what each is cloned from.
     pub(super) async fn templates(&mut self) -> Templates {
@@ -72,7 +92,7 @@ impl CloudCheck<'_> {
         let specs: Vec<TemplateSpec> = self.specs().into_iter().cloned().collect();
         for spec in &specs {
             let about = format!("template {}", spec.id.name);
-            let seen = match sources(&self.client, spec, &pools).await {
+            let seen = match sources(&self.client, &spec.sought(), &pools).await {
                 Ok(seen) => seen,
                 Err(error) => {
                     let text = self.error_text(&error);

@@ -4,7 +4,7 @@ use super::table::{At, Feature, Release, Row, TABLE, Without};
 
 impl At {
     /// Every kind of path, in the order of the table.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Root,
         Self::Access,
         Self::Nodes,
@@ -13,6 +13,7 @@ impl At {
         Self::Template,
         Self::Storage,
         Self::DiscStorage,
+        Self::ImportStorage,
         Self::Bridge,
     ];
 
@@ -27,6 +28,7 @@ impl At {
             Self::Template => "`/vms/{templateVmId}`",
             Self::Storage => "`/storage/{storage}` of the disks",
             Self::DiscStorage => "`/storage/{cloudInitIsoStorage}`",
+            Self::ImportStorage => "`/storage/{importStorage}`",
             Self::Bridge => "`/sdn/zones/{zone}/{bridge}`",
         }
     }
@@ -56,6 +58,7 @@ fn item(row: &Row) -> String {
         | Feature::Reset
         | Feature::Leftovers
         | Feature::Pool
+        | Feature::Images
         | Feature::Doctor => format!("{names}: {}", row.feature.label()),
     }
 }

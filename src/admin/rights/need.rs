@@ -3,10 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use drover_model::id::{CloudId, NodeName, TemplateId, VmId};
+use drover_model::image::{ImageSource, ImageSpec};
 use drover_model::placement::Thickness;
 use drover_model::spec::{CloneStrategy, HerdSpec, TemplateSpec};
+use drover_model::template_image::Sought;
 
-use super::table::{At, Release, Row, TABLE};
+use super::table::{At, Feature, Release, Row, TABLE};
 
 /// A guest that a template is cloned from, with the facts that decide which rights are needed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,6 +28,8 @@ pub struct TemplateGuest {
 pub struct Facts {
     /// The guests that each template is cloned from now; none where the cluster was not asked.
     pub sources: BTreeMap<TemplateId, Vec<TemplateGuest>>,
+    /// The guests that each image copies now; none for images from a URL.
+    pub copied: BTreeMap<TemplateId, Vec<TemplateGuest>>,
     /// The zone of each VNet; all other bridges are in `localnetwork`.
     pub zones: BTreeMap<String, String>,
     /// The storages that take disks, and whether their volumes are thin or thick; empty where the
@@ -43,7 +47,7 @@ pub struct Need {
     pub path: String,
     /// The paths where the privilege is looked for; holding it on any of them is enough.
     pub asked: Vec<String>,
-    /// The templates that need it; empty where the cloud itself does.
+    /// The templates and images that need it; empty where the cloud itself does.
     pub templates: BTreeSet<TemplateId>,
 }
 
@@ -66,6 +70,37 @@ impl Facts {
             sources.filter_map(|one| Some((format!("/vms/{}", one.vmid), one.pool.clone()?)));
         pooled.collect()
     }
+
+    /// The same, with what versions of images will be where there are none yet.
+    fn with_expected(&self, herd: &HerdSpec) -> Self {
+        let mut facts = self.clone();
+        for spec in herd.templates.values() {
+            let known = facts.sources.entry(spec.id.clone()).or_default();
+            if let (true, Some(image)) = (known.is_empty(), image_of(spec, herd)) {
+                known.push(TemplateGuest {
+                    vmid: image.vmid_floor,
+                    node: image.nodes.first().cloned().unwrap_or_else(|| NodeName::new("")),
+                    pool: image.machine.target_pool.clone(),
+                    storages: [image.storage.clone()].into(),
+                    bridges: bridges_of(image, self),
+                });
+            }
+        }
+        facts
+    }
+}
+
+/// The image that a template names.
+fn image_of<'h>(spec: &TemplateSpec, herd: &'h HerdSpec) -> Option<&'h ImageSpec> {
+    let Some(Sought::Image(name)) = &spec.search else { return None };
+    herd.images.get(&TemplateId::new(spec.id.cloud.clone(), name)).map(AsRef::as_ref)
+}
+
+/// The bridges of an image's network cards, while it is built and later.
+fn bridges_of(image: &ImageSpec, facts: &Facts) -> BTreeSet<(String, Option<u16>)> {
+    let copied = facts.copied.get(&image.id).into_iter().flatten();
+    let own = (image.hardware.bridge.clone(), image.hardware.vlan);
+    copied.flat_map(|one| one.bridges.iter().cloned()).chain([own]).collect()
 }
 
 /// Whether a path is a placeholder for one that is not known.
@@ -77,19 +112,40 @@ impl Needs {
     /// Works out what the templates of a cloud need on a release of Proxmox VE.
     pub fn of(herd: &HerdSpec, cloud: &CloudId, release: Release, facts: &Facts) -> Self {
         let mut needs = Self::default();
+        let facts = &facts.with_expected(herd);
         let templates: Vec<&TemplateSpec> =
             herd.templates.values().map(AsRef::as_ref).filter(|t| t.id.cloud == *cloud).collect();
+        let images: Vec<&ImageSpec> =
+            herd.images.values().map(AsRef::as_ref).filter(|i| i.id.cloud == *cloud).collect();
+        let builds = |feature: Feature| images.iter().filter(move |image| feature.builds(image));
         let floor = herd.clouds.get(cloud).map_or(VmId(100), |cloud| cloud.vmid_floor);
         for row in TABLE {
             match row.at {
                 At::Root => needs.add(row, release, "/", None),
                 At::Access => needs.add(row, release, "/access", None),
-                At::Nodes => needs.add(row, release, "/nodes", None),
+                At::Nodes if row.feature != Feature::Images => {
+                    needs.add(row, release, "/nodes", None);
+                }
+                At::Nodes => {
+                    for image in builds(row.feature) {
+                        needs.add(row, release, "/nodes", Some(&image.id));
+                    }
+                }
                 At::AllGuests => needs.add(row, release, "/vms", None),
-                At::Guests | At::Template | At::Storage | At::DiscStorage | At::Bridge => {
+                At::Guests
+                | At::Template
+                | At::Storage
+                | At::DiscStorage
+                | At::ImportStorage
+                | At::Bridge => {
                     for spec in templates.iter().filter(|spec| row.feature.used(spec)) {
-                        for path in paths(row.at, spec, facts) {
+                        for path in paths(row.at, spec, image_of(spec, herd), facts) {
                             needs.add(row, release, &path, Some(&spec.id));
+                        }
+                    }
+                    for image in builds(row.feature) {
+                        for path in image_paths(row.at, image, facts) {
+                            needs.add(row, release, &path, Some(&image.id));
                         }
                     }
                 }
@@ -130,16 +186,17 @@ impl Needs {
     }
 }
 
-/// The paths on which a template needs a privilege of this kind.
-fn paths(at: At, spec: &TemplateSpec, facts: &Facts) -> Vec<String> {
+/// The paths on which a template, perhaps of an image, needs a privilege of this kind.
+fn paths(at: At, spec: &TemplateSpec, image: Option<&ImageSpec>, facts: &Facts) -> Vec<String> {
     let known = facts.sources.get(&spec.id).map(Vec::as_slice).unwrap_or_default();
     match at {
-        At::Root | At::Access | At::Nodes | At::AllGuests => Vec::new(),
-        At::Guests => vec![match &spec.target_pool {
-            Some(pool) => format!("/pool/{pool}"),
-            None => "/vms".to_owned(),
-        }],
-        At::Template => template_paths(spec, known),
+        At::Root | At::Access | At::Nodes | At::AllGuests | At::ImportStorage => Vec::new(),
+        At::Guests => vec![guests_path(spec)],
+        At::Template => match image {
+            // The next version has another VMID.
+            Some(image) => vec![guests_path(&image.machine)],
+            None => template_paths(spec, known),
+        },
         At::Storage => match storages(spec, facts) {
             all if all.is_empty() => vec![format!("/storage/<storages of {}>", spec.id.name)],
             all => all.iter().map(|name| format!("/storage/{name}")).collect(),
@@ -149,6 +206,34 @@ fn paths(at: At, spec: &TemplateSpec, facts: &Facts) -> Vec<String> {
             seed.map(|seed| format!("/storage/{}", seed.storage)).collect()
         }
         At::Bridge => bridges(spec, known, &facts.zones),
+    }
+}
+
+fn guests_path(spec: &TemplateSpec) -> String {
+    spec.target_pool.as_ref().map_or_else(|| "/vms".to_owned(), |pool| format!("/pool/{pool}"))
+}
+
+/// The paths on which an image needs a privilege of this kind.
+fn image_paths(at: At, image: &ImageSpec, facts: &Facts) -> Vec<String> {
+    match at {
+        At::Root | At::Access | At::Nodes | At::AllGuests => Vec::new(),
+        At::Guests | At::Storage | At::DiscStorage => paths(at, &image.machine, None, facts),
+        At::ImportStorage => vec![format!("/storage/{}", image.import_storage)],
+        At::Template => match &image.source {
+            Some(ImageSource::Template(Sought::Id(vmid))) => vec![format!("/vms/{vmid}")],
+            Some(ImageSource::Template(_)) => {
+                let known = facts.copied.get(&image.id).map(Vec::as_slice).unwrap_or_default();
+                match known {
+                    [] => vec![format!("/vms/<source of {}>", image.id.name)],
+                    known => known.iter().map(|source| format!("/vms/{}", source.vmid)).collect(),
+                }
+            }
+            Some(ImageSource::Url { .. }) | None => Vec::new(),
+        },
+        At::Bridge => {
+            let all = bridges_of(image, facts);
+            all.iter().map(|(bridge, tag)| bridge_path(bridge, *tag, &facts.zones)).collect()
+        }
     }
 }
 
@@ -189,17 +274,19 @@ pub fn storages(spec: &TemplateSpec, facts: &Facts) -> BTreeSet<String> {
     }
 }
 
+fn bridge_path(bridge: &str, tag: Option<u16>, zones: &BTreeMap<String, String>) -> String {
+    let zone = zones.get(bridge).map_or("localnetwork", String::as_str);
+    let tag = tag.map(|tag| format!("/{tag}")).unwrap_or_default();
+    format!("/sdn/zones/{zone}/{bridge}{tag}")
+}
+
 /// The bridges of the template, because Proxmox checks the clone with them, and those of the clone.
 fn bridges(
     spec: &TemplateSpec,
     known: &[TemplateGuest],
     zones: &BTreeMap<String, String>,
 ) -> Vec<String> {
-    let path = |bridge: &str, tag: Option<u16>| {
-        let zone = zones.get(bridge).map_or("localnetwork", String::as_str);
-        let tag = tag.map(|tag| format!("/{tag}")).unwrap_or_default();
-        format!("/sdn/zones/{zone}/{bridge}{tag}")
-    };
+    let path = |bridge: &str, tag| bridge_path(bridge, tag, zones);
     let cards = known.iter().flat_map(|one| &one.bridges);
     let mut all: BTreeSet<String> = cards.clone().map(|(name, tag)| path(name, *tag)).collect();
     let wanted = &spec.network;

@@ -18,6 +18,8 @@ pub enum RoleKind {
     Storage,
     /// Uploads cloud-init images, on their storage.
     Discs,
+    /// Downloads disk images, on their storage.
+    Imports,
     /// Uses bridges, on each of them.
     Network,
 }
@@ -31,6 +33,7 @@ impl RoleKind {
             At::Template => Self::Templates,
             At::Storage => Self::Storage,
             At::DiscStorage => Self::Discs,
+            At::ImportStorage => Self::Imports,
             At::Bridge => Self::Network,
         }
     }
@@ -43,6 +46,7 @@ impl RoleKind {
             Self::Templates => "Templates",
             Self::Storage => "Storage",
             Self::Discs => "Discs",
+            Self::Imports => "Imports",
             Self::Network => "Network",
         };
         format!("{prefix}{rest}")
@@ -85,7 +89,9 @@ pub fn grants(needs: &Needs, pools: &BTreeMap<String, String>, options: GrantOpt
                 Some(pool) => format!("/pool/{pool}"),
                 None => need.path.clone(),
             },
-            At::Guests | At::Storage | At::DiscStorage | At::Bridge => need.path.clone(),
+            At::Guests | At::Storage | At::DiscStorage | At::ImportStorage | At::Bridge => {
+                need.path.clone()
+            }
         };
         if let (At::Guests, Some(pool)) = (need.row.at, need.path.strip_prefix("/pool/")) {
             grants.pools.insert(pool.to_owned());

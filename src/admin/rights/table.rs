@@ -2,6 +2,7 @@
 //! the feature, and what happens without the privilege.
 
 use drover_model::addresses::AddressSource;
+use drover_model::image::{ImageSource, ImageSpec};
 use drover_model::spec::TemplateSpec;
 
 /// A release of Proxmox VE whose privileges differ from the other's.
@@ -37,6 +38,8 @@ pub enum At {
     Storage,
     /// `/storage/{cloudInitIsoStorage}`, for the cloud-init images.
     DiscStorage,
+    /// `/storage/{importStorage}`, for disk images that nodes download.
+    ImportStorage,
     /// `/sdn/zones/{zone}/{bridge}` with its VLAN tag, for each bridge of the clones.
     Bridge,
 }
@@ -69,12 +72,14 @@ pub enum Feature {
     /// Removing volumes that a destroy left behind.
     Leftovers,
     Pool,
+    /// `images` with a `source.url`: guests made of disk images that nodes download.
+    Images,
     /// What only `drover doctor` reads.
     Doctor,
 }
 
 impl Feature {
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::Cluster,
         Self::Life,
         Self::AgentAddress,
@@ -91,6 +96,7 @@ impl Feature {
         Self::Reset,
         Self::Leftovers,
         Self::Pool,
+        Self::Images,
         Self::Doctor,
     ];
 
@@ -114,6 +120,17 @@ impl Feature {
             Self::CallIn => spec.address == AddressSource::Call,
             Self::Reset => spec.reset.is_some(),
             Self::Pool => spec.target_pool.is_some(),
+            Self::Images => false,
+        }
+    }
+
+    /// Whether an image uses the feature, to be built or as a template. One without a source is only
+    /// given its marks, and destroyed when it is old.
+    pub fn builds(self, image: &ImageSpec) -> bool {
+        match (&image.source, self) {
+            (Some(ImageSource::Url { .. }), Self::Images) => true,
+            (Some(_), feature) => feature.used(&image.machine),
+            (None, feature) => feature == Self::Life,
         }
     }
 
@@ -141,6 +158,7 @@ impl Feature {
             Self::Reset => "reset",
             Self::Leftovers => "left volumes",
             Self::Pool => "targetPool",
+            Self::Images => "images",
             Self::Doctor => "doctor",
         }
     }
@@ -304,6 +322,28 @@ pub static TABLE: &[Row] = &[
         "GET /pools, pools in /cluster/resources",
         "drover notices a missing pool only when it clones into it",
     ),
+    fails(Feature::Images, At::Nodes, &["Sys.AccessNetwork"], "POST download-url"),
+    fails(
+        Feature::Images,
+        At::ImportStorage,
+        &["Datastore.AllocateTemplate"],
+        "POST download-url: its file",
+    ),
+    fails(
+        Feature::Images,
+        At::ImportStorage,
+        &["Datastore.Audit", "Datastore.AllocateSpace"],
+        "POST guest: import-from",
+    ),
+    fails(
+        Feature::Images,
+        At::Guests,
+        &["VM.Config.HWType"],
+        "POST guest: machine, scsihw, vga, serial0",
+    ),
+    fails(Feature::Images, At::Guests, &["VM.Config.CPU"], "POST guest: cpu, cores"),
+    fails(Feature::Images, At::Guests, &["VM.Config.Disk"], "POST guest: scsi0, efidisk0, boot"),
+    fails(Feature::Images, At::Guests, &["VM.Config.Network"], "POST guest: net0"),
     degrades(
         Feature::Doctor,
         At::Access,

@@ -90,6 +90,7 @@ async fn lacks(version: PveVersion, row: &'static Row) {
         At::Template => "/vms/9000",
         At::Storage => "/storage/local-lvm",
         At::DiscStorage => "/storage/local",
+        At::ImportStorage => "/storage/shared",
         At::Bridge => "/sdn/zones/localnetwork/vmbr0",
     };
     let wanted = format!("privilege {} on {path}", any_of.join(" or "));

@@ -1,5 +1,6 @@
 //! What a feature is for, done; and what is seen where it cannot be.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use drover_actors::message::HerdCommand;
@@ -7,10 +8,14 @@ use drover_admin::doctor::{Clients, CloudReport, FixedCertificates, check_cloud}
 use drover_admin::rights::{At, Feature, Row};
 use drover_model::fact::What;
 use drover_model::id::CloudId;
-use drover_model::phase::LeasePhase;
+use drover_model::image::ImagePlan;
+use drover_model::phase::{ImagePhase, LeasePhase};
+use drover_model::status::ImageStatus;
 use pve_sim::guest::GuestHost;
+use pve_sim::spec::WebFile;
 use pve_sim::world::{EPOCH, Faults, FreeFault};
 
+use super::stage::{DISK_URL, disk_sum};
 use crate::world::setup::Setup;
 use crate::world::{World, call_in_key};
 
@@ -43,6 +48,13 @@ pub async fn served(setup: Setup, features: &[Feature]) -> World {
     if features.contains(&Feature::Snippets) {
         world.side.add_volume("pve1", SNIPPET, 100);
     }
+    let version = if features.contains(&Feature::Images) {
+        let status = built(&world).await;
+        assert_eq!(status.phase, ImagePhase::Done, "{status:?}");
+        status.vmid
+    } else {
+        None
+    };
     let lease = world.lease("linux").await;
     if calls {
         call(&world).await;
@@ -83,6 +95,7 @@ pub async fn served(setup: Setup, features: &[Feature]) -> World {
             | Feature::Life
             | Feature::Leftovers
             | Feature::Pool
+            | Feature::Images
             | Feature::Doctor => {}
         }
     }
@@ -111,7 +124,31 @@ pub async fn served(setup: Setup, features: &[Feature]) -> World {
     if features.contains(&Feature::Snippets) {
         world.side.remove_volume("pve1", SNIPPET);
     }
+    if let Some(vmid) = version {
+        world.side.remove_guest(vmid.0);
+        for file in world.side.volumes("pve1", "shared") {
+            world.side.remove_volume("pve1", &file);
+        }
+    }
     world
+}
+
+/// What came of a build of the stage's image.
+async fn built(world: &World) -> ImageStatus {
+    let (url, sha256) = (DISK_URL.to_owned(), disk_sum());
+    world.side.publish(WebFile { url, size: 400 << 20, sha256, ..WebFile::default() });
+    let image = "debian".to_owned();
+    let (node, given, dry_run) = (None, BTreeMap::new(), false);
+    let command = |reply| HerdCommand::BuildImage { image, node, given, dry_run, reply };
+    let plans = world.command(command).await.unwrap();
+    assert!(matches!(plans[..], [ImagePlan::Starts { .. }]), "{plans:?}");
+    world
+        .until("the build is over", |view| {
+            let builds = view.image_builds();
+            !builds.is_empty() && builds.iter().all(|build| build.phase.is_over())
+        })
+        .await;
+    world.view().image_builds().pop().unwrap()
 }
 
 /// Whether drover knows what is free on the nodes.
@@ -171,10 +208,12 @@ pub async fn denied(setup: Setup, row: &Row, any_of: &[&str]) {
         At::Access => "`/access`",
         // Proxmox names no path for this one.
         At::Guests if any_of == ["VM.Allocate"] => "with `targetPool`",
+        At::Nodes if row.feature == Feature::Images => "`/nodes/pve1`",
         At::Nodes => "`/nodes`",
         At::AllGuests | At::Guests | At::Template => "`/vms/",
         At::Storage => "`/storage/local-lvm`",
         At::DiscStorage => "`/storage/local`",
+        At::ImportStorage => "`/storage/shared`",
         At::Bridge => "`/sdn/zones/localnetwork/vmbr0`",
     };
     refused(setup, row.feature, &any_of.join("|"), path).await;
@@ -184,6 +223,13 @@ pub async fn denied(setup: Setup, row: &Row, any_of: &[&str]) {
 pub async fn refused(setup: Setup, feature: Feature, privilege: &str, path: &str) {
     let mut world = World::started(setup).await;
     world.judged = true;
+    if feature == Feature::Images {
+        let status = built(&world).await;
+        assert_eq!(status.phase, ImagePhase::Failed, "{status:?}");
+        let text = &status.detail;
+        assert!(text.contains(privilege) && text.contains(path), "{privilege} on {path}: {text}");
+        return;
+    }
     let lease = world.lease("linux").await;
     world.pass(20 * MINUTE).await;
     if feature == Feature::CallIn {

@@ -65,6 +65,7 @@ fn keys(feature: Feature) -> &'static str {
         | Feature::Placement
         | Feature::Leftovers
         | Feature::Pool
+        | Feature::Images
         | Feature::Doctor => "",
         Feature::Cores => "cores: 4, ",
         Feature::Memory => "memoryMb: 4096, ",
@@ -76,6 +77,24 @@ fn keys(feature: Feature) -> &'static str {
         Feature::CallIn => "addressFrom: call, startupWaitSeconds: 300, ",
         Feature::Reset => "reset: DISK, ",
     }
+}
+
+/// Where a node finds the disk image of the stage's image.
+pub const DISK_URL: &str = "https://cloud.example/debian-13.qcow2";
+
+/// The SHA-256 of that disk image.
+pub fn disk_sum() -> String {
+    "ab".repeat(32)
+}
+
+/// The section with an image `debian` in the agents' pool.
+fn images() -> String {
+    let sum = disk_sum();
+    format!(
+        "images:\n  debian: {{cloudIds: [rack], credentialsId: ssh, storage: local-lvm, \
+         importStorage: shared, targetPool: ci, nodes: [pve1], \
+         source: {{url: \"{DISK_URL}\", checksum: {sum}}}}}\n"
+    )
 }
 
 impl Stage {
@@ -99,10 +118,10 @@ impl Stage {
         let mut stage = Self {
             version,
             keys: format!("targetPool: ci, {all}"),
-            sections: if calls {
-                "service: {listen: \"127.0.0.1:8080\"}\n".into()
-            } else {
-                String::new()
+            sections: match features {
+                _ if calls => "service: {listen: \"127.0.0.1:8080\"}\n".into(),
+                _ if features.contains(&Feature::Images) => images(),
+                _ => String::new(),
             },
             roles: BTreeMap::new(),
             acl: Vec::new(),
@@ -134,7 +153,7 @@ impl Stage {
                 (Layout::BuiltIn, RoleKind::Reader) => "PVEAuditor".to_owned(),
                 (Layout::BuiltIn, RoleKind::Guests) => "PVEVMAdmin".to_owned(),
                 (Layout::BuiltIn, RoleKind::Templates) => "PVETemplateUser".to_owned(),
-                (Layout::BuiltIn, RoleKind::Storage | RoleKind::Discs) => {
+                (Layout::BuiltIn, RoleKind::Storage | RoleKind::Discs | RoleKind::Imports) => {
                     "PVEDatastoreAdmin".to_owned()
                 }
                 (Layout::BuiltIn, RoleKind::Network) => "PVESDNUser".to_owned(),
@@ -146,6 +165,10 @@ impl Stage {
             self.roles.clear();
             // None of the VM roles sees pools.
             self.entry("/pool/ci", "PVEPoolUser");
+            // None but the administrator's lets nodes download.
+            let downloads = BTreeSet::from(["Sys.AccessNetwork".to_owned()]);
+            self.roles.insert("Downloads".to_owned(), downloads);
+            self.entry("/", "Downloads");
         }
         if layout == Layout::Pool {
             // Nobody's guests, but for the pool's own and the templates.
@@ -172,7 +195,7 @@ impl Stage {
             // What is given on `/` counts there too, and is wanted on `/` itself.
             return self.entry("/access", "NoAccess");
         }
-        if row.at == At::Nodes {
+        if row.at == At::Nodes && row.feature == Feature::Placement {
             return self.entry("/nodes", "NoAccess");
         }
         for name in row.any_of(release(self.version)) {
