@@ -105,6 +105,17 @@ pub struct GuestAddress {
     pub port: u16,
 }
 
+/// A file of the web that a host keeps for a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeptFile {
+    /// The size of the disk in it.
+    pub bytes: u64,
+    /// SHA-256 in lower-case hexadecimal.
+    pub sha256: String,
+    /// SHA-512 in lower-case hexadecimal.
+    pub sha512: String,
+}
+
 /// Work of a host on a guest, which can fail with a text for the task's log.
 pub type GuestWork = BoxFuture<'static, Result<(), String>>;
 
@@ -219,6 +230,36 @@ pub trait GuestHost: Send + Sync + 'static {
     /// # Errors
     /// Why they cannot be copied.
     fn clone_disk(&self, _from: u32, _to: u32, _linked: bool) -> GuestWork {
+        ready(Ok(())).boxed()
+    }
+
+    /// Fetches a file of the web and keeps it under a name, in place of one that is there. None where
+    /// the host keeps no content of files, or where it cannot reach the URL: the file then is what
+    /// the cluster's description says.
+    ///
+    /// # Errors
+    /// Why the fetch failed.
+    fn download(
+        &self,
+        _url: &str,
+        _name: &str,
+    ) -> BoxFuture<'static, Result<Option<KeptFile>, String>> {
+        ready(Ok(None)).boxed()
+    }
+
+    /// A file that the host keeps.
+    fn kept_file(&self, _name: &str) -> Option<KeptFile> {
+        None
+    }
+
+    /// Removes a file that the host keeps.
+    fn drop_file(&self, _name: &str) {}
+
+    /// Fills a disk of a guest from a file that the host keeps; without one the disk stays blank.
+    ///
+    /// # Errors
+    /// Why it cannot be made.
+    fn import_disk(&self, _vmid: u32, _drive: &str, _file: &str) -> GuestWork {
         ready(Ok(())).boxed()
     }
 

@@ -73,6 +73,7 @@ impl Cluster {
         drive: &Drive,
         worker: Option<&Worker>,
     ) -> Result<(Drive, Option<String>), String> {
+        let mut file = None;
         let (storage, purpose, size) = match DriveRequest::of(drive) {
             DriveRequest::NoVolume => return Ok((drive.clone(), None)),
             DriveRequest::Existing(volid) => {
@@ -91,6 +92,7 @@ impl Cluster {
                     self.latency.copy_bytes_per_second.transfer(size, &mut state.random)
                 };
                 tokio::time::sleep(span).await;
+                file = Some(self.kept_name(node, &source));
                 (storage, VolumePurpose::Disk, size)
             }
         };
@@ -103,6 +105,12 @@ impl Cluster {
                 state.storage_mut(&storage)?.allocate(node, &request, now)
             });
         let (volid, line) = created.await?;
+        if let Some(file) = file
+            && let Err(error) = self.guest_host.import_disk(vmid, key, &file).await
+        {
+            self.free_volumes(node, &[volid], worker).await;
+            return Err(error);
+        }
         let mut created = Drive { file: volid.clone(), options: drive.options.clone() };
         created.options.remove("format");
         created.options.remove("import-from");
@@ -116,6 +124,13 @@ impl Cluster {
             worker.log(format!("{key}: successfully created disk '{}'", created.print()));
         }
         Ok((created, Some(volid)))
+    }
+
+    /// The name by which the host of the guests keeps a file. On a shared storage all nodes have the
+    /// same file.
+    pub(crate) fn kept_name(&self, node: &str, volid: &str) -> String {
+        let shared = self.state().storage_of(volid).is_ok_and(|storage| storage.spec.shared);
+        if shared { volid.to_owned() } else { format!("{node}/{volid}") }
     }
 
     fn source_size(&self, node: &str, volid: &str) -> Result<u64, String> {
@@ -172,6 +187,7 @@ impl Cluster {
         if let (Some(line), Some(worker)) = (line.await?, worker) {
             worker.log(line);
         }
+        self.guest_host.drop_file(&self.kept_name(node, volid));
         self.drop_archived_disk(backup);
         Ok(())
     }
@@ -257,6 +273,7 @@ impl Cluster {
                 Err(error) => {
                     self.free_volumes(node, &created, Some(worker)).await;
                     self.state().vms.remove(&vmid);
+                    self.guest_host.forget(vmid);
                     return Err(error);
                 }
             }

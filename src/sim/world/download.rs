@@ -1,4 +1,5 @@
-//! Downloads by nodes. The description of the cluster lists the URLs that exist.
+//! Downloads by nodes. The description of the cluster lists the URLs that exist. Others may be
+//! fetched by the host of the guests, which then keeps what disks are made of.
 
 use std::collections::BTreeSet;
 
@@ -9,6 +10,7 @@ use super::context::{CallContext, failed};
 use super::state::State;
 use super::storage::Volume;
 use crate::call::{Answer, ApiError, Outcome};
+use crate::guest::KeptFile;
 use crate::spec::WebFile;
 
 /// The characters that the id of a task keeps unencoded.
@@ -102,12 +104,28 @@ pub(crate) fn start_download(ctx: &CallContext, wanted: Download) -> Answer {
     ctx.cluster.fork(&ctx.call.caller, &ctx.node, "download", task, |worker| async move {
         let Download { url, volid, checksum, algorithm, overwrite, .. } = wanted;
         worker.log(format!("downloading {url}"));
-        let (path, exists, found) = {
+        let kept = cluster.kept_name(&node, &volid);
+        let (path, exists, mut found) = {
             let state = cluster.state();
             let storage = state.storage_of(&volid)?;
             let exists = storage.volume(&node, &volid).is_some();
             (storage.path(&volid), exists, state.find_web_file(&url))
         };
+        if found.is_none() {
+            let file = match cluster.guest_host.kept_file(&kept).filter(|_| exists) {
+                None => cluster.guest_host.download(&url, &kept).await.unwrap_or_else(|error| {
+                    worker.log(error);
+                    None
+                }),
+                there => there,
+            };
+            found = file.map(|KeptFile { bytes, sha256, sha512 }| WebFile {
+                url: url.clone(),
+                size: bytes,
+                sha256,
+                sha512,
+            });
+        }
         let sum = match (&found, algorithm.as_deref()) {
             (Some(file), None | Some("sha256")) => file.sha256.clone(),
             (Some(file), Some("sha512")) => file.sha512.clone(),
@@ -138,11 +156,13 @@ pub(crate) fn start_download(ctx: &CallContext, wanted: Download) -> Answer {
             cluster.latency.copy_bytes_per_second.transfer(file.size, &mut state.random)
         };
         if !worker.sleep(span).await {
+            cluster.guest_host.drop_file(&kept);
             return Err("interrupted by signal".into());
         }
         if let Some(wanted) = checksum {
             worker.log("calculating checksum...");
             if !wanted.eq_ignore_ascii_case(&sum) {
+                cluster.guest_host.drop_file(&kept);
                 return Err(format!(
                     "checksum mismatch: got '{sum}' != expect '{wanted}', aborting"
                 ));

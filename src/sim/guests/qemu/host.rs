@@ -12,9 +12,9 @@ use super::accelerator::Accelerator;
 use super::arguments::{GuestFiles, arguments, node_name};
 use super::disks::{Disk, DiskFolder, SnapshotAct};
 use super::machine::{self, Launch, Machine};
-use super::{Image, QemuError};
+use super::{Image, QemuError, download};
 use crate::conf;
-use crate::guest::GuestBoot;
+use crate::guest::{GuestBoot, KeptFile};
 use crate::guests::address::AddressPool;
 use crate::guests::spawner::Spawner;
 use crate::spec::GuestSpec;
@@ -28,6 +28,8 @@ pub(super) struct Inner {
     /// The images of the operator.
     pub images: Vec<Arc<Disk>>,
     pub disks: DiskFolder,
+    /// Files that nodes downloaded, by the names that the world has for them.
+    pub files: Mutex<BTreeMap<String, (KeptFile, Arc<Disk>)>>,
     /// Settled at the start.
     pub accelerator: OnceCell<Accelerator>,
     pub spawner: Spawner,
@@ -180,6 +182,35 @@ impl Inner {
             static_address: boot.static_address(),
         };
         Machine::start(launch, &self.spawner, &self.addresses).await
+    }
+
+    pub(super) async fn download(
+        &self,
+        url: &str,
+        name: String,
+    ) -> Result<Option<KeptFile>, String> {
+        let disk = self.disks.new_disk(None);
+        let file = download::fetch(url, disk.path()).await?;
+        if let Some(file) = &file {
+            self.files.lock().insert(name, (file.clone(), disk));
+        }
+        Ok(file)
+    }
+
+    /// Gives a guest a disk with what a file has. Nobody writes to the file.
+    pub(super) async fn import_disk(
+        &self,
+        vmid: u32,
+        drive: String,
+        file: &str,
+    ) -> Result<(), String> {
+        let source = self.files.lock().get(file).map(|(_, disk)| Arc::clone(disk));
+        let Some(source) = source else { return Ok(()) };
+        let disk = self.disks.overlay(&source).await?;
+        self.change(vmid, |guest| {
+            guest.disks.insert(drive, disk);
+        });
+        Ok(())
     }
 
     pub(super) async fn hibernate(&self, vmid: u32) -> Result<(), String> {

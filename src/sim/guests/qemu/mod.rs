@@ -19,13 +19,14 @@
 //! killed after seconds. No QEMU outlives the host: not when the simulator stops, is dropped, or is
 //! killed. What a killed simulator leaves on the disk, the next one removes (`crate::run`).
 //!
-//! Files beside this one: `host` (the guests), `images` (the operator's), `disks` (files of drives), `arguments` (QEMU's
-//! command line), `machine` (one QEMU), `qmp` and `agent` (its sockets), `accelerator`.
+//! Files beside this one: `host` (the guests), `images` (the operator's), `disks` (files of drives),
+//! `download` (files that disks are made of), `arguments` (QEMU's command line), `machine` (one QEMU), `qmp` and `agent` (its sockets), `accelerator`.
 
 mod accelerator;
 mod agent;
 mod arguments;
 mod disks;
+mod download;
 mod host;
 mod images;
 mod machine;
@@ -48,7 +49,9 @@ pub(crate) use self::images::{Image, read_images};
 use self::machine::SSH_PORT;
 use super::address::AddressPool;
 use super::spawner::Spawner;
-use crate::guest::{AgentCall, AgentError, GuestAddress, GuestBoot, GuestHost, GuestWork};
+use crate::guest::{
+    AgentCall, AgentError, GuestAddress, GuestBoot, GuestHost, GuestWork, KeptFile,
+};
 use crate::spec::GuestSpec;
 
 /// Why there are no QEMU guests.
@@ -115,6 +118,7 @@ impl QemuGuests {
             folder: options.folder,
             guests: Mutex::new(described_guests(options.guests, options.images, &images)?),
             images,
+            files: Mutex::default(),
             accelerator: OnceCell::new(),
             spawner: Spawner::start().map_err(QemuError::Folder)?,
             addresses: Mutex::new(AddressPool::new([127, 77])),
@@ -221,6 +225,28 @@ impl GuestHost for QemuGuests {
 
     fn clone_disk(&self, from: u32, to: u32, linked: bool) -> GuestWork {
         self.work(move |inner| async move { inner.clone_disks(from, to, linked).await })
+    }
+
+    fn download(
+        &self,
+        url: &str,
+        name: &str,
+    ) -> BoxFuture<'static, Result<Option<KeptFile>, String>> {
+        let (url, name) = (url.to_owned(), name.to_owned());
+        self.work(move |inner| async move { inner.download(&url, name).await })
+    }
+
+    fn kept_file(&self, name: &str) -> Option<KeptFile> {
+        Some(self.inner.files.lock().get(name)?.0.clone())
+    }
+
+    fn drop_file(&self, name: &str) {
+        let _file = self.inner.files.lock().remove(name);
+    }
+
+    fn import_disk(&self, vmid: u32, drive: &str, file: &str) -> GuestWork {
+        let (drive, file) = (drive.to_owned(), file.to_owned());
+        self.work(move |inner| async move { inner.import_disk(vmid, drive, &file).await })
     }
 
     fn forget(&self, vmid: u32) {
