@@ -2,10 +2,6 @@
 //!
 //! `tests/all vm` installs QEMU and builds the images (`image.sh`). Most guests are of the tiny
 //! one; `full` boots a whole Debian once. What runs outside guests is shared with the tier `wire`.
-//!
-//! The place for a machine that is built from a cloud image and leased from: a module beside `full`,
-//! with the image `full` as what `download-url` finds. A clone of any machine boots by itself, as
-//! its disk has its own boot loader.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests may end at the first surprise")]
 
 #[path = "../wire/api.rs"]
@@ -18,6 +14,7 @@ mod gitea_server;
 #[path = "../wire/harness.rs"]
 #[expect(dead_code, reason = "shared with the tier wire")]
 mod harness;
+mod images;
 mod leases;
 #[path = "../wire/open.rs"]
 #[expect(dead_code, reason = "shared with the tier wire")]

@@ -12,7 +12,7 @@ use crate::harness::{Sim, Site};
 const TIME_LIMIT: Duration = Duration::from_secs(600);
 
 /// The folder of an image; `tests/all` has built it.
-fn images(kind: &str) -> PathBuf {
+pub fn images(kind: &str) -> PathBuf {
     let folder = std::env::var_os("DROVER_TEST_IMAGES").map(PathBuf::from);
     let folder = folder.unwrap_or_else(|| panic!("run the tests by: tests/all vm"));
     folder.join(kind)

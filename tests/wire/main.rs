@@ -20,6 +20,7 @@ mod gitlab;
 mod harness;
 mod hostile;
 mod hudson;
+mod images;
 mod installations;
 mod jenkins;
 mod journal;

@@ -1,0 +1,114 @@
+//! Images: from an empty cluster to the first template, over real HTTPS and SSH.
+
+use serde_json::{Value, json};
+
+use crate::harness::{Events, Service, Sim, Site};
+
+/// A cluster without templates, and a site with an image and a template that names it.
+fn world() -> (tempfile::TempDir, Sim, Site) {
+    let dir = tempfile::tempdir().unwrap();
+    let cluster = dir.path().join("cluster.yaml");
+    std::fs::write(&cluster, include_str!("images_cluster.yaml")).unwrap();
+    let options = ["--guests", "process", "--cluster", cluster.to_str().unwrap()];
+    let sim = Sim::start_with(dir.path(), &options);
+    let site = Site::new(&sim);
+    let yaml = site.yaml(&sim, "").replace("templateVmId: 9000", "image: debian");
+    let images = format!(
+        "images:\n  debian:\n    cloudIds: [lab]\n    credentialsId: agents\n    \
+         storage: local-lvm\n    source:\n      url: https://cloud.example/debian-13.qcow2\n      \
+         checksum: {sum}\n    packages: [git]\n    commands: [\"echo ${{word}} > ~/built\"]\n    \
+         variables: {{word: one}}\n    keep: 0\n    sshPort: 2222\n    \
+         guestNetworks: [\"127.77.0.0/16\"]\n",
+        sum = "ab".repeat(32),
+    );
+    site.write_yaml(&format!("{yaml}{images}"));
+    (dir, sim, site)
+}
+
+/// What a command that must succeed says.
+fn says(site: &Site, args: &[&str]) -> String {
+    let out = site.cli(args);
+    let said = String::from_utf8_lossy(&out.stdout).into_owned();
+    assert!(out.status.success(), "{args:?}: {said}{}", String::from_utf8_lossy(&out.stderr));
+    said
+}
+
+/// The VMIDs of the templates.
+fn templates(sim: &Sim) -> Vec<u64> {
+    let answer = sim.call("GET", "/cluster/resources?type=vm");
+    let all = answer["data"].as_array().cloned().unwrap_or_default();
+    let templates = all.iter().filter(|guest| guest["template"] == 1);
+    templates.filter_map(|guest| guest["vmid"].as_u64()).collect()
+}
+
+/// Waits until Proxmox's list, which is seconds behind, has these templates.
+fn until_templates(site: &Site, sim: &Sim, wanted: &[u64]) {
+    let mut events = Events::follow(site);
+    while templates(sim) != wanted {
+        site.cli(&["resync"]);
+        events.until("reconciled", |_| true);
+    }
+}
+
+// Invariant: an image is built once, leased from, and goes when a newer version is there and nobody
+// uses it.
+
+#[test]
+fn an_image_is_built_listed_leased_from_and_pruned() {
+    let (_dir, sim, site) = world();
+    let _service = Service::start(&site);
+    let planned = says(&site, &["image", "build", "debian", "--dry-run"]);
+    assert!(planned.starts_with("pve1: a build of version "), "{planned}");
+    let built = says(&site, &["image", "build", "debian"]);
+    for phase in ["Provisioning", "Cleaning", "Sealing", "Done"] {
+        assert!(built.contains(phase), "{phase}: {built}");
+    }
+    let again = says(&site, &["image", "build", "debian"]);
+    assert!(again.contains("is up to date (VMID 9000): nothing to build"), "{again}");
+    let listed = site.json(&["image", "list"]);
+    let version = &listed["versions"][0];
+    assert_eq!((&version["image"], &version["vmid"]), (&json!("lab/debian"), &json!(9000)));
+    assert_eq!((&version["kept"], &listed["unread"]), (&json!("it is the newest"), &json!([])));
+
+    let config = sim.config("pve1", 9000);
+    let text = |key: &str| config[key].as_str().unwrap_or_default().to_owned();
+    assert!(text("name").starts_with("debian-"), "{config}");
+    assert!(text("scsi0").starts_with("local-lvm:base-9000-disk-"), "{config}");
+    assert_eq!((text("machine"), text("bios")), ("q35".to_owned(), "ovmf".to_owned()));
+    assert!(text("ide2").contains("cloudinit") && text("sshkeys").is_empty(), "{config}");
+    let lease = ["lease", "--template", "linux", "--owner", "ann", "--"];
+    let said =
+        says(&site, &[&lease[..], &["cat ~/built; grep -c . ~/.ssh/authorized_keys"]].concat());
+    let (word, keys) = said.trim_end().split_once('\n').unwrap();
+    assert_eq!(word, "one");
+    assert!(keys.parse::<u32>().unwrap() > 0, "the agent has keys of its own: {said}");
+
+    let other = says(&site, &["image", "build", "debian", "--var", "word=two"]);
+    assert!(other.contains("Done"), "{other}");
+    // The agent is a linked clone of the first one.
+    let shown = says(&site, &["image", "prune", "--dry-run"]);
+    assert!(shown.contains("agents were cloned from it"), "{shown}");
+    says(&site, &["reap", "--all"]);
+    site.until_empty();
+    until_templates(&site, &sim, &[9000, 9001]);
+    let pruned = says(&site, &["image", "prune"]);
+    assert!(pruned.contains("9000"), "{pruned}");
+    until_templates(&site, &sim, &[9001]);
+}
+
+// Invariant: a build that fails says which step it was and what that said, and leaves nothing.
+
+#[test]
+fn a_build_that_fails_shows_its_step_and_ends_the_command_with_an_error() {
+    let (_dir, sim, site) = world();
+    let yaml = std::fs::read_to_string(site.config()).unwrap();
+    site.write_yaml(&yaml.replace("echo ${word} > ~/built", "echo no disk left >&2; exit 3"));
+    let _service = Service::start(&site);
+    let out = site.cli(&["image", "build", "debian"]);
+    let said = String::from_utf8_lossy(&out.stdout).into_owned();
+    assert_eq!(out.status.code(), Some(1), "{said}");
+    assert!(said.contains("the step `command 1` ended with exit status 3"), "{said}");
+    assert!(said.contains("no disk left"), "{said}");
+    let left: Value = sim.call("GET", "/cluster/resources?type=vm")["data"].clone();
+    assert_eq!(left, json!([]));
+}
