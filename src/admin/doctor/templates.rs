@@ -134,6 +134,14 @@ impl CloudCheck<'_> {
     ) {
         let rows = self.client.resources(true).await.map(|(_, rows)| rows).unwrap_or_default();
         let guests = || rows.iter().filter(|row| row.kind == "qemu");
+        let build = match &spec.search {
+            Some(Sought::Image(name)) => {
+                vec![Remedy::here(self.drover_command(&format!("image build {name}")))]
+            }
+            Some(Sought::Id(_) | Sought::Name(_) | Sought::Pattern(_) | Sought::Tag(_)) | None => {
+                Vec::new()
+            }
+        };
         let of_id = |row: &&Resource| row.vmid == Some(u64::from(spec.source.0));
         let meant = guests().find(of_id).filter(|_| spec.search.is_none());
         let remedy = match meant {
@@ -144,6 +152,7 @@ impl CloudCheck<'_> {
             _ if denied => self.setup(""),
             // The template exists, and the error says what is in the way.
             Some(_) => Vec::new(),
+            None if !build.is_empty() => build,
             None => {
                 let templates = guests().filter(|row| row.template);
                 let existing = |row: &Resource| {
