@@ -77,6 +77,7 @@ impl Places {
             vmid: marks.vmid,
             node: node.clone(),
             origin: spec.origin.clone(),
+            source: None,
         };
         let born = self.born.get(&marks.agent)?;
         let mut wrong = None;
