@@ -41,6 +41,7 @@ mod shapes;
 mod share;
 mod sources;
 mod state;
+mod status;
 mod strict_json;
 mod subjects;
 mod templates;
