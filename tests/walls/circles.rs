@@ -1,5 +1,6 @@
-//! Which module of the actors imports which. No module imports itself over others, so each can be
-//! read after those that it imports. In the model, words are beneath what is done with them.
+//! Which module of the actors, and which of the server, imports which. No module imports itself over
+//! others, so each can be read after those that it imports. In the model, words are beneath what is
+//! done with them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -116,6 +117,16 @@ fn imports_in(folder: &str) -> Imports {
 fn no_module_of_the_actors_imports_itself_over_others() {
     let imports = imports_in("actors/src");
     assert!(imports["herd"].contains("cloud"), "the reader finds no imports: {imports:?}");
+    let circles = circles(imports);
+    assert!(circles.is_empty(), "move what both sides need into a module beneath: {circles:#?}");
+}
+
+// Invariant: the modules of the server import each other in one direction only.
+
+#[test]
+fn no_module_of_the_server_imports_itself_over_others() {
+    let imports = imports_in("src/server");
+    assert!(imports["routes"].contains("leases"), "the reader finds no imports: {imports:?}");
     let circles = circles(imports);
     assert!(circles.is_empty(), "move what both sides need into a module beneath: {circles:#?}");
 }
