@@ -29,7 +29,6 @@ use crate::cluster::allocator::Allocator;
 use crate::hold_next::HoldNext;
 use crate::reconciler::Reconciler;
 use crate::reconciler::plan::Memory;
-use crate::records::Records;
 use crate::roster::Roster;
 use crate::scheduler::state::Scheduler;
 use crate::shared::{Shared, role};
@@ -93,29 +92,15 @@ impl Herd {
         let (ready, tried) = Reply::channel();
         let ports = patient(start.ports);
         let census = Census::default();
-        let common = Common {
-            run: Run {
-                installation: start.installation,
-                epoch: start.epoch,
-                since: ports.ambient.now().wall.before(start.down),
-            },
-            supervision: Supervision {
-                census: census.clone(),
-                give_up: start.give_up,
-                spawner: start.spawner,
-            },
-            records: Shared::new(Records::new(Arc::clone(&ports.journal))),
-            ports,
-            roster: Shared::default(),
-            ways: Shared::default(),
-            doubts: Shared::default(),
-            restraint: Shared::default(),
-            board: Shared::default(),
-            sites: Shared::default(),
-            addresses: Shared::default(),
-            runners: Shared::default(),
-            hold_next: Shared::new(HoldNext::of_journal_state(&start.journal_state)),
+        let run = Run {
+            installation: start.installation,
+            epoch: start.epoch,
+            since: ports.ambient.now().wall.before(start.down),
         };
+        let supervision =
+            Supervision { census: census.clone(), give_up: start.give_up, spawner: start.spawner };
+        let hold_next = HoldNext::of_journal_state(&start.journal_state);
+        let common = Common::new(ports, run, supervision, hold_next);
         let roster = common.roster.give();
         let (journal_state, spec, down) = (start.journal_state, start.spec, start.down);
         let machine = start.machine;
