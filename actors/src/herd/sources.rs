@@ -154,7 +154,8 @@ impl Handler<SourceReport> for Herd {
         count_message(ctx);
         match report {
             SourceReport::Wanted { source, levels, jobs } => {
-                let (levels, outside) = self.scheduler.admit(levels, &self.spec.templates);
+                let spec = self.spec.sources.get(&source).map(AsRef::as_ref);
+                let (levels, outside) = self.scheduler.admit(spec, levels, &self.spec.templates);
                 self.inform_scheduler(Event::Wanted(source.clone(), levels, jobs));
                 if let Some(address) = self.sources.get(&source) {
                     address.do_send(SourceCommand::NotOffered(outside.into()));
