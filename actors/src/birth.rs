@@ -147,6 +147,25 @@ pub struct Supervision {
 }
 
 impl<R> Common<R> {
+    /// Starts to share knowledge, of which only the holds are known at a start.
+    pub fn new(ports: Ports, run: Run, supervision: Supervision, hold_next: HoldNext) -> Self {
+        Self {
+            records: Shared::new(Records::new(Arc::clone(&ports.journal))),
+            ports,
+            run,
+            supervision,
+            roster: Shared::default(),
+            ways: Shared::default(),
+            doubts: Shared::default(),
+            restraint: Shared::default(),
+            board: Shared::default(),
+            sites: Shared::default(),
+            addresses: Shared::default(),
+            runners: Shared::default(),
+            hold_next: Shared::new(hold_next),
+        }
+    }
+
     /// What an actor gets that this one starts.
     pub fn give<C>(&self) -> Common<C>
     where

@@ -247,12 +247,10 @@ struct RegistrationToken {
     token: SecretString,
 }
 
-/// Whether the runner programs read a label as it is: they take what follows a `:` for where the job
-/// runs, and what follows a `?` for options (`internal/pkg/labels/labels.go`). A job that wants another
-/// label would wait for a runner that Gitea never finds.
-pub fn is_readable(label: &str) -> bool {
-    !label.contains([':', '?'])
-}
+/// The ends of a label's name: the runner programs take what follows a `:` for where the job runs,
+/// and what follows a `?` for options (`internal/pkg/labels/labels.go`). A job that wants such a label
+/// waits for a runner that Gitea never finds.
+pub const ENDS_OF_LABELS: &[char] = &[':', '?'];
 
 impl Gitea {
     /// Makes a connector; calls nothing yet.
@@ -336,7 +334,7 @@ impl Gitea {
     /// The files in which `gitea-runner` (`act_runner` before 1.0.0) and `forgejo-runner` store
     /// their registration, and the command that uses them.
     fn bundle(&self, request: RegisterRequest<'_>, made: &Credentials) -> RunnerBundle {
-        let plain = request.labels().into_iter().filter(|label| is_readable(label));
+        let plain = request.labels().into_iter().filter(|label| !label.contains(ENDS_OF_LABELS));
         let labels: Vec<String> = plain.map(|label| format!("{label}:host")).collect();
         let state = json!({
             "WARNING": "made by drover for one job",

@@ -7,8 +7,12 @@ use std::process::ExitCode;
 use drover_hypervisor::probe;
 use serde::Serialize;
 
-use super::service::{FAILED, USAGE, config_path, load, runtime};
-use super::{CheckOptions, Global, tables};
+use super::config::{config_path, load};
+use super::global::Global;
+use super::options::CheckOptions;
+use super::report::{FAILED, USAGE};
+use super::runtime::runtime;
+use super::tables;
 use drover_config::{Checked, Environment, LocatedFault};
 
 /// What `check --json` prints.

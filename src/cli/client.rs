@@ -4,97 +4,21 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use causes::causes;
+use causes::{causes, chain};
 use reqwest::{Method, Response};
 use secrecy::{ExposeSecret, SecretString};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::{CliError, DEFAULT_SOCKET, Global};
+use super::error::{CallError, CliError};
+use super::global::{DEFAULT_SOCKET, Global};
 use drover_api::Problem;
 use drover_config::Environment;
 
 /// How long a call may take, unless it waits on purpose.
 pub const CALL_LIMIT: Duration = Duration::from_secs(30);
-
-/// Why a call gave nothing.
-#[derive(Debug, thiserror::Error)]
-pub enum CallError {
-    #[error("no drover is listening on `{place}`: is it running? {}", elsewhere(place))]
-    NoService { place: String },
-    /// The socket may not be opened.
-    #[error(
-        "may not open `{place}`: run this as root or as the service's own user, or use --url and \
-         --token-file"
-    )]
-    NotAllowed { place: String },
-    /// The connection failed on the way; the call may have been taken.
-    #[error("the call to drover on `{place}` failed")]
-    Broken {
-        place: String,
-        #[source]
-        cause: reqwest::Error,
-    },
-    /// The service said no.
-    #[error("{}", reported(.0))]
-    Refused(Problem),
-    /// What came back is not an answer of drover.
-    #[error("`{place}` answered {status}, and not as drover does: is something else there?")]
-    NotDrover {
-        place: String,
-        /// The HTTP status.
-        status: u16,
-    },
-}
-
-impl CallError {
-    /// Whether the same call may bring an answer later.
-    pub fn is_passing(&self) -> bool {
-        match self {
-            Self::NoService { .. } | Self::Broken { .. } => true,
-            Self::Refused(problem) => matches!(problem.status, 429 | 503),
-            Self::NotAllowed { .. } | Self::NotDrover { .. } => false,
-        }
-    }
-
-    /// Whether no service answered.
-    pub fn is_silence(&self) -> bool {
-        match self {
-            Self::NoService { .. } | Self::Broken { .. } => true,
-            Self::NotAllowed { .. } | Self::Refused(_) | Self::NotDrover { .. } => false,
-        }
-    }
-
-    /// Whether the service could make nothing of what was asked, whatever it has, or its configuration
-    /// has faults; that it lacks what was named is no wrong usage.
-    pub fn is_usage(&self) -> bool {
-        match self {
-            Self::Refused(problem) => problem.status == 400 || problem.is_of_configuration(),
-            Self::NoService { .. }
-            | Self::NotAllowed { .. }
-            | Self::Broken { .. }
-            | Self::NotDrover { .. } => false,
-        }
-    }
-}
-
-/// What to do when nobody listens.
-fn elsewhere(place: &str) -> &'static str {
-    if place.starts_with("http") {
-        "look there, or give another address with --url or DROVER_URL"
-    } else {
-        "start it with `drover run --config FILE`, or name its socket with --socket or DROVER_SOCKET"
-    }
-}
-
-/// A problem for people: the field faults are part of the detail already.
-fn reported(problem: &Problem) -> String {
-    if problem.detail.is_empty() {
-        return problem.title.clone();
-    }
-    let between = if problem.detail.contains('\n') { ":\n" } else { ": " };
-    format!("{}{between}{}", problem.title, problem.detail)
-}
+/// How long a reload or a full reconciliation may take.
+pub(super) const LONG_LIMIT: Duration = Duration::from_secs(180);
 
 /// A running service.
 pub struct Client {
@@ -132,7 +56,7 @@ impl Client {
                 (builder.unix_socket(path), "http://drover".to_owned(), place, None)
             }
         };
-        let http = builder.build().map_err(|fault| CliError::Failed(super::chain(&fault)))?;
+        let http = builder.build().map_err(|fault| CliError::Failed(chain(&fault)))?;
         Ok(Self { http, base, place, token })
     }
 
@@ -242,6 +166,12 @@ impl Client {
             }
         })
     }
+}
+
+/// A path with a name in it that may hold anything.
+pub(super) fn path(kind: &str, name: &str, rest: &str) -> String {
+    let name = percent_encoding::utf8_percent_encode(name, percent_encoding::NON_ALPHANUMERIC);
+    format!("/v1/{kind}/{name}{rest}")
 }
 
 /// The socket of the service: as named, else that of the configuration named, else the usual one.

@@ -17,10 +17,13 @@ use reqwest::Method;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::client::CALL_LIMIT;
-use super::remote::path;
-use super::service::{USAGE, config_path, load, runtime};
-use super::{CallError, CliError, Client, Global, Term, report};
+use super::client::{CALL_LIMIT, Client, path};
+use super::config::{config_path, load};
+use super::error::{CallError, CliError};
+use super::global::Global;
+use super::report::{self, USAGE};
+use super::runtime::runtime;
+use super::term::{Term, print};
 use drover_admin::doctor::trial::{Diagnosis, End, diagnose, timeline};
 use drover_admin::doctor::{self, Clients, NetworkCertificates, Report, clean, write_remedies};
 use drover_config::Checked;
@@ -199,7 +202,7 @@ async fn on_trial(
         phases.iter().map(|phase| (phase.state.clone(), phase.ms)).collect();
     let ready = diagnosis.is_none();
     let out = TrialOut { template, agent, ready, phases, diagnosis, warning };
-    super::remote::print(term, global.json, &out, |out| {
+    print(term, global.json, &out, |out| {
         let mut text = timeline(&spans);
         for line in out.warning.lines() {
             text.push_str(&format!("warn  {}\n", clean(line)));

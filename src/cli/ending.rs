@@ -14,13 +14,12 @@ use drover_model::phase::LeasePhase;
 use drover_model::record::{EXPIRED, LOST, is_lost};
 use tokio::sync::mpsc;
 
-use super::client::CALL_LIMIT;
+use super::client::{CALL_LIMIT, Client, path};
+use super::error::CliError;
 use super::identity::Identity;
-use super::lease::{Leasing, job};
+use super::leasing::{Leasing, job};
 use super::over_ssh::Cut;
-use super::remote::path;
 use super::tables::clean;
-use super::{CliError, Client};
 
 /// How long a machine may take to answer whose command was cut.
 const PROBE_LIMIT: Duration = Duration::from_secs(5);

@@ -1,10 +1,14 @@
 //! `drover events`: follows the event stream.
 
+use causes::chain;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::client::Client;
+use super::error::CliError;
+use super::options::EventsOptions;
 use super::tables::clean;
-use super::{CliError, Client, EventsOptions, Term};
+use super::term::Term;
 use drover_server::view::EventId;
 
 /// The longest event taken, in bytes.
@@ -27,7 +31,7 @@ pub(super) async fn follow(
     let mut pending = Vec::new();
     loop {
         let piece = response.chunk().await.map_err(|fault| {
-            CliError::Failed(format!("the event stream broke: {}", super::chain(&fault)))
+            CliError::Failed(format!("the event stream broke: {}", chain(&fault)))
         })?;
         let Some(piece) = piece else {
             return Err(CliError::Failed("the event stream ended: drover stops".into()));

@@ -4,10 +4,11 @@ use drover_api::{HoldIn, HoldNextOut, HoldOut};
 use reqwest::Method;
 use serde_json::json;
 
-use super::client::CALL_LIMIT;
+use super::client::{CALL_LIMIT, Client, path};
+use super::error::CliError;
 use super::identity;
-use super::remote::{path, print};
-use super::{CliError, Client, HoldNextOptions, HoldOptions, Term};
+use super::options::{HoldNextOptions, HoldOptions};
+use super::term::{Term, print};
 
 /// Asks for a hold and shows how to log in.
 pub(super) async fn hold(

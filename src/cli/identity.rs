@@ -9,7 +9,8 @@ use rand::TryRng;
 use rand::rngs::SysRng;
 use secrecy::SecretString;
 
-use super::{CliError, LeaseOptions};
+use super::error::CliError;
+use super::options::LeaseOptions;
 use drover_server::check_public_key;
 
 /// What to do besides when a key of the user's own cannot be used.

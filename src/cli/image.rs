@@ -9,11 +9,11 @@ use drover_api::{
 };
 use drover_model::phase::ImagePhase;
 
-use super::client::CALL_LIMIT;
+use super::client::{CALL_LIMIT, Client, LONG_LIMIT, path};
+use super::error::CliError;
 use super::options::{BuildImageOptions, ImageAction};
-use super::remote::{LONG_LIMIT, path, print};
 use super::tables::{clean, count, table, unread};
-use super::{CliError, Client, Term};
+use super::term::{Term, print};
 
 /// The pause between two looks at builds.
 const POLL: Duration = Duration::from_secs(1);

@@ -18,9 +18,9 @@ use jiff::Timestamp;
 use rustix::process::geteuid;
 use secrecy::ExposeSecret as _;
 
+use super::client::{Client, path};
+use super::error::{CallError, CliError};
 use super::identity::Identity;
-use super::remote::path;
-use super::{CallError, CliError, Client};
 use drover_model::phase::LeasePhase;
 
 const KEY: &str = "key";

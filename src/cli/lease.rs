@@ -3,11 +3,10 @@
 use std::fs::File;
 use std::future::Future;
 use std::io::Read as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::pin::{Pin, pin};
-use std::time::Duration;
 
-use bytes::Bytes;
+use causes::chain;
 use drover_api::{LeaseIn, LeaseOut, SshOut};
 use drover_model::phase::LeasePhase;
 use drover_model::record::WAITED;
@@ -19,91 +18,20 @@ use tokio::sync::mpsc;
 
 use super::client::CALL_LIMIT;
 use super::ending::{end_of, outcome, until_over};
+use super::error::{CallError, CliError};
 use super::identity::Identity;
-use super::over_ssh::{self, Cut};
+use super::kept;
+use super::leasing::{Leasing, job};
+use super::options::LeaseOptions;
+use super::over_ssh::Cut;
 use super::stdin::is_standard_input;
 use super::tables::clean;
-use super::{CallError, CliError, Client, LeaseOptions, Term, kept};
+use super::term::Term;
 use drover_server::LONGEST_QUEUE_SECONDS;
 
 /// Pieces that wait on their way to the command, and from it.
 const INPUT_PIECES: usize = 4;
 const OUTPUT_PIECES: usize = 64;
-
-/// A command to run on a leased agent.
-pub struct SshJob {
-    pub host: String,
-    pub port: u16,
-    /// The login name.
-    pub user: String,
-    /// Host keys to accept, public key lines; empty to trust on first use.
-    pub host_keys: Vec<String>,
-    /// The private key.
-    pub key: drover_ssh::PrivateKey,
-    /// The command line for the user's shell.
-    pub command: String,
-    /// What it reads on its standard input.
-    pub input: mpsc::Receiver<Bytes>,
-    /// Where its output goes; a slow receiver slows the command.
-    pub output: mpsc::Sender<Output>,
-}
-
-/// Runs commands over SSH.
-pub trait RunOverSsh: Send + Sync {
-    /// Runs one to its end; gives its exit status (255 when a signal ended it), or why not.
-    /// Dropping the future ends the connection.
-    fn run(&self, job: SshJob) -> BoxFuture<'static, Result<u32, Cut>>;
-}
-
-/// The way that the command line uses.
-pub(super) struct OverSsh;
-
-impl RunOverSsh for OverSsh {
-    fn run(&self, job: SshJob) -> BoxFuture<'static, Result<u32, Cut>> {
-        Box::pin(over_ssh::run(job))
-    }
-}
-
-/// How patient the command is with a service that restarts.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct TimeLimits {
-    /// How often a call is repeated.
-    pub tries: u32,
-    /// The pause between two.
-    pub pause: Duration,
-    /// How long the service may hold one question for the lease's state, in seconds.
-    pub wait_seconds: u64,
-    /// The pause between two questions whether the lease of a running command is over.
-    pub watch: Duration,
-    /// How long the end of a lease is waited for whose command was cut and whose machine does not answer:
-    /// the service knows of a death within that time.
-    pub loss: Duration,
-}
-
-impl Default for TimeLimits {
-    fn default() -> Self {
-        let (watch, loss) = (Duration::from_secs(5), Duration::from_secs(30));
-        Self { tries: 30, pause: Duration::from_secs(1), wait_seconds: 2, watch, loss }
-    }
-}
-
-/// Reads what the command gets on its standard input, until that ends or nobody takes it.
-pub(super) type ReadInput = fn(mpsc::Sender<Bytes>);
-
-/// All that leasing needs besides the options.
-pub(super) struct Leasing<'a> {
-    pub client: &'a Client,
-    /// The way to run commands.
-    pub over: &'a dyn RunOverSsh,
-    /// Reads the input of the command.
-    pub input: ReadInput,
-    /// How patient to be.
-    pub time_limits: TimeLimits,
-    /// Where keys of leases that are kept go.
-    pub key_dir: PathBuf,
-    /// Whether to print JSON.
-    pub json: bool,
-}
 
 /// Leases, and runs the command if there is one; gives the exit code.
 ///
@@ -383,25 +311,6 @@ async fn run(
     }
 }
 
-/// A command on the machine of a lease, by its holder's key.
-pub(super) fn job(
-    (ssh, identity): (&SshOut, &Identity),
-    command: String,
-    input: mpsc::Receiver<Bytes>,
-    output: mpsc::Sender<Output>,
-) -> SshJob {
-    SshJob {
-        host: ssh.host.clone(),
-        port: ssh.port,
-        user: ssh.user.clone(),
-        host_keys: ssh.host_keys.clone(),
-        key: identity.key.clone(),
-        command,
-        input,
-        output,
-    }
-}
-
 /// Prints a piece of the command's output, and notes whether that ends a line of standard error.
 fn print(piece: Output, term: &mut Term<'_>, open: &mut bool) -> Result<(), CliError> {
     match piece {
@@ -457,7 +366,7 @@ async fn release(leasing: &Leasing<'_>, lease: &LeaseOut, term: &mut Term<'_>) {
                 tokio::time::sleep(leasing.time_limits.pause).await;
             }
             Err(fault) => {
-                let (id, why) = (&lease.id, super::chain(&fault));
+                let (id, why) = (&lease.id, chain(&fault));
                 let text = format!(
                     "lease {id} could not be released and ends by its time: {why}; try `drover \
                      release {id}`"

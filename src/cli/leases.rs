@@ -1,11 +1,14 @@
 //! `drover leases` and `drover release`: see leases, and end them.
 
+use causes::chain;
 use reqwest::Method;
 use serde_json::json;
 
-use super::client::CALL_LIMIT;
-use super::remote::{path, print};
-use super::{CliError, Client, LeasesOptions, Term, kept, report, tables};
+use super::client::{CALL_LIMIT, Client, path};
+use super::error::CliError;
+use super::options::LeasesOptions;
+use super::term::{Term, print};
+use super::{kept, report, tables};
 use drover_api::{LeaseOut, LeasesOut};
 use drover_model::phase::LeasePhase;
 
@@ -77,7 +80,7 @@ pub(super) async fn end(
             }
             Err(fault) if ids.len() == 1 => return Err(fault.into()),
             Err(fault) => {
-                let why = super::chain(&fault);
+                let why = chain(&fault);
                 if !json {
                     writeln!(term.err, "lease {} cannot be ended: {why}", tables::clean(id))?;
                 }

@@ -7,25 +7,32 @@
 
 mod check;
 mod client;
+mod config;
 mod doctor;
 mod ending;
+mod error;
 mod events;
+mod global;
+mod help;
 mod hold;
 mod identity;
 mod image;
 mod kept;
 mod lease;
 mod leases;
+mod leasing;
 mod nodes;
 mod options;
 mod over_ssh;
 mod remote;
 mod report;
+mod runtime;
 mod service;
 mod setup;
 mod sim_options;
 mod stdin;
 mod tables;
+mod term;
 pub mod topics;
 mod why;
 
@@ -35,62 +42,19 @@ use std::process::ExitCode;
 use causes::chain;
 use clap::Parser;
 
-use drover_config::LoadError;
-
-pub use client::{CallError, Client};
+pub use client::Client;
 pub use doctor::{DoctorAction, DoctorOptions};
-pub use lease::{RunOverSsh, SshJob};
+pub use error::{CallError, CliError};
+pub use global::{DEFAULT_SOCKET, Global};
 pub use options::{
     AgentAction, BreakerAction, BuildImageOptions, CheckOptions, Cli, ClusterAction, Command,
-    CopyOptions, DEFAULT_SOCKET, DemoOptions, EventsOptions, Global, HoldNextOptions, HoldOptions,
-    ImageAction, LeaseOptions, LeasesOptions, Limit, NodeAction, RunOptions, TemplateAction,
+    CopyOptions, DemoOptions, EventsOptions, HoldNextOptions, HoldOptions, ImageAction,
+    LeaseOptions, LeasesOptions, Limit, NodeAction, RunOptions, TemplateAction,
 };
+pub use over_ssh::{RunOverSsh, SshJob};
 pub use setup::{DhcpOptions, RightsOptions, ServiceOptions, SetupAction, VipOptions};
 pub use sim_options::{Accelerator, GuestKind, PveVersion, SimOptions};
-
-/// Why a command did not do what it was asked for.
-#[derive(Debug, thiserror::Error)]
-pub enum CliError {
-    /// The arguments do not fit together.
-    #[error("{0}")]
-    Usage(String),
-    /// The configuration cannot be used.
-    #[error("{}", .0.render().trim_end())]
-    Config(Box<LoadError>),
-    /// A running service could not be asked, or refused.
-    #[error(transparent)]
-    Call(#[from] CallError),
-    #[error("{0}")]
-    Failed(String),
-    /// What was waited for did not come in time.
-    #[error("{0}")]
-    Waited(String),
-    /// The lease was lost or expired.
-    #[error("{0}")]
-    Over(String),
-    /// The terminal or pipe took nothing.
-    #[error("cannot write the output")]
-    Output(#[from] io::Error),
-}
-
-impl CliError {
-    fn exit_code(&self) -> u8 {
-        match self {
-            Self::Usage(_) | Self::Config(_) => 2,
-            Self::Call(fault) if fault.is_usage() => 2,
-            Self::Call(fault) if fault.is_silence() => 69,
-            Self::Waited(_) | Self::Over(_) => 75,
-            Self::Call(_) | Self::Failed(_) | Self::Output(_) => 1,
-        }
-    }
-}
-
-/// Where a command prints: results, and what is going on meanwhile.
-pub struct Term<'a> {
-    pub out: &'a mut (dyn Write + Send),
-    /// Progress and warnings.
-    pub err: &'a mut (dyn Write + Send),
-}
+pub use term::Term;
 
 /// Parses the arguments, does what they say, and gives the exit code.
 pub fn main() -> ExitCode {
@@ -98,7 +62,7 @@ pub fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => {
             let words = std::env::args_os().skip(1).collect();
-            return topics::answer(&error, words).unwrap_or_else(|| report::usage(&error));
+            return help::answer(&error, words).unwrap_or_else(|| report::usage(&error));
         }
     };
     match cli.command {

@@ -1,9 +1,10 @@
 //! `drover nodes` and `drover node drain`.
 
-use super::client::CALL_LIMIT;
-use super::remote::{LONG_LIMIT, path, print};
+use super::client::{CALL_LIMIT, Client, LONG_LIMIT, path};
+use super::error::CliError;
+use super::options::NodeAction;
 use super::tables::{clean, count, table, unread};
-use super::{CliError, Client, NodeAction, Term};
+use super::term::{Term, print};
 use drover_api::{DrainIn, DrainOut, NodeOut, NodesOut};
 
 /// Lists all nodes.

@@ -2,7 +2,45 @@
 
 use std::time::Duration;
 
-use super::lease::SshJob;
+use bytes::Bytes;
+use causes::chain;
+use drover_ssh::Output;
+use futures_util::future::BoxFuture;
+use tokio::sync::mpsc;
+
+/// A command to run on a leased agent.
+pub struct SshJob {
+    pub host: String,
+    pub port: u16,
+    /// The login name.
+    pub user: String,
+    /// Host keys to accept, public key lines; empty to trust on first use.
+    pub host_keys: Vec<String>,
+    /// The private key.
+    pub key: drover_ssh::PrivateKey,
+    /// The command line for the user's shell.
+    pub command: String,
+    /// What it reads on its standard input.
+    pub input: mpsc::Receiver<Bytes>,
+    /// Where its output goes; a slow receiver slows the command.
+    pub output: mpsc::Sender<Output>,
+}
+
+/// Runs commands over SSH.
+pub trait RunOverSsh: Send + Sync {
+    /// Runs one to its end; gives its exit status (255 when a signal ended it), or why not.
+    /// Dropping the future ends the connection.
+    fn run(&self, job: SshJob) -> BoxFuture<'static, Result<u32, Cut>>;
+}
+
+/// The way that the command line uses.
+pub(super) struct OverSsh;
+
+impl RunOverSsh for OverSsh {
+    fn run(&self, job: SshJob) -> BoxFuture<'static, Result<u32, Cut>> {
+        Box::pin(run(job))
+    }
+}
 
 /// Why a command has no exit status.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,9 +57,9 @@ const LOGIN_LIMIT: Duration = Duration::from_secs(30);
 const COMMAND_LIMIT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 /// Runs it; gives its exit status, 255 where a signal ended it.
-pub(super) async fn run(job: SshJob) -> Result<u32, Cut> {
+async fn run(job: SshJob) -> Result<u32, Cut> {
     let before =
-        |fault: &(dyn std::error::Error + 'static)| Cut { text: super::chain(fault), sent: false };
+        |fault: &(dyn std::error::Error + 'static)| Cut { text: chain(fault), sent: false };
     let host = job.host.parse().map_err(|fault: std::net::AddrParseError| before(&fault))?;
     let target = drover_ssh::Target { host, port: job.port, user: job.user };
     let host_key = if job.host_keys.is_empty() {
@@ -48,7 +86,7 @@ pub(super) async fn run(job: SshJob) -> Result<u32, Cut> {
             fault,
             drover_ssh::ExecError::Refused | drover_ssh::ExecError::NotStarted { .. }
         );
-        Cut { text: super::chain(&fault), sent: !never }
+        Cut { text: chain(&fault), sent: !never }
     })?;
     Ok(ran.exit.unwrap_or(255))
 }

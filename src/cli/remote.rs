@@ -6,20 +6,19 @@ use drover_api::{
     ResyncPlanOut, StatusOut, TemplatesOut, UnreadOut,
 };
 use reqwest::Method;
-use serde::Serialize;
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::client::CALL_LIMIT;
-use super::lease::{Leasing, OverSsh, TimeLimits, lease};
-use super::{
-    AgentAction, BreakerAction, CliError, Client, ClusterAction, Command, DoctorAction,
-    DoctorOptions, Global, Limit, Term, doctor, events, hold, image, kept, leases, nodes, stdin,
-    tables, why,
-};
-
-/// How long a reload or a full reconciliation may take.
-pub(super) const LONG_LIMIT: std::time::Duration = std::time::Duration::from_secs(180);
+use super::client::{CALL_LIMIT, Client, LONG_LIMIT, path};
+use super::doctor::{DoctorAction, DoctorOptions};
+use super::error::CliError;
+use super::global::Global;
+use super::lease::lease;
+use super::leasing::{Leasing, TimeLimits};
+use super::options::{AgentAction, BreakerAction, ClusterAction, Command, Limit};
+use super::over_ssh::OverSsh;
+use super::term::{Term, print};
+use super::{doctor, events, hold, image, kept, leases, nodes, stdin, tables, why};
 
 /// Runs one of the commands; gives the exit code.
 pub(super) async fn run(
@@ -211,29 +210,6 @@ async fn limit(
         text if text.is_empty() => format!("agent {agent}: as its template says\n"),
         text => format!("agent {agent}: {text}\n"),
     })
-}
-
-/// A path with a name in it that may hold anything.
-pub(super) fn path(kind: &str, name: &str, rest: &str) -> String {
-    let name = percent_encoding::utf8_percent_encode(name, percent_encoding::NON_ALPHANUMERIC);
-    format!("/v1/{kind}/{name}{rest}")
-}
-
-pub(super) fn print<T: Serialize>(
-    term: &mut Term<'_>,
-    json: bool,
-    value: &T,
-    text: impl Fn(&T) -> String,
-) -> Result<(), CliError> {
-    if json {
-        let spelled = serde_json::to_string_pretty(value)
-            .map_err(|fault| CliError::Failed(format!("cannot spell the answer: {fault}")))?;
-        writeln!(term.out, "{spelled}")?;
-    } else {
-        write!(term.out, "{}", text(value))?;
-    }
-    term.out.flush()?;
-    Ok(())
 }
 
 /// Ends with the exit code to give once SIGINT, SIGTERM or SIGHUP came.

@@ -11,8 +11,14 @@ use std::process::ExitCode;
 use causes::chain;
 use serde_json::{Value, json};
 
-use super::{CliError, Term};
+use super::error::CliError;
+use super::term::Term;
 use drover_config::{Checked, LoadError, LocatedFault};
+
+/// The exit code of a command that failed.
+pub(super) const FAILED: u8 = 1;
+/// The exit code of wrong arguments or an invalid configuration.
+pub(super) const USAGE: u8 = 2;
 
 /// An error as scripts read it.
 pub(super) fn line(code: u8, text: &str) -> String {

@@ -2,9 +2,7 @@
 //! line hands over.
 #![expect(clippy::print_stdout, reason = "the command line talks to people")]
 
-use std::fs::File;
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use causes::chain;
@@ -12,40 +10,14 @@ use pve_sim::{guests, spec};
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use serde_json::{Value, json};
 
-use super::{
-    Accelerator, CopyOptions, DemoOptions, Global, GuestKind, PveVersion, RunOptions, SimOptions,
-    report,
-};
+use super::config::{config_path, replace};
+use super::global::Global;
+use super::options::{CopyOptions, DemoOptions, RunOptions};
+use super::report::{self, FAILED, USAGE};
+use super::runtime::runtime;
+use super::sim_options::{Accelerator, GuestKind, PveVersion, SimOptions};
 use crate::{app, demo, known, telemetry};
-use drover_config::{Checked, Copied, EditError, Environment};
-
-/// Where the configuration is when nothing is said.
-pub const DEFAULT_CONFIG: &str = "/etc/drover";
-
-pub(super) const FAILED: u8 = 1;
-pub(super) const USAGE: u8 = 2;
-
-pub(super) fn config_path(global: &Global) -> PathBuf {
-    global.config.clone().unwrap_or_else(|| PathBuf::from(DEFAULT_CONFIG))
-}
-
-/// Reads a configuration; prints what is wrong with it, and the exit code, when it cannot be used.
-pub(super) fn load(path: &Path, json: bool) -> Result<Checked, ExitCode> {
-    match drover_config::load(path, &Environment::of_process()) {
-        Ok(checked) => {
-            report::warn(json, &checked);
-            Ok(checked)
-        }
-        Err(error) => Err(report::fail_to_load(json, USAGE, &error)),
-    }
-}
-
-pub(super) fn runtime(json: bool) -> Result<tokio::runtime::Runtime, ExitCode> {
-    tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|error| {
-        let text = format!("the runtime cannot be started: {error}");
-        report::fail(json, FAILED, &text, &format!("drover: {text}\n"))
-    })
-}
+use drover_config::{Copied, EditError, Environment};
 
 /// Runs the service.
 pub(super) fn run(global: &Global, options: RunOptions) -> ExitCode {
@@ -230,26 +202,4 @@ pub(super) fn copy(global: &Global, options: &CopyOptions) -> ExitCode {
             )
         }
     }
-}
-
-/// Puts a whole text in a file's place at once, with the file's own rights.
-pub(super) fn replace(file: &Path, text: &str) -> std::io::Result<()> {
-    // A link keeps leading where it does.
-    let target = if file.exists() { file.canonicalize()? } else { file.to_owned() };
-    let name = target.file_name().unwrap_or_default().to_string_lossy();
-    let beside = target.with_file_name(format!(".{name}.drover-{}", std::process::id()));
-    let done = (|| {
-        let mut out = File::options().write(true).create_new(true).open(&beside)?;
-        out.write_all(text.as_bytes())?;
-        if let Ok(known) = std::fs::metadata(&target) {
-            out.set_permissions(known.permissions())?;
-        }
-        out.sync_all()?;
-        std::fs::rename(&beside, &target)
-    })();
-    if done.is_err() {
-        // Whatever is left of it is of no use; that it cannot be removed adds nothing.
-        let _ = std::fs::remove_file(&beside);
-    }
-    done
 }

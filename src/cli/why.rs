@@ -1,9 +1,9 @@
 //! `drover why` and `drover jobs`.
 
-use super::client::CALL_LIMIT;
-use super::remote::{LONG_LIMIT, path, print};
+use super::client::{CALL_LIMIT, Client, LONG_LIMIT, path};
+use super::error::CliError;
 use super::tables::{clean, dash, table};
-use super::{CliError, Client, Term};
+use super::term::{Term, print};
 use drover_api::{AccountOut, JobOut, JobsOut, KindOut, TemplatesOut, WhyOut, WhySubjectOut};
 
 /// Lists the jobs of all sources.

@@ -201,7 +201,11 @@ impl Layer {
 
     /// Whether a key is written in this mapping itself, and not in a layer below.
     pub fn is_own(&self, key: &str) -> bool {
-        self.given.get(key).is_none_or(|given| given.path.starts_with(&self.path))
+        !self.given.contains_key(key) || self.own(key).is_some()
+    }
+
+    fn own(&self, key: &str) -> Option<&Given> {
+        self.given.get(key).filter(|given| given.path.starts_with(&self.path))
     }
 
     /// A fault about a key: in its place, or in the layer's own when it is not given.
@@ -211,6 +215,18 @@ impl Layer {
             None => (self.place, format!("{}.{key}", self.path)),
         };
         Fault { place, path, message: message.into(), help: None }
+    }
+
+    /// A fault about a key that is wrong beside another one, the `cause`. A key that is inherited may
+    /// be right for other heirs: then the fault is at the cause, where this mapping itself writes it.
+    pub fn fault_beside(&self, key: &str, cause: &str, message: impl Into<String>) -> Fault {
+        let fault = self.fault(key, message);
+        match (self.own(key), self.own(cause)) {
+            (None, Some(Given { place: Some(place), .. })) => {
+                Fault { place: Some(*place), path: format!("{}.{key}", self.path), ..fault }
+            }
+            (None, Some(_) | None) | (Some(_), _) => fault,
+        }
     }
 
     /// A fault about the mapping as a whole.

@@ -242,7 +242,7 @@ fn parts(top: &[Entry], defaults: &Defaults, cx: &mut Context<'_>) -> Option<Par
     check_minimums(&clouds, &templates, &mut cx.warnings);
     let sources = many(top, "demand", &DEMAND, &mut cx.faults);
     let demand = demand::demand(&sources, &credentials, listens, cx);
-    runners::check(&templates, &mappings, &demand, &mut cx.faults);
+    runners::check(&templates, &mappings, &demand, cx);
     let uploads = std::mem::take(&mut cx.uploads.contents);
     let service = service?;
     Some(Parts {

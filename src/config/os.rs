@@ -16,9 +16,8 @@ const NOT_IN_PATHS: &str = "<>\"|?*";
 const PATH: &str = "write it as `C:\\Users\\ci\\agent`";
 const BATCH: &str = "upload a batch file, and run that";
 
-/// The operating system of a template's guests; `own` is what the template itself says, `layer` all
-/// that holds.
-pub(super) fn os(raw: &RawAgent, own: &Layer, layer: &Layer, cx: &mut Context<'_>) -> Os {
+/// The operating system of a template's guests.
+pub(super) fn os(raw: &RawAgent, layer: &Layer, cx: &mut Context<'_>) -> Os {
     match raw.os_type {
         OsType::Linux => {
             let path = &raw.remote_fs;
@@ -26,33 +25,28 @@ pub(super) fn os(raw: &RawAgent, own: &Layer, layer: &Layer, cx: &mut Context<'_
                 let fault = layer.fault("remoteFs", format!("`{path}` is not an absolute path"));
                 cx.faults.push(fault.help("begin it with `/`, or set osType to WINDOWS"));
             }
-            if own.is_sound("windowsLoginShell") {
-                let fault = own.fault("windowsLoginShell", "osType is LINUX");
+            if layer.is_sound("windowsLoginShell") && layer.is_own("windowsLoginShell") {
+                let fault = layer.fault("windowsLoginShell", "osType is LINUX");
                 cx.warnings.push(fault.help("remove it, or set osType to WINDOWS"));
             }
             Os::Linux
         }
         OsType::Windows => {
-            directory(&raw.remote_fs, own, layer, &mut cx.faults);
-            linux_only(raw, own, layer, &mut cx.faults);
-            steps(own, layer, cx);
+            directory(&raw.remote_fs, layer, &mut cx.faults);
+            linux_only(raw, layer, &mut cx.faults);
+            steps(layer, cx);
             Os::Windows(raw.windows_login_shell)
         }
     }
 }
 
-/// A fault of a key: where the template itself writes it, or else at the `osType` that makes what it
-/// inherits wrong.
-fn fault(own: &Layer, key: &str, message: impl Into<String>) -> Fault {
-    let fault = own.fault(key, message);
-    match own.place_of(key) {
-        Some(_) => fault,
-        None => Fault { place: own.place_of("osType").or(fault.place), ..fault },
-    }
+/// A fault of a key that is wrong in guests of Windows.
+fn fault(layer: &Layer, key: &str, message: impl Into<String>) -> Fault {
+    layer.fault_beside(key, "osType", message)
 }
 
 /// Checks the working directory, which has no default in Windows.
-fn directory(path: &str, own: &Layer, layer: &Layer, faults: &mut Vec<Fault>) {
+fn directory(path: &str, layer: &Layer, faults: &mut Vec<Fault>) {
     if layer.is_faulty("remoteFs") {
         return;
     }
@@ -65,7 +59,7 @@ fn directory(path: &str, own: &Layer, layer: &Layer, faults: &mut Vec<Fault>) {
     } else {
         return;
     };
-    faults.push(fault(own, "remoteFs", message).help(PATH));
+    faults.push(fault(layer, "remoteFs", message).help(PATH));
 }
 
 /// Whether Windows allows all characters of a path behind its drive.
@@ -74,9 +68,9 @@ fn is_behind_drive(path: &str) -> bool {
 }
 
 /// Faults of what drover does only in Linux, and of what cloud-init does.
-fn linux_only(raw: &RawAgent, own: &Layer, layer: &Layer, faults: &mut Vec<Fault>) {
+fn linux_only(raw: &RawAgent, layer: &Layer, faults: &mut Vec<Fault>) {
     let mut add = |key: &str, message: &str, help: &str| {
-        faults.push(fault(own, key, message).help(help));
+        faults.push(fault(layer, key, message).help(help));
     };
     if raw.java_distribution != JavaDistribution::None {
         let message = "drover installs Java only in Linux guests";
@@ -120,9 +114,9 @@ fn linux_only(raw: &RawAgent, own: &Layer, layer: &Layer, faults: &mut Vec<Fault
 }
 
 /// Checks what a template's own steps do.
-fn steps(own: &Layer, layer: &Layer, cx: &mut Context<'_>) {
+fn steps(layer: &Layer, cx: &mut Context<'_>) {
     if let Some((message, help)) = layer.text("readyCommand").and_then(unsent) {
-        cx.faults.push(fault(own, "readyCommand", message).help(help));
+        cx.faults.push(fault(layer, "readyCommand", message).help(help));
     }
     for step in layer.nested("prepare") {
         if let Some((message, help)) = step.text("run").and_then(unsent) {

@@ -1,17 +1,17 @@
 //! Sources against templates: faults where a source would start runners in guests that cannot run
-//! them.
+//! them, and warnings of labels that its runners cannot have.
 
 use std::collections::BTreeMap;
 
-use drover_ci::gitea::{Dialect, is_readable};
+use drover_ci::gitea::Dialect;
 use drover_ci::github::Registration;
 use drover_ci::{SourceConnection, System};
 use drover_model::demand::spec::SourceSpec;
 use drover_model::os::Os;
 use drover_model::spec::{LabelMapping, Mode, TemplateSpec};
 
+use super::context::Context;
 use super::demand::CheckedDemand;
-use super::fault::Fault;
 use super::template::CheckedTemplate;
 
 /// Checks every source with every template that it can use.
@@ -19,7 +19,7 @@ pub(super) fn check(
     templates: &BTreeMap<String, CheckedTemplate>,
     mappings: &[LabelMapping],
     demand: &CheckedDemand,
-    faults: &mut Vec<Fault>,
+    cx: &mut Context<'_>,
 ) {
     for template in templates.values() {
         for (source, connection) in demand.sources.values() {
@@ -30,17 +30,13 @@ pub(super) fn check(
             {
                 let message = format!("source `{id}` would start runners in its guests: {why}");
                 let help = format!("{help}, or give the source `labels` that this template lacks");
-                faults.push(template.layer.fault("osType", message).help(help));
+                cx.faults.push(template.layer.fault("osType", message).help(help));
             }
-            if let Some(label) = used().find_map(|spec| misread(spec, mappings, source, connection))
-            {
-                let message = format!(
-                    "source `{id}` would start runners that cannot have the label `{label}`: their \
-                     program reads `:` and `?` as the end of a name"
-                );
-                let help = "rename the label, give the source `labels` without it, or a \
-                            `runnerCommand`";
-                faults.push(template.layer.fault("labelString", message).help(help));
+            let mut labels = used().flat_map(|spec| asked(spec, mappings, source));
+            if let Some(message) = labels.find_map(|label| source.bars(label)) {
+                let help = "jobs that want it get no agent: rename the label, or give the source a \
+                            `runnerCommand`, or `labels` without it";
+                cx.warnings.push(template.layer.fault("labelString", message).help(help));
             }
             if used().any(|spec| spec.places() > 1 && shares_directory(connection, spec.os)) {
                 let message = format!(
@@ -49,7 +45,7 @@ pub(super) fn check(
                 );
                 let help = "set it to 1, give the source a `runnerCommand` that makes a \
                             directory for each, or `labels` that this template lacks";
-                faults.push(template.layer.fault("numExecutors", message).help(help));
+                cx.faults.push(template.layer.fault("numExecutors", message).help(help));
             }
         }
     }
@@ -71,20 +67,6 @@ fn asked<'a>(
     carried.filter(move |label| {
         source.labels.as_ref().is_none_or(|labels| labels.contains(label.as_str()))
     })
-}
-
-/// A label that a job may ask for and that the source's runner program cannot have.
-fn misread<'a>(
-    spec: &'a TemplateSpec,
-    mappings: &'a [LabelMapping],
-    source: &'a SourceSpec,
-    connection: &SourceConnection,
-) -> Option<&'a String> {
-    let own_program = match &connection.system {
-        System::Gitea(_) => connection.command.is_none(),
-        System::GitHub(_) | System::GitLab(_) | System::Woodpecker(_) | System::Jenkins(_) => false,
-    };
-    asked(spec, mappings, source).find(|label| own_program && !is_readable(label))
 }
 
 /// Why a source's runners do not run in Windows, and what to do.

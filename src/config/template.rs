@@ -96,7 +96,7 @@ pub(super) fn template(
     check_uses(&raw, &layer, cx);
     let search = origin::search(&layer, &mut cx.faults);
     origin::warn_ignored(own, &layer, &mut cx.warnings);
-    let os = os::os(&raw, own, &layer, cx);
+    let os = os::os(&raw, &layer, cx);
     let windows = schedule::windows(raw.instance_cap, &layer, &mut cx.faults);
     let cards = network::cards(&layer, &raw, &mut cx.faults);
     let ip_config = if cards.any() { cards.first().unwrap_or_default() } else { &raw.ip_config };
@@ -197,20 +197,23 @@ fn ssh_key<'a>(
 }
 
 fn check_uses(raw: &RawAgent, layer: &Layer, cx: &mut Context<'_>) {
-    let mut add = |key: &str, message: String, help: &str| {
-        cx.faults.push(layer.fault(key, message).help(help));
+    let mut add = |key: &str, cause: &str, message: String, help: &str| {
+        cx.faults.push(layer.fault_beside(key, cause, message).help(help));
     };
     if raw.single_use && raw.max_total_uses > 1 {
         let message = format!("maxTotalUses, {}, allows more than one use", raw.max_total_uses);
-        add("singleUse", message, "remove one of the two, or set maxTotalUses to 1");
+        let help = "remove one of the two, or set maxTotalUses to 1";
+        add("singleUse", "maxTotalUses", message, help);
     }
     if raw.reset != Reset::None && raw.num_executors > 1 {
         let message = format!("numExecutors is {}", raw.num_executors);
-        add("reset", message, "set it to 1: an agent with resets serves one lease at a time");
+        let help = "set it to 1: an agent with resets serves one lease at a time";
+        add("reset", "numExecutors", message, help);
     }
     if raw.reset != Reset::None && (raw.single_use || raw.max_total_uses == 1) {
         let message = "drover never resets an agent of one use".to_owned();
-        add("reset", message, "remove singleUse, or set maxTotalUses above 1");
+        let cause = if raw.single_use { "singleUse" } else { "maxTotalUses" };
+        add("reset", cause, message, "remove singleUse, or set maxTotalUses above 1");
     }
 }
 

@@ -15,6 +15,7 @@ use super::problem::Rejection;
 use super::problem::printable;
 use super::shapes::{self, Shown};
 use super::state::State;
+use super::status;
 
 /// As many minutes as `idleTerminationMinutes` takes.
 const MOST_MINUTES: u32 = 100_000_000;
@@ -130,5 +131,5 @@ pub(super) async fn status(
     state: web::Data<State>,
     caller: web::ReqData<Caller>,
 ) -> web::Json<StatusOut> {
-    web::Json(shapes::status(&state.doors.view, &caller.by()))
+    web::Json(status::status(&state.doors.view, &caller.by()))
 }

@@ -12,12 +12,11 @@ use drover_actors::message::HerdCommand;
 use drover_api::{CallIn, CalledIn, Problem};
 use drover_model::id::AgentId;
 
-use super::auth::peer_of;
 use super::body::Fields;
-use super::crowd::Peer;
 use super::intake::Sender;
-use super::line::Line;
+use super::peer::{Peer, peer_of};
 use super::problem::Rejection;
+use super::seat::Seat;
 use super::state::State;
 
 /// Addresses a guest may say.
@@ -51,8 +50,8 @@ pub(super) async fn call(
             state.meter.in_vain(*peer, Instant::now());
         }
     })?;
-    if let Some(line) = request.conn_data::<Arc<Line>>() {
-        line.know();
+    if let Some(seat) = request.conn_data::<Arc<Seat>>() {
+        seat.know();
     }
     let command = |reply| HerdCommand::CallIn { agent, peer, said, reply };
     let answer = state.ask(state.limits.reply, command).await?.map_err(Rejection::refused)?;

@@ -6,7 +6,7 @@ use actix_web::{HttpResponse, web};
 use drover_actors::message::{HerdCommand, Refusal};
 use drover_api::{
     FoundOut, LogLevelIn, Nothing, Problem, ReapIn, ReapOut, ReloadOut, ResyncIn, ResyncOut,
-    ResyncPlanOut, UnreadOut,
+    ResyncPlanOut, Role, UnreadOut,
 };
 use drover_model::finding::{Finding, Outcome};
 use drover_model::id::ClusterId;
@@ -15,7 +15,6 @@ use drover_model::phase::CloudHealth;
 use super::auth::Caller;
 use super::body::Fields;
 use super::problem::Rejection;
-use super::routes::RELOAD;
 use super::shapes::Shown;
 use super::state::{NotReloaded, State};
 use crate::view::View;
@@ -26,6 +25,9 @@ impl Shown<FoundOut> for Finding {
         FoundOut { does: self.does.name().to_owned(), vmid, why: self.text.clone() }
     }
 }
+
+/// The role that a reload needs, also as a part of something else.
+pub(super) const RELOAD: Role = Role::Admin;
 
 type Body = Result<web::Bytes, actix_web::Error>;
 

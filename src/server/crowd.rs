@@ -12,35 +12,12 @@
 //! [`Line`] of the connection that must be cut. `line.rs` is one connection, `serve.rs` cuts it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
 use super::line::Line;
-
-/// Somebody who may connect many times.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Peer {
-    /// An IPv4 address, or the first 64 bits of an IPv6 address: one site usually has all addresses
-    /// of such a network.
-    Address(IpAddr),
-    /// A local user.
-    User(u32),
-}
-
-impl Peer {
-    /// The peer at an address.
-    pub(super) fn at(address: IpAddr) -> Self {
-        Self::Address(match address.to_canonical() {
-            IpAddr::V4(address) => IpAddr::V4(address),
-            IpAddr::V6(address) => {
-                let network = u128::from(address) & !u128::from(u64::MAX);
-                IpAddr::V6(network.into())
-            }
-        })
-    }
-}
+use super::peer::Peer;
 
 /// How many connections a server has room for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -12,11 +12,10 @@ use drover_api::Problem;
 use drover_ci::{Arrival, HookOutcome, HookRefusal};
 use drover_model::id::SourceId;
 
-use super::auth::peer_of;
-use super::crowd::Peer;
 use super::intake::Sender;
-use super::line::Line;
+use super::peer::{Peer, peer_of};
 use super::problem::Rejection;
+use super::seat::Seat;
 use super::state::State;
 
 /// The largest hook taken, in bytes: the text about a job is some tens of thousands.
@@ -55,8 +54,8 @@ pub(super) async fn hear(
     let heard = heard.map_err(|unheard| {
         peer.map_or_else(|| refused(unheard), |peer| vain(&state, peer, unheard))
     })?;
-    if let Some(line) = request.conn_data::<Arc<Line>>() {
-        line.know();
+    if let Some(seat) = request.conn_data::<Arc<Seat>>() {
+        seat.know();
     }
     match heard {
         HookOutcome::News => {}

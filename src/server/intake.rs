@@ -14,7 +14,7 @@ use actix_web::web::{Bytes, BytesMut};
 use futures_util::{StreamExt, stream};
 use tokio::time::{Instant, timeout_at};
 
-use super::crowd::Peer;
+use super::peer::Peer;
 use super::problem::Rejection;
 use super::share::{Share, Shared};
 

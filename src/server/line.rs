@@ -7,30 +7,16 @@
 //! ```
 //!
 //! A request without a body goes from Head to Work. A head that is no request, or has more than
-//! HEAD_BYTES, is answered (`malformed.rs`) and goes from Head to Rest. `serve.rs` polls the connection and drops it as
-//! soon as [`Line::over`] ends; the service's handlers live inside it, and are dropped with it as they
-//! are when a client hangs up.
+//! HEAD_BYTES, is answered (`malformed.rs`) and goes from Head to Rest. `wire.rs` and `seat.rs` report what
+//! is read, written and answered. `serve.rs` polls the connection and drops it as soon as [`Line::over`]
+//! ends; the service's handlers live inside it, and are dropped with it as they are when a client hangs up.
 
-use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
-use actix_web::body::{BodySize, BoxBody, MessageBody};
-use actix_web::dev::{ServiceRequest, ServiceResponse};
-use actix_web::http::{Method, header};
-use actix_web::middleware::Next;
-use actix_web::web::Bytes;
 use parking_lot::{Mutex, MutexGuard};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::Notify;
 use tokio::time::Instant;
-
-use super::auth::LocalPeer;
-use super::crowd::{Crowd, Full, Peer, Place};
-use super::malformed::{HeadFault, Refusal, bare_answer};
-use super::problem::Rejection;
 
 /// How long a client may take for the head of a request, also for the first byte of it.
 const HEAD_LIMIT: Duration = Duration::from_secs(10);
@@ -49,20 +35,19 @@ pub(super) const REST_LIMIT: Duration = Duration::from_secs(2);
 /// How long a client may read nothing of an answer that waits for it.
 const WRITE_LIMIT: Duration = Duration::from_secs(30);
 
+/// What a connection owes, or is owed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
+pub(super) enum Phase {
     Head,
     Body,
     Work,
     Rest,
 }
 
-/// What is known of a connection; shared by its stream, its requests and the crowd.
+/// What a connection owes, and whether it must end; shared by its seat and the crowd.
 pub(super) struct Line {
     state: Mutex<State>,
     changed: Notify,
-    /// None before it comes and after it went.
-    place: Mutex<Option<Place>>,
 }
 
 struct State {
@@ -92,24 +77,13 @@ impl Default for Line {
             cut: false,
             stopping: false,
         };
-        Self { state: Mutex::new(state), changed: Notify::new(), place: Mutex::default() }
+        Self { state: Mutex::new(state), changed: Notify::new() }
     }
 }
 
 impl Line {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock()
-    }
-
-    fn place(&self) -> MutexGuard<'_, Option<Place>> {
-        self.place.lock()
-    }
-
-    /// Takes its place among the others, until the seat is dropped.
-    pub(super) fn sit(self: &Arc<Self>, crowd: &Arc<Crowd>, peer: Peer, known: bool) -> Seat {
-        let place = crowd.enter(peer, known, self);
-        *self.place() = Some(place);
-        Seat(Arc::clone(self))
     }
 
     /// Others need its room.
@@ -129,14 +103,8 @@ impl Line {
         self.changed.notify_one();
     }
 
-    /// Its caller was let in.
-    pub(super) fn know(&self) {
-        if let Some(place) = &*self.place() {
-            place.know();
-        }
-    }
-
-    fn go(&self, phase: Phase) {
+    /// It owes something else from now on.
+    pub(super) fn go(&self, phase: Phase) {
         let mut state = self.state();
         state.phase = phase;
         state.since = Instant::now();
@@ -149,10 +117,10 @@ impl Line {
         self.changed.notify_one();
     }
 
-    /// A whole body came.
-    pub(super) fn has_body(&self) -> Result<(), Rejection> {
-        self.go(Phase::Work);
-        self.place().as_ref().map_or(Ok(()), Place::work).map_err(|Full| Rejection::crowded())
+    /// An answer is written, or nobody reads it any more.
+    pub(super) fn answered(&self) {
+        let unread = self.state().phase == Phase::Body;
+        self.go(if unread { Phase::Rest } else { Phase::Head });
     }
 
     /// Ends when the connection must.
@@ -186,7 +154,7 @@ impl Line {
 
     /// How much more may be read. What came with the head may be a body, so that at first the
     /// request is only given time to be seen. A client that does not read its answers is not read either.
-    fn reads(&self, cx: &Context<'_>) -> Reads {
+    pub(super) fn reads(&self, cx: &Context<'_>) -> Reads {
         let mut state = self.state();
         let ahead = state.phase == Phase::Work && state.head >= AHEAD_BYTES;
         if ahead || state.stuck.is_some() {
@@ -208,13 +176,15 @@ impl Line {
         }
     }
 
-    fn took(&self, count: usize) {
+    /// So many bytes were read.
+    pub(super) fn took(&self, count: usize) {
         let mut state = self.state();
         state.head = (state.head + count).min(2 * HEAD_BYTES - 1);
         state.looks = count > 0 && state.phase != Phase::Work;
     }
 
-    fn wrote(&self, stuck: bool) {
+    /// Something was written, or is `stuck` since the client does not read.
+    pub(super) fn wrote(&self, stuck: bool) {
         let mut state = self.state();
         if stuck == state.stuck.is_some() {
             return;
@@ -229,7 +199,8 @@ impl Line {
     }
 }
 
-enum Reads {
+/// How much may be read.
+pub(super) enum Reads {
     /// At most so many bytes.
     Now(usize),
     /// Once what is there was looked at.
@@ -237,195 +208,6 @@ enum Reads {
     /// Once the connection wakes its reader.
     OnWake,
     Never,
-}
-
-/// A connection's presence among the others.
-pub(super) struct Seat(Arc<Line>);
-
-impl Drop for Seat {
-    fn drop(&mut self) {
-        // The crowd knows the line, and the line its place: that ends here.
-        let place = self.0.place().take();
-        drop(place);
-    }
-}
-
-/// Notes what each request's connection owes; the outermost of all middleware.
-pub(super) async fn follow(
-    request: ServiceRequest,
-    next: Next<BoxBody>,
-) -> Result<ServiceResponse, actix_web::Error> {
-    let Some(line) = request.conn_data::<Arc<Line>>().cloned() else {
-        return next.call(request).await;
-    };
-    let headers = request.headers();
-    let length = headers.get(header::CONTENT_LENGTH).is_some_and(|length| length != "0");
-    let turn = Turn { line: Arc::clone(&line) };
-    let wants_head = *request.method() == Method::HEAD;
-    if length || headers.contains_key(header::TRANSFER_ENCODING) {
-        line.go(Phase::Body);
-    } else if let Err(problem) = line.has_body() {
-        return Ok(request.error_response(problem));
-    }
-    let response = next.call(request).await?;
-    Ok(response.map_body(|_, body| BoxBody::new(Answer { body, wants_head, _turn: turn })))
-}
-
-/// A request until its answer is written.
-struct Turn {
-    line: Arc<Line>,
-}
-
-impl Drop for Turn {
-    fn drop(&mut self) {
-        let unread = self.line.state().phase == Phase::Body;
-        self.line.go(if unread { Phase::Rest } else { Phase::Head });
-        if let Some(place) = &*self.line.place() {
-            place.wait();
-        }
-    }
-}
-
-/// The body of an answer; when it is written, or nobody reads it any more, its turn ends.
-struct Answer {
-    body: BoxBody,
-    /// HEAD has the size of the body alone; a body without an end would keep the connection.
-    wants_head: bool,
-    _turn: Turn,
-}
-
-impl MessageBody for Answer {
-    type Error = Box<dyn std::error::Error>;
-
-    fn size(&self) -> BodySize {
-        self.body.size()
-    }
-
-    fn poll_next(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Bytes, Self::Error>>> {
-        if self.wants_head {
-            return Poll::Ready(None);
-        }
-        Pin::new(&mut self.body).poll_next(cx)
-    }
-}
-
-/// Either kind of stream.
-pub(super) enum Stream {
-    Tcp(TcpStream),
-    Unix(UnixStream),
-}
-
-/// The stream of a connection, which reports to its line what goes over it.
-pub(super) struct Wire {
-    pub stream: Stream,
-    pub line: Arc<Line>,
-    pub peer: Peer,
-    /// Who is at the other end of a Unix socket.
-    pub local: Option<LocalPeer>,
-    /// The answer to a head that is no request or too large, once there was one.
-    pub refusal: Option<Refusal>,
-}
-
-macro_rules! on_stream {
-    ($wire:expr, $stream:ident => $call:expr) => {
-        match &mut $wire.stream {
-            Stream::Tcp($stream) => $call,
-            Stream::Unix($stream) => $call,
-        }
-    };
-}
-
-impl AsyncRead for Wire {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<std::io::Result<()>> {
-        if self.refusal.is_some() {
-            return self.refuse(cx, HeadFault::TooLarge);
-        }
-        let most = match self.line.reads(cx) {
-            Reads::Now(most) => most,
-            Reads::Later => {
-                cx.waker().wake_by_ref();
-                return Poll::Pending;
-            }
-            Reads::OnWake => return Poll::Pending,
-            Reads::Never => return self.refuse(cx, HeadFault::TooLarge),
-        };
-        if most >= buffer.remaining() {
-            let before = buffer.filled().len();
-            let read = on_stream!(self, stream => Pin::new(stream).poll_read(cx, buffer));
-            self.line.took(buffer.filled().len() - before);
-            return read;
-        }
-        let mut part = ReadBuf::new(buffer.initialize_unfilled_to(most));
-        let read = on_stream!(self, stream => Pin::new(stream).poll_read(cx, &mut part));
-        let count = part.filled().len();
-        buffer.advance(count);
-        self.line.took(count);
-        read
-    }
-}
-
-impl Wire {
-    /// Writes the answer to such a head, where none was written, and takes what comes until the client
-    /// hangs up: a socket that is closed over unread bytes is reset, and the answer is lost with it.
-    fn refuse(&mut self, cx: &mut Context<'_>, fault: HeadFault) -> Poll<std::io::Result<()>> {
-        let refusal = self.refusal.get_or_insert_with(|| Refusal::of(fault));
-        while !refusal.rest().is_empty() {
-            let written =
-                on_stream!(self, stream => Pin::new(stream).poll_write(cx, refusal.rest()));
-            self.line.wrote(written.is_pending());
-            match ready!(written)? {
-                0 => return Poll::Ready(Err(std::io::ErrorKind::WriteZero.into())),
-                count => refusal.wrote(count),
-            }
-        }
-        if !refusal.is_ended {
-            ready!(on_stream!(self, stream => Pin::new(stream).poll_shutdown(cx)))?;
-            refusal.is_ended = true;
-            self.line.go(Phase::Rest);
-        }
-        let mut rubbish = [0; 4096];
-        loop {
-            let mut buffer = ReadBuf::new(&mut rubbish);
-            ready!(on_stream!(self, stream => Pin::new(stream).poll_read(cx, &mut buffer)))?;
-            if buffer.filled().is_empty() {
-                return Poll::Ready(Ok(()));
-            }
-        }
-    }
-}
-
-impl AsyncWrite for Wire {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<std::io::Result<usize>> {
-        let wire = self.get_mut();
-        let bytes = match bare_answer(bytes) {
-            // In place of the framework's own.
-            Some((0, fault)) => return wire.refuse(cx, fault).map_ok(|()| bytes.len()),
-            Some((at, _)) => &bytes[..at],
-            None => bytes,
-        };
-        let written = on_stream!(wire, stream => Pin::new(stream).poll_write(cx, bytes));
-        wire.line.wrote(written.is_pending());
-        written
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        on_stream!(self, stream => Pin::new(stream).poll_flush(cx))
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        on_stream!(self, stream => Pin::new(stream).poll_shutdown(cx))
-    }
 }
 
 #[cfg(test)]

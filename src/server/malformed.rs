@@ -2,8 +2,8 @@
 //!
 //! The framework answers such a head itself, before any route or middleware: a bare 400, or 431 for
 //! too many fields, which is the last thing that it writes on a connection.
-//! [`Wire`](super::line::Wire) writes a problem document in its place, like any other refusal, and
-//! the same where it reads no further.
+//! `wire.rs` writes a problem document in its place, like any other refusal, and the same where it
+//! reads no further.
 
 use std::time::SystemTime;
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use super::crowd::Peer;
+use super::peer::Peer;
 
 /// Tries of one peer that may be in vain within [`WINDOW`]; then it is not heard for a while.
 pub(super) const TRIES: u32 = 20;

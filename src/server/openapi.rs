@@ -1,17 +1,16 @@
 //! `/openapi.json`: the API described from its handlers and shapes.
 
-use std::sync::LazyLock;
-
 use actix_web::HttpResponse;
 use actix_web::http::header::ContentType;
 use actix_web::http::{Method, StatusCode};
 use bytes::Bytes;
-use utoipa::OpenApi;
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::{Content, Ref, RefOr, Response};
+use utoipa::{Modify, OpenApi};
 
+use super::gate::Access;
+use super::place::Place;
 use super::problem::CONTENT_TYPE;
-use super::routes::{self, Access};
 use super::{
     addresses, agents, breakers, call_in, clusters, control, demand, events, health, holds, hooks,
     images, leases, metrics, nodes, templates,
@@ -29,7 +28,7 @@ use super::{
         images::list, images::builds, images::build, images::prune, images::import,
         control::log_level, clusters::confirm, breakers::list, breakers::reset, nodes::list, nodes::drain, nodes::why, demand::list, demand::why, health::healthz, health::readyz, metrics::show, show,
     ),
-    modifiers(&Bearer, &Routed),
+    modifiers(&Bearer),
     security(("bearer" = [])),
 )]
 struct Api;
@@ -37,7 +36,7 @@ struct Api;
 /// Adds the bearer scheme; over the Unix socket no token is needed.
 struct Bearer;
 
-impl utoipa::Modify for Bearer {
+impl Modify for Bearer {
     fn modify(&self, api: &mut utoipa::openapi::OpenApi) {
         let scheme = SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer));
         api.components.get_or_insert_default().add_security_scheme("bearer", scheme);
@@ -46,11 +45,10 @@ impl utoipa::Modify for Bearer {
 
 /// Gives each operation an id that is its own, says what its caller needs, by its route, and how it
 /// is refused.
-struct Routed;
+struct Routed<'a>(&'a [Place]);
 
-impl utoipa::Modify for Routed {
+impl Modify for Routed<'_> {
     fn modify(&self, api: &mut utoipa::openapi::OpenApi) {
-        let table = routes::places();
         for (path, item) in &mut api.paths.paths {
             let methods = [
                 (Method::GET, &mut item.get),
@@ -72,7 +70,7 @@ impl utoipa::Modify for Routed {
                 for kind in ["4XX", "5XX"] {
                     responses.entry(kind.to_owned()).or_insert_with(|| RefOr::T(any_refusal()));
                 }
-                let place = table.iter().find(|place| place.path == path);
+                let place = self.0.iter().find(|place| place.path == path);
                 match place.and_then(|place| place.access_to(&method)) {
                     Some(Access::Open) => {
                         operation.security = Some(vec![SecurityRequirement::default()]);
@@ -137,13 +135,16 @@ fn operation_id(method: &Method, path: &str) -> String {
     id
 }
 
-/// The document as JSON, made once: anyone who asks has its bytes without a copy of them.
-static DOCUMENT: LazyLock<Bytes> =
-    LazyLock::new(|| Bytes::from(serde_json::to_vec(&Api::openapi()).unwrap_or_default()));
+/// The document of the API with these paths, as JSON.
+pub(super) fn document(places: &[Place]) -> Bytes {
+    let mut api = Api::openapi();
+    Routed(places).modify(&mut api);
+    Bytes::from(serde_json::to_vec(&api).unwrap_or_default())
+}
 
 #[utoipa::path(get, path = "/openapi.json", responses((status = 200, description = "this document")))]
-pub(super) async fn show() -> HttpResponse {
-    HttpResponse::Ok().content_type(ContentType::json()).body(DOCUMENT.clone())
+pub(super) async fn show(document: &'static Bytes) -> HttpResponse {
+    HttpResponse::Ok().content_type(ContentType::json()).body(document.clone())
 }
 
 #[cfg(test)]
@@ -267,7 +268,7 @@ mod tests {
 
     #[test]
     fn the_document_is_the_golden_one() {
-        let document: Value = serde_json::from_slice(&super::DOCUMENT).unwrap();
+        let document: Value = serde_json::from_slice(&super::document(&places())).unwrap();
         let paths = document["paths"].as_object().unwrap().iter().flat_map(|(path, item)| {
             let operations = item.as_object().unwrap().iter();
             operations.map(move |(method, operation)| format!("{method} {path} {operation}"))

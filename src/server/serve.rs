@@ -21,11 +21,13 @@ use actix_web::middleware::from_fn;
 use actix_web::{App, rt, web};
 use tokio::task::JoinSet;
 
-use super::auth::LocalPeer;
-use super::crowd::{Crowd, Peer};
-use super::line::{self, Line, REST_LIMIT, Stream, Wire};
+use super::crowd::Crowd;
+use super::line::REST_LIMIT;
+use super::peer::{LocalPeer, Peer};
 use super::routes;
+use super::seat::{self, Seat};
 use super::state::State;
+use super::wire::{Stream, Wire};
 
 /// Threads for TCP.
 const TCP_THREADS: usize = 2;
@@ -153,14 +155,14 @@ impl Other {
 
 async fn serve(doors: Vec<Door>, state: &web::Data<State>, crowd: &Arc<Crowd>) {
     let app =
-        App::new().app_data(state.clone()).configure(routes::register).wrap(from_fn(line::follow));
+        App::new().app_data(state.clone()).configure(routes::register).wrap(from_fn(seat::follow));
     let factory = HttpService::<Wire, _, BoxBody>::build()
         .keep_alive(KEEP_ALIVE)
         // Heads and bodies have their limits with the line, each of them, and not the first alone.
         .client_request_timeout(Duration::ZERO)
         .client_disconnect_timeout(REST_LIMIT)
         .on_connect_ext(|wire: &Wire, data| {
-            data.insert(Arc::clone(&wire.line));
+            data.insert(Arc::clone(&wire.seat));
             data.insert(wire.peer);
             if let Some(local) = wire.local {
                 data.insert(local);
@@ -180,17 +182,17 @@ async fn serve(doors: Vec<Door>, state: &web::Data<State>, crowd: &Arc<Crowd>) {
                 Other::User(peer) => (Some(peer), None),
                 Other::Address(address) => (None, Some(address)),
             };
-            let (line, peer) = (Arc::new(Line::default()), other.peer());
+            let peer = other.peer();
             let known = local.is_some_and(|local| state.auth().knows(local));
-            let _seat = line.sit(&crowd, peer, known);
-            let wire = Wire { stream, line: Arc::clone(&line), peer, local, refusal: None };
+            let seat = Seat::take(&crowd, peer, known);
+            let wire = Wire { stream, seat: Arc::clone(&seat), peer, local, refusal: None };
             let connection = service.call((wire, address));
             tokio::pin!(connection);
-            let over = line.over();
+            let over = seat.line.over();
             tokio::pin!(over);
             let stopping = async {
                 state.stopping().await;
-                line.stop();
+                seat.line.stop();
                 std::future::pending::<()>().await;
             };
             tokio::select! {

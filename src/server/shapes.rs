@@ -5,7 +5,7 @@
 
 use drover_api::{
     AgentOut, AlarmOut, CloudOut, ConfigOut, GoneOut, LeaseOut, PhaseOut, ReconcileOut, RestartOut,
-    SshOut, StatusOut, TemplateOut,
+    SshOut, TemplateOut,
 };
 use drover_model::id::LeaseId;
 use drover_model::phase::LeasePhase;
@@ -13,7 +13,6 @@ use drover_model::status::{AgentStatus, CloudStatus, LeaseStatus, TemplateStatus
 use drover_model::tenant::By;
 use drover_model::time::WallTime;
 
-use super::breakers;
 use crate::view::{
     AlarmStatus, ConfigStatus, GoneAgent, ReconcileStatus, RestartStatus, TemplateAsides, View,
 };
@@ -139,33 +138,6 @@ pub(super) fn cloud(cloud: &CloudStatus, at: WallTime) -> CloudOut {
 /// Clouds by id, each with the time of its last report.
 pub(super) fn clouds(view: &View) -> Vec<CloudOut> {
     view.dated_clouds().iter().map(|(one, at)| cloud(one, *at)).collect()
-}
-
-/// The whole view, as far as this caller may see it.
-pub(super) fn status(view: &View, by: &By) -> StatusOut {
-    let live = |lease: &LeaseStatus| lease.state != LeasePhase::Ended;
-    StatusOut {
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        ready: view.ready(),
-        journal: view.journal_trouble(),
-        config: view.config().shown(),
-        clouds: clouds(view),
-        templates: templates(view),
-        address_pools: view.address_pools().iter().map(Shown::shown).collect(),
-        agents: view.agents().iter().map(|one| agent(view, one, by)).collect(),
-        leases: view
-            .leases()
-            .iter()
-            .filter(|lease| live(lease))
-            .map(|one| lease(view, one, by))
-            .collect(),
-        alarms: view.alarms().iter().map(Shown::shown).collect(),
-        breakers: breakers::breakers(view),
-        sources: view.sources().iter().map(Shown::shown).collect(),
-        lost_jobs: view.lost_jobs().iter().map(Shown::shown).collect(),
-        reconciled: view.reconciled().iter().map(Shown::shown).collect(),
-        restarts: view.restarts().iter().map(Shown::shown).collect(),
-    }
 }
 
 impl Shown<GoneOut> for GoneAgent {

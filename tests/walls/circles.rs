@@ -1,5 +1,6 @@
-//! Which module of the actors imports which. No module imports itself over others, so each can be
-//! read after those that it imports. In the model, words are beneath what is done with them.
+//! Which module of the actors, of the server and of the command line imports which. No module imports
+//! itself over others, so each can be read after those that it imports. In the model, words are beneath
+//! what is done with them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,6 +13,9 @@ type Imports = BTreeMap<String, BTreeSet<String>>;
 /// Modules of the model that do something: the fold of the journal, the frame of the minds, and the
 /// ways out. All others are vocabulary.
 const BEHAVIOUR: [&str; 5] = ["journal_state", "layer", "operations", "ports", "state_machine"];
+
+/// The roots of packages, and of the command line in its package.
+const TOPS: [&str; 2] = ["lib.rs", "mod.rs"];
 
 /// The code of a source without comments and without its tests.
 fn code(text: &str) -> String {
@@ -65,14 +69,23 @@ fn imports(text: &str, depth: usize) -> BTreeSet<String> {
     found
 }
 
+/// The path of a source's module under the package's root.
+fn module_path(file: &str) -> &str {
+    file.trim_end_matches(".rs").trim_end_matches("/mod")
+}
+
+/// The number of modules above what a module has.
+fn depth(path: &str) -> usize {
+    path.split('/').count()
+}
+
 /// The imports between the modules of sources, each with its path under the package's root.
 fn between<'a>(sources: impl Iterator<Item = (&'a str, &'a str)>) -> Imports {
     let mut all = Imports::new();
-    for (file, text) in sources.filter(|(file, _)| *file != "lib.rs") {
-        let path = file.trim_end_matches(".rs").trim_end_matches("/mod");
+    for (file, text) in sources.filter(|(file, _)| !TOPS.contains(file)) {
+        let path = module_path(file);
         let module = path.split('/').next().unwrap_or(path).to_owned();
-        let depth = path.split('/').count();
-        all.entry(module).or_default().extend(imports(text, depth));
+        all.entry(module).or_default().extend(imports(text, depth(path)));
     }
     let modules: BTreeSet<String> = all.keys().cloned().collect();
     for (module, imported) in &mut all {
@@ -96,28 +109,58 @@ fn circles(mut all: Imports) -> Imports {
     }
 }
 
-/// The imports between the modules of a package in this folder, tests left out.
-fn imports_in(folder: &str) -> Imports {
+/// The sources in a folder, each with its path there, tests left out.
+fn sources_in(folder: &str) -> Vec<(String, String)> {
     let folder = root().join(folder);
-    let all: Vec<(String, String)> = files(&folder, &["rs"])
-        .into_iter()
-        .map(|path| {
-            let file = path.strip_prefix(&folder).unwrap().to_str().unwrap().to_owned();
-            (file, std::fs::read_to_string(&path).unwrap())
-        })
-        .filter(|(file, _)| !is_test(&format!("/{file}")))
-        .collect();
+    let all = files(&folder, &["rs"]).into_iter().map(|path| {
+        let file = path.strip_prefix(&folder).unwrap().to_str().unwrap().to_owned();
+        (file, std::fs::read_to_string(&path).unwrap())
+    });
+    all.filter(|(file, _)| !is_test(&format!("/{file}"))).collect()
+}
+
+/// The imports between the modules in a folder, tests left out.
+fn imports_in(folder: &str) -> Imports {
+    let all = sources_in(folder);
     between(all.iter().map(|(file, text)| (file.as_str(), text.as_str())))
 }
 
-// Invariant: the modules of the actors import each other in one direction only.
+/// Fails on a circle in a folder, and where the reader does not find an import that is there.
+fn expect_no_circle(folder: &str, (module, imported): (&str, &str)) {
+    let imports = imports_in(folder);
+    assert!(imports[module].contains(imported), "the reader finds no imports: {imports:?}");
+    let circles = circles(imports);
+    assert!(circles.is_empty(), "move what both sides need into a module beneath: {circles:#?}");
+}
+
+// Invariant: the modules of the actors, of the server and of the command line import each other in one
+// direction only.
 
 #[test]
 fn no_module_of_the_actors_imports_itself_over_others() {
-    let imports = imports_in("actors/src");
-    assert!(imports["herd"].contains("cloud"), "the reader finds no imports: {imports:?}");
-    let circles = circles(imports);
-    assert!(circles.is_empty(), "move what both sides need into a module beneath: {circles:#?}");
+    expect_no_circle("actors/src", ("herd", "cloud"));
+}
+
+#[test]
+fn no_module_of_the_server_imports_itself_over_others() {
+    expect_no_circle("src/server", ("routes", "leases"));
+}
+
+#[test]
+fn no_module_of_the_command_line_imports_itself_over_others() {
+    expect_no_circle("src/cli", ("remote", "lease"));
+}
+
+#[test]
+fn no_re_export_at_the_top_hides_which_module_is_imported() {
+    for folder in ["actors/src", "src/server", "src/cli"] {
+        for (file, text) in sources_in(folder).iter().filter(|(file, _)| !TOPS.contains(&&**file)) {
+            let imports = imports(text, depth(module_path(file)));
+            let is_item = |name: &&String| name.starts_with(|first: char| first.is_uppercase());
+            let hidden: Vec<_> = imports.iter().filter(is_item).collect();
+            assert!(hidden.is_empty(), "{folder}/{file}: import {hidden:?} from their modules");
+        }
+    }
 }
 
 // Invariant: the vocabulary of the model knows nothing of what is done with it.

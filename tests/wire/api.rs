@@ -10,15 +10,29 @@ use serde_json::{Value, json};
 
 use crate::harness::{Site, WAIT_LIMIT};
 
-/// One call; gives the status and the body, `null` where there is none.
+/// One call; gives the status and the body, `null` where there is none. An answer that was cut off or
+/// is no JSON fails the test.
 pub fn call(site: &Site, method: &str, path: &str, body: Option<&Value>) -> (u16, Value) {
     let mut stream = open(site, method, path, body);
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
-    let status = head.split(' ').nth(1).and_then(|code| code.parse().ok());
-    let status = status.unwrap_or_else(|| panic!("{method} {path}: {answer}"));
-    (status, serde_json::from_str(body).unwrap_or_default())
+    read(&answer).unwrap_or_else(|wrong| panic!("{method} {path}: {wrong}: {answer}"))
+}
+
+fn read(answer: &str) -> Result<(u16, Value), String> {
+    let (head, body) = answer.split_once("\r\n\r\n").ok_or("the answer ends in its head")?;
+    let status = head.split(' ').nth(1).and_then(|code| code.parse().ok()).ok_or("no status")?;
+    let mut headers = head.lines().filter_map(|line| line.split_once(": "));
+    let length = headers.find(|(name, _)| name.eq_ignore_ascii_case("content-length"));
+    let length = length.map_or(Some(0), |(_, length)| length.parse().ok()).ok_or("no length")?;
+    if body.len() != length {
+        return Err(format!("the body has {} of {length} bytes", body.len()));
+    }
+    if body.is_empty() {
+        return Ok((status, Value::Null));
+    }
+    let value = serde_json::from_str(body).map_err(|error| format!("no JSON, {error}"))?;
+    Ok((status, value))
 }
 
 fn open(site: &Site, method: &str, path: &str, body: Option<&Value>) -> UnixStream {
@@ -174,4 +188,18 @@ impl Board {
         }
         format!("agents: {counts:?}, leases: {}, clouds: {:?}", self.leases.len(), self.clouds)
     }
+}
+
+#[test]
+fn an_answer_that_was_cut_off_or_is_no_json_is_no_answer() {
+    let head = "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n";
+    let whole = format!("{head}{{\"one\":1}}");
+    assert_eq!(read(&whole), Ok((200, json!({"one": 1}))));
+    assert_eq!(read("HTTP/1.1 202 Accepted\r\n\r\n"), Ok((202, Value::Null)));
+    let cut = |length: usize| read(&whole[..length]).unwrap_err();
+    assert_eq!(cut(whole.len() - 1), "the body has 8 of 9 bytes");
+    assert_eq!(cut(head.len()), "the body has 0 of 9 bytes");
+    assert_eq!(cut(head.len() - 1), "the answer ends in its head");
+    assert!(read(&format!("{head}123456789")).is_ok());
+    assert!(read(&format!("{head}not JSON!")).unwrap_err().starts_with("no JSON, "));
 }

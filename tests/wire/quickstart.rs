@@ -140,6 +140,10 @@ impl Machine {
         };
         command.args(words).env_clear().stdin(Stdio::null());
         command.env("PATH", format!("{}:{PATH}", self.real("bin").display()));
+        if !self.is_private {
+            // The default names the true /etc.
+            command.env("DROVER_CONFIG", self.real("/etc/drover"));
+        }
         command
     }
 
@@ -202,7 +206,8 @@ impl Machine {
             let words: Vec<&str> = line.split(' ').collect();
             match words[..] {
                 // The program is there, without what debuggers want.
-                ["install", "-m", "755", "target/release/drover", "/usr/local/bin/drover"] => {}
+                ["cargo", "build", ..]
+                | ["install", "-m", "755", "target/release/drover", "/usr/local/bin/drover"] => {}
                 ["useradd", ..] if !self.is_private => {}
                 ["useradd", ..] => drop(self.must(line)),
                 ["install", "-d", ..] if self.is_private => drop(self.must(line)),

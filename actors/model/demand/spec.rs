@@ -34,6 +34,8 @@ pub struct SourceSpec {
     pub share: ShareSpec,
     /// Labels that its jobs may want; none for all. Jobs that want others are left alone.
     pub labels: Option<BTreeSet<String>>,
+    /// Characters that the program of its runners reads as the end of a label's name.
+    pub ends_of_labels: &'static [char],
     /// Whether a runner takes its agent whole, with all its executors (Jenkins), and not one of them.
     pub whole: bool,
     /// Whether a runner is done after its first job, though its source would give it more.
@@ -61,4 +63,20 @@ pub struct SourceSpec {
     /// Changes whenever its URL or scope change; opaque. Holds no secret, and is written down with
     /// each runner.
     pub place: u64,
+}
+
+impl SourceSpec {
+    /// Why none of its runners can have a label; none where they can.
+    pub fn bars(&self, label: &str) -> Option<String> {
+        label.contains(self.ends_of_labels).then(|| {
+            let ends: Vec<String> =
+                self.ends_of_labels.iter().map(|end| format!("`{end}`")).collect();
+            format!(
+                "no runner of source `{}` can have the label `{label}`: its program reads {} as the \
+                 end of a name",
+                self.id,
+                ends.join(" and ")
+            )
+        })
+    }
 }

@@ -34,6 +34,7 @@ use drover_model::ambient::jittered;
 use drover_model::fact::{Fact, What};
 use drover_model::id::{CloudId, ClusterId, TemplateId};
 use drover_model::journal_state::BreakerEntry;
+use drover_model::record::Troubled;
 use drover_model::spec::{CloudSpec, TemplateSpec};
 use drover_model::state_machine::StateMachine as _;
 use drover_model::status::{CloudStatus, Standing};
@@ -43,7 +44,7 @@ use crate::breaker::Breaker;
 use crate::message::{ProvisionReply, Refusal};
 use crate::shared::role;
 use crate::template::{Template, TemplateCommand, TemplateNews, ToCloud};
-use crate::troubles::Trouble;
+use crate::troubles::Troubles;
 use drover_runtime::supervise::{count_message, limit_turns};
 use event::{Effect, Event};
 pub use message::{CloudCommand, CloudReport};
@@ -56,7 +57,7 @@ pub struct Cloud {
     id: CloudId,
     mind: CloudMind,
     /// Since when it is degraded, as the journal knows.
-    trouble: Trouble,
+    troubles: Troubles,
     lanes: Option<Lanes>,
     breakers: BTreeMap<TemplateId, BreakerEntry>,
     templates: BTreeMap<TemplateId, Addr<Template>>,
@@ -107,11 +108,12 @@ impl Cloud {
         id: CloudId,
         pinned: Option<ClusterId>,
         breakers: BTreeMap<TemplateId, BreakerEntry>,
-        trouble: Trouble,
+        troubles: Troubles,
     ) -> Self {
+        let degraded = troubles.since(&Troubled::Cloud { cloud: id.clone() });
         Self {
-            mind: CloudMind::new(id.clone(), None, pinned).degraded_from(trouble.since()),
-            trouble,
+            mind: CloudMind::new(id.clone(), None, pinned).degraded_from(degraded),
+            troubles,
             common,
             herd,
             id,
@@ -265,7 +267,8 @@ impl Cloud {
     fn settle(&mut self, ctx: &mut Context<Self>) {
         self.act(Event::Settle, ctx);
         self.report_room();
-        self.common.records.write_all(self.trouble.set(self.mind.degraded_since()));
+        let of = Troubled::Cloud { cloud: self.id.clone() };
+        self.common.records.write_all(self.troubles.set(of, self.mind.degraded_since()));
         let now = self.common.ports.ambient.now().mono;
         let doubt = self.common.doubts.held_back(&self.id, self.mind.pinned(), now);
         let status = self.mind.status(doubt);
@@ -466,7 +469,7 @@ impl Handler<CloudCommand> for Cloud {
                 self.report_all(|| TemplateCommand::Stop);
             }
             CloudCommand::Leave => {
-                self.common.records.write_all(self.trouble.set(None));
+                self.common.records.write_all(self.troubles.end());
                 return ctx.stop();
             }
         }

@@ -12,7 +12,7 @@ use drover_model::demand::report::{SourceJobs, Unoffered};
 use drover_model::demand::spec::SourceSpec;
 use drover_model::fact::{Fact, What};
 use drover_model::id::{AgentId, LeaseId, RunnerName, SourceId};
-use drover_model::record::Body;
+use drover_model::record::{Body, Troubled};
 use drover_model::state_machine::{StateMachine, Turn};
 use drover_model::status::SourceStatus;
 use drover_model::time::Moment;
@@ -25,7 +25,7 @@ use crate::demand::mind::SourceMind;
 use crate::demand::mind::event::{Effect, Event, Runner};
 use crate::roster::Living;
 use crate::shared::role;
-use crate::troubles::Trouble;
+use crate::troubles::Troubles;
 use drover_runtime::reply::Reply;
 use drover_runtime::supervise::{count_message, limit_turns};
 
@@ -82,7 +82,7 @@ pub struct Source {
     configured: bool,
     mind: Option<SourceMind>,
     /// Since when it cannot be read, as the journal knows.
-    trouble: Trouble,
+    troubles: Troubles,
     /// Whether a poll was asked for that did not start yet.
     woken: bool,
     /// Runners that could not be started and were not counted yet.
@@ -99,7 +99,7 @@ impl Source {
         common: Common<role::Source>,
         herd: Recipient<SourceReport>,
         spec: Arc<SourceSpec>,
-        trouble: Trouble,
+        troubles: Troubles,
     ) -> Self {
         Self {
             common,
@@ -108,7 +108,7 @@ impl Source {
             spec,
             configured: true,
             mind: None,
-            trouble,
+            troubles,
             woken: false,
             unserved: 0,
             unoffered: Arc::default(),
@@ -143,10 +143,11 @@ impl Source {
         let (mut turn, now) = (Turn::new(draw.unwrap_or_default()), ambient.now());
         self.common.runners.settle(&self.id, self.spec.place);
         let runners = Arc::new(self.runners());
+        let of = Troubled::Source { source: self.id.clone() };
         let mind = self.mind.get_or_insert_with(|| {
             let own = self.common.run.installation.clone();
             let mind = SourceMind::new(self.spec.clone(), own, now.mono);
-            mind.silent_from(self.trouble.since())
+            mind.silent_from(self.troubles.since(&of))
         });
         let mut events = vec![Event::Runners(Arc::clone(&runners))];
         if mind.is_configured() != self.configured || !Arc::ptr_eq(mind.spec(), &self.spec) {
@@ -299,7 +300,8 @@ impl Source {
     /// Shows the read side what changed, and the journal since when polls fail.
     fn show(&mut self, runners: usize) {
         let Some(mind) = &self.mind else { return };
-        self.common.records.write_all(self.trouble.set(mind.silent_since()));
+        let of = Troubled::Source { source: self.id.clone() };
+        self.common.records.write_all(self.troubles.set(of, mind.silent_since()));
         let status = mind.status(runners);
         if self.shown.as_ref() != Some(&status) {
             self.observe(What::Source(Box::new(status.clone())));
@@ -355,7 +357,7 @@ impl Handler<SourceCommand> for Source {
                 return self.step(ctx, Some(Event::Republish));
             }
             SourceCommand::Leave => {
-                self.common.records.write_all(self.trouble.set(None));
+                self.common.records.write_all(self.troubles.end());
                 return ctx.stop();
             }
         }

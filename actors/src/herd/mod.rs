@@ -70,7 +70,7 @@ use crate::scheduler::routing::Routing;
 use crate::scheduler::state::Scheduler;
 use crate::scheduler::{Effect, Event};
 use crate::shared::role;
-use crate::troubles::KnownTroubles;
+use crate::troubles::Troubles;
 use drover_model::finding::Outcome;
 use drover_runtime::reply::Reply;
 use drover_runtime::supervise::{count_message, limit_turns};
@@ -100,7 +100,7 @@ pub struct Herd {
     /// Sources whose runners were reported as left there without a way to them.
     orphaned: BTreeSet<SourceId>,
     /// Troubles of before this start whose actors were not started yet.
-    troubled: KnownTroubles,
+    troubles: Troubles,
     /// What is known of each cluster for as long as the service runs.
     known: BTreeMap<ClusterId, clusters::Known>,
     /// Which cluster each cloud leads to, once it said so in this start or by the journal.

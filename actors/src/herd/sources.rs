@@ -18,7 +18,6 @@ use crate::demand::actor::{Source, SourceCommand, SourceReport};
 use crate::message::Refusal;
 use crate::scheduler::Event;
 use crate::scheduler::uses::owner_of;
-use crate::troubles::Trouble;
 use drover_runtime::reply::Reply;
 use drover_runtime::supervise::count_message;
 
@@ -35,8 +34,8 @@ impl Herd {
                 None => {
                     let (herd, spec) = (ctx.address().recipient(), source.clone());
                     let of = Troubled::Source { source: id.clone() };
-                    let trouble = Trouble::take_over(of, &mut self.troubled);
-                    let make = move |common, _: &mut _| Source::new(common, herd, spec, trouble);
+                    let troubles = self.troubles.take(|other| *other == of);
+                    let make = move |common, _: &mut _| Source::new(common, herd, spec, troubles);
                     let name = format!("source {id}");
                     let address = spawn_child(&self.common, Rank::Branch, &name, make);
                     self.sources.insert(id.clone(), address);
@@ -155,7 +154,8 @@ impl Handler<SourceReport> for Herd {
         count_message(ctx);
         match report {
             SourceReport::Wanted { source, levels, jobs } => {
-                let (levels, outside) = self.scheduler.admit(levels, &self.spec.templates);
+                let spec = self.spec.sources.get(&source).map(AsRef::as_ref);
+                let (levels, outside) = self.scheduler.admit(spec, levels, &self.spec.templates);
                 self.inform_scheduler(Event::Wanted(source.clone(), levels, jobs));
                 if let Some(address) = self.sources.get(&source) {
                     address.do_send(SourceCommand::NotOffered(outside.into()));

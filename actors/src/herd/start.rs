@@ -12,7 +12,7 @@ use drover_model::id::{CloudId, ClusterId, Installation};
 use drover_model::journal_state::JournalState;
 use drover_model::machine::Machine;
 use drover_model::ports::Ports;
-use drover_model::record::{Body, Troubled};
+use drover_model::record::Troubled;
 use drover_model::spec::HerdSpec;
 use tokio::sync::oneshot;
 
@@ -29,13 +29,12 @@ use crate::cluster::allocator::Allocator;
 use crate::hold_next::HoldNext;
 use crate::reconciler::plan::Memory;
 use crate::reconciler::{Reconciler, ReconcilerCommand};
-use crate::records::Records;
 use crate::roster::Roster;
 use crate::scheduler::state::Scheduler;
 use crate::shared::{Shared, role};
 use crate::suspicion::{Suspect, suspicious};
 use crate::time_limits::patient;
-use crate::troubles::{NodeTroubles, Trouble};
+use crate::troubles::Troubles;
 use drover_limits::concurrency::{ConcurrencyLimits, Footprint};
 use drover_runtime::reply::Reply;
 use drover_runtime::supervise::{Census, RestartLimit, SupervisionOptions, supervise};
@@ -93,29 +92,15 @@ impl Herd {
         let (ready, tried) = Reply::channel();
         let ports = patient(start.ports);
         let census = Census::default();
-        let common = Common {
-            run: Run {
-                installation: start.installation,
-                epoch: start.epoch,
-                since: ports.ambient.now().wall.before(start.down),
-            },
-            supervision: Supervision {
-                census: census.clone(),
-                give_up: start.give_up,
-                spawner: start.spawner,
-            },
-            records: Shared::new(Records::new(Arc::clone(&ports.journal))),
-            ports,
-            roster: Shared::default(),
-            ways: Shared::default(),
-            doubts: Shared::default(),
-            restraint: Shared::default(),
-            board: Shared::default(),
-            sites: Shared::default(),
-            addresses: Shared::default(),
-            runners: Shared::default(),
-            hold_next: Shared::new(HoldNext::of_journal_state(&start.journal_state)),
+        let run = Run {
+            installation: start.installation,
+            epoch: start.epoch,
+            since: ports.ambient.now().wall.before(start.down),
         };
+        let supervision =
+            Supervision { census: census.clone(), give_up: start.give_up, spawner: start.spawner };
+        let hold_next = HoldNext::of_journal_state(&start.journal_state);
+        let common = Common::new(ports, run, supervision, hold_next);
         let roster = common.roster.give();
         let (journal_state, spec, down) = (start.journal_state, start.spec, start.down);
         let machine = start.machine;
@@ -134,7 +119,7 @@ impl Herd {
                 clusters: BTreeMap::new(),
                 sources: BTreeMap::new(),
                 orphaned: BTreeSet::new(),
-                troubled: journal_state.troubled.clone(),
+                troubles: Troubles::restored(&journal_state.troubled),
                 known: BTreeMap::new(),
                 leads: BTreeMap::new(),
                 elsewhere: BTreeMap::new(),
@@ -212,19 +197,12 @@ impl Herd {
 
     /// What left the configuration while the service was down reports nothing of itself any more.
     fn end_old_troubles(&mut self, spec: &HerdSpec) {
-        let mut over = Vec::new();
-        self.troubled.retain(|of, _| {
-            let stays = match of {
-                Troubled::Node { .. } => true,
-                Troubled::Cloud { cloud } => spec.clouds.contains_key(cloud),
-                Troubled::Source { source } => spec.sources.contains_key(source),
-            };
-            if !stays {
-                over.push(Body::TroubleSince { of: of.clone(), since: None });
-            }
-            stays
+        let mut over = self.troubles.take(|of| match of {
+            Troubled::Node { .. } => false,
+            Troubled::Cloud { cloud } => !spec.clouds.contains_key(cloud),
+            Troubled::Source { source } => !spec.sources.contains_key(source),
         });
-        self.common.records.write_all(over);
+        self.common.records.write_all(over.end());
     }
 
     /// A cluster's actors, started with what the journal knows of its ids where they are new.
@@ -234,7 +212,7 @@ impl Herd {
         journal_state: &JournalState,
         ctx: &Context<Self>,
     ) -> &ClusterActors {
-        let (common, known, troubled) = (&self.common, &mut self.known, &mut self.troubled);
+        let (common, known, troubles) = (&self.common, &mut self.known, &mut self.troubles);
         let builds_here = self.images.known();
         self.clusters.entry(id.clone()).or_insert_with(|| {
             let here =
@@ -254,7 +232,8 @@ impl Herd {
             }
             let resting = journal_state.resting.get(id).cloned().unwrap_or_default();
             let burned = journal_state.burned.get(id).into_iter().flatten().map(|(vmid, _)| *vmid);
-            let troubles = NodeTroubles::take_over(id, troubled);
+            let troubles =
+                troubles.take(|of| matches!(of, Troubled::Node { cluster, .. } if cluster == id));
             // One that is come back to is known better than by a journal that was not read again.
             let known = known.entry(id.clone()).or_insert_with(|| Known {
                 ids: Rc::new(RefCell::new(Allocator::restore(held, &resting, burned, now))),
@@ -262,7 +241,7 @@ impl Herd {
                     let ahead = journal_state.ahead.get(id).copied();
                     let storages =
                         journal_state.image_storages.get(id).cloned().unwrap_or_default();
-                    let offline = troubles.spans(now.wall);
+                    let offline = troubles.offline(id, now.wall);
                     let memory = Memory::restored(ahead, storages);
                     Rc::new(RefCell::new(memory.with_offline(offline, now.mono)))
                 },
@@ -300,10 +279,10 @@ impl Herd {
         let breakers = journal_state.breakers.iter().filter(|(template, _)| template.cloud == *id);
         let breakers = breakers.map(|(id, entry)| (id.clone(), entry.clone())).collect();
         let of = Troubled::Cloud { cloud: id.clone() };
-        let trouble = Trouble::take_over(of, &mut self.troubled);
+        let troubles = self.troubles.take(|other| *other == of);
         let (name, herd, leads) = (id.clone(), ctx.address().recipient(), pinned.clone());
         let make =
-            move |common, _: &mut _| Cloud::new(common, herd, name, pinned, breakers, trouble);
+            move |common, _: &mut _| Cloud::new(common, herd, name, pinned, breakers, troubles);
         let address = spawn_child(&self.common, Rank::Branch, &format!("cloud {id}"), make);
         if let Some(cluster) = leads {
             let lanes = self.begin_cluster(&cluster, journal_state, ctx).lanes(&cluster);

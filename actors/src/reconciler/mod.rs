@@ -55,7 +55,7 @@ use crate::birth::Common;
 use crate::cluster::{Cluster, ClusterCommand};
 use crate::restraint::Cause;
 use crate::shared::role;
-use crate::troubles::NodeTroubles;
+use crate::troubles::Troubles;
 use drover_model::finding::{Finding, Outcome};
 use drover_runtime::supervise::{count_message, limit_turns};
 use mind::{Answers, Checked, Effect, Event, Looked, Purpose, Round, Sign};
@@ -116,7 +116,7 @@ pub struct Reconciler {
     /// Outlives the actor, as the journal does that is older than the world.
     memory: Rc<RefCell<Memory>>,
     /// Since when nodes are offline, as the journal knows.
-    troubles: NodeTroubles,
+    troubles: Troubles,
     running: bool,
     again: bool,
     waiting: Vec<Tally>,
@@ -171,7 +171,7 @@ impl Reconciler {
         cluster: Addr<Cluster>,
         herd: Recipient<OrphanFound>,
         memory: Rc<RefCell<Memory>>,
-        troubles: NodeTroubles,
+        troubles: Troubles,
     ) -> Self {
         Self {
             common,
@@ -274,7 +274,8 @@ impl Reconciler {
             }
             Effect::Offline(spans) => {
                 let now = self.common.ports.ambient.now().wall;
-                self.common.records.write_all(self.troubles.set(&spans, now));
+                let bodies = self.troubles.set_offline(&self.id, &spans, now);
+                self.common.records.write_all(bodies);
             }
             Effect::Follow(agent, node) => self.common.roster.moved(&agent, node),
             Effect::Send(agent, command) => drop(self.common.roster.send(&agent, command)),
@@ -468,8 +469,7 @@ impl Handler<ReconcilerCommand> for Reconciler {
                 self.step(None, Event::ConfirmAhead);
             }
             ReconcilerCommand::Leave => {
-                let now = self.common.ports.ambient.now().wall;
-                self.common.records.write_all(self.troubles.set(&BTreeMap::new(), now));
+                self.common.records.write_all(self.troubles.end());
                 ctx.stop();
             }
         }

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use drover_model::demand::report::Unoffered;
+use drover_model::demand::spec::SourceSpec;
 use drover_model::id::TemplateId;
+use drover_model::record::Want;
 use drover_model::spec::TemplateSpec;
 use drover_model::time::WallTime;
 
@@ -15,14 +17,24 @@ use crate::demand::Level;
 /// Kinds of jobs of one source that are served at a time.
 pub const KINDS: usize = 500;
 
+/// Why no runner of a source can be given a job that wants this.
+fn barred(source: &SourceSpec, want: &Want) -> Option<String> {
+    match want {
+        Want::Labels(labels) => labels.iter().find_map(|label| source.bars(label)),
+        Want::Template(_) | Want::Expression(_) => None,
+    }
+}
+
 impl Scheduler {
     /// The kinds of a source's jobs that decisions look at, and why others wait, in the order of
-    /// what is wanted: no template serves them, or there are too many.
+    /// what is wanted: no template serves them, no runner can have their labels, or there are too
+    /// many.
     ///
     /// Of too many, those come in that waited longest, in turn by what serves them: many kinds that
     /// wait for one full template keep out none for another.
     pub fn admit(
         &self,
+        source: Option<&SourceSpec>,
         levels: Vec<Level>,
         configured: &BTreeMap<TemplateId, Arc<TemplateSpec>>,
     ) -> (Vec<Level>, Vec<Unoffered>) {
@@ -36,6 +48,12 @@ impl Scheduler {
         let mut outside = Vec::new();
         let mut served: BTreeMap<usize, Vec<(WallTime, Level)>> = BTreeMap::new();
         for level in levels {
+            if let Some(why) = source.and_then(|source| barred(source, &level.want)) {
+                let lacks =
+                    format!("{why}; rename the label, or give the source a `runnerCommand`");
+                outside.push(Unoffered { want: level.want, lacks });
+                continue;
+            }
             let servers = self.servers(&level.want);
             let soon = unheard.iter().any(|spec| self.routing.serves(spec, &level.want));
             let is_offered = |id: &TemplateId| configured.contains_key(id);

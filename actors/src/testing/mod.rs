@@ -5,7 +5,12 @@
 mod agent;
 mod world;
 
+use std::sync::Arc;
 use std::time::Duration;
+
+use drover_model::spec::TemplateSpec;
+
+use crate::template::TemplateNews;
 
 pub use drover_model::testing::*;
 pub use world::*;
@@ -22,6 +27,27 @@ pub fn on_paused_system<F: Future>(future: impl FnOnce() -> F) -> F::Output {
 /// Lets everything happen that happens within a span.
 pub async fn pass(span: Duration) {
     tokio::time::sleep(span).await;
+}
+
+/// News of a template that works, has no agent and may start `room` of them.
+pub fn news(spec: &Arc<TemplateSpec>, room: u32) -> TemplateNews {
+    TemplateNews {
+        template: spec.id.clone(),
+        spec: spec.clone(),
+        configured: true,
+        flowing: true,
+        tripped: None,
+        paused: None,
+        live: 0,
+        room,
+        lack: None,
+        kept: spec.minimums(),
+        empty: true,
+        agents: Vec::new(),
+        gone: Vec::new(),
+        released: 0,
+        answered: 0,
+    }
 }
 
 /// Ends an actor of a test.

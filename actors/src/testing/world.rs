@@ -24,9 +24,8 @@ use futures_util::future::BoxFuture;
 
 use super::agent::FakeAgent;
 use crate::birth::{AgentSpawner, Common, Run, Supervision};
+use crate::hold_next::HoldNext;
 use crate::message::AgentCommand;
-use crate::records::Records;
-use crate::shared::Shared;
 use drover_runtime::supervise::Census;
 
 /// The world behind the ports: what it answers, and what was asked of it.
@@ -128,29 +127,14 @@ impl World {
 
 /// What an actor of a herd behind these ports is given.
 pub fn common<R>(ports: Ports, spawner: AgentSpawner) -> Common<R> {
-    Common {
-        run: Run {
-            installation: Installation::new("7k2m9qxw"),
-            epoch: 1,
-            since: at(100_000_000).wall,
-        },
-        supervision: Supervision {
-            census: Census::default(),
-            give_up: Arc::new(|what| panic!("{} was given up", what.name)),
-            spawner,
-        },
-        records: Shared::new(Records::new(ports.journal.clone())),
-        ports,
-        roster: Shared::default(),
-        ways: Shared::default(),
-        doubts: Shared::default(),
-        restraint: Shared::default(),
-        board: Shared::default(),
-        sites: Shared::default(),
-        addresses: Shared::default(),
-        runners: Shared::default(),
-        hold_next: Shared::default(),
-    }
+    let run =
+        Run { installation: Installation::new("7k2m9qxw"), epoch: 1, since: at(100_000_000).wall };
+    let supervision = Supervision {
+        census: Census::default(),
+        give_up: Arc::new(|what| panic!("{} was given up", what.name)),
+        spawner,
+    };
+    Common::new(ports, run, supervision, HoldNext::default())
 }
 
 fn never<T: Send + 'static>() -> Ask<T> {

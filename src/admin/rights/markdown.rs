@@ -1,6 +1,6 @@
 //! The table of privileges as the book shows it, in `src/book/rights.md`.
 
-use super::table::{At, Feature, Release, Row, TABLE, Without};
+use super::table::{At, Release, Row, TABLE, Without};
 
 impl At {
     /// Every kind of path, in the order of the table.
@@ -34,41 +34,25 @@ impl At {
     }
 }
 
-/// One privilege with its purpose; a star where drover works with less.
-fn item(row: &Row) -> String {
-    let star = if row.without == Without::Fails { "" } else { "\\*" };
+/// One line of the table: where, which privilege, for what, and the effect of its absence.
+fn line(row: &Row) -> String {
     let names = match (row.any_of(Release::V8), row.any_of(Release::V9)) {
-        ([eight, ..], [nine, ..]) if eight != nine => format!("`{eight}` (8), `{nine}` (9){star}"),
-        ([name, ..], _) => format!("`{name}`{star}"),
+        ([eight, ..], [nine, ..]) if eight != nine => format!("`{eight}` on 8, `{nine}` on 9"),
+        ([name, ..], _) => format!("`{name}`"),
         ([], _) => String::new(),
     };
-    match row.feature {
-        Feature::Cluster | Feature::Life => names,
-        Feature::AgentAddress
-        | Feature::HostKeys
-        | Feature::Cores
-        | Feature::Memory
-        | Feature::DiskSize
-        | Feature::Network
-        | Feature::Networks
-        | Feature::Discs
-        | Feature::Snippets
-        | Feature::Placement
-        | Feature::CallIn
-        | Feature::Reset
-        | Feature::Leftovers
-        | Feature::Pool
-        | Feature::Images
-        | Feature::Doctor => format!("{names}: {}", row.feature.label()),
-    }
+    let without = match row.without {
+        Without::Fails => "that does not work",
+        Without::Degrades(effect) => effect,
+    };
+    format!("| {} | {names} | {} | {without} |\n", row.at.label(), row.feature.label())
 }
 
-/// The table in Markdown, one line for each kind of path.
+/// The table in Markdown, one line for each privilege, ordered by path.
 pub fn markdown() -> String {
-    let mut text = "| on | privileges |\n|---|---|\n".to_owned();
+    let mut text = "| on | privilege | for | without it |\n|---|---|---|---|\n".to_owned();
     for at in At::ALL {
-        let items: Vec<String> = TABLE.iter().filter(|row| row.at == at).map(item).collect();
-        text.push_str(&format!("| {} | {} |\n", at.label(), items.join("; ")));
+        text.extend(TABLE.iter().filter(|row| row.at == at).map(line));
     }
     text
 }

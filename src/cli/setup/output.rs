@@ -6,7 +6,7 @@ use std::io;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::Serialize;
 
-use super::super::CliError;
+use super::super::error::CliError;
 use drover_admin::setup::machine::FileToWrite;
 
 /// What a set-up reports.

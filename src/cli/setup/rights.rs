@@ -10,9 +10,13 @@ use drover_model::id::CloudId;
 use proxmox_client::{Connection, Endpoint, Login, PveError, WireDialer};
 use secrecy::SecretString;
 
-use super::super::service::config_path;
-use super::super::{CliError, Global, PveVersion, report};
-use super::{SetupOutput, failed, one_cloud, password};
+use super::super::config::config_path;
+use super::super::error::{CliError, failed};
+use super::super::global::Global;
+use super::super::report;
+use super::super::sim_options::PveVersion;
+use super::login::{one_cloud, password};
+use super::output::SetupOutput;
 use drover_admin::doctor::{ROLE_PREFIX, facts};
 use drover_admin::rights::{Facts, GrantOptions, Needs, Release, grants};
 use drover_admin::setup::{

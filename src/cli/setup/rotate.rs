@@ -11,11 +11,11 @@ use drover_hypervisor::Client;
 use proxmox_client::WireDialer;
 use secrecy::SecretString;
 
-use super::super::client::CALL_LIMIT;
-use super::super::service::replace;
-use super::super::{CallError, CliError, Client as Service};
+use super::super::client::{CALL_LIMIT, Client as Service};
+use super::super::config::replace;
+use super::super::error::{CallError, CliError, failed};
+use super::output::SetupOutput;
 use super::rights::Work;
-use super::{SetupOutput, failed};
 use drover_admin::setup::{
     Action, LeftToken, Leftovers, READ_PRIVILEGES, Rotation, RotationResult, rotate,
     rotation_comment, secrets_beside, write_secret,

@@ -9,8 +9,12 @@ use drover_ssh::PrivateKey;
 use rand::TryRng as _;
 use rand::rngs::SysRng;
 
-use super::super::{CliError, Global};
-use super::{LoginOptions, SetupOutput, carry_out, failed, read, usage};
+use super::super::config::config_path;
+use super::super::error::{CliError, failed, usage};
+use super::super::global::Global;
+use super::login::{LoginOptions, read};
+use super::output::SetupOutput;
+use super::steps::carry_out;
 use drover_admin::setup::service::{
     Bundle, DEFAULT_HOSTNAME, GuestSpec, InstallMethod, Target, install, plan, reach, read_cluster,
 };
@@ -164,7 +168,7 @@ pub(super) async fn run(
     if options.gateway.is_some() && options.ip == "dhcp" {
         return Err(usage("--gateway goes with an address in --ip: DHCP names its own"));
     }
-    let path = super::config_path(global);
+    let path = config_path(global);
     let folder = if path.is_dir() { Some(path.as_path()) } else { path.parent() };
     let credentials = folder.unwrap_or(Path::new("")).join("credentials");
     // As the unit would hand them over.

@@ -10,8 +10,12 @@ use proxmox_client::PveError;
 use proxmox_client::loose::{as_flag, as_text};
 use serde_json::Value;
 
-use super::super::{CliError, Global};
-use super::{LoginOptions, NodeOptions, SetupOutput, as_root, carry_out, failed, read, usage};
+use super::super::error::{CliError, failed, usage};
+use super::super::global::Global;
+use super::login::{LoginOptions, read};
+use super::node::{NodeOptions, as_root};
+use super::output::SetupOutput;
+use super::steps::carry_out;
 use drover_admin::setup::vip::{
     KEEPALIVED_CONFIG, KEEPALIVED_UNIT, VRRP_PASSWORD_MAX, VipSpec, address, rule,
 };

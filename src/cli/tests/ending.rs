@@ -10,7 +10,8 @@ use drover_model::phase::{AgentPhase, LeasePhase};
 use futures_util::future::BoxFuture;
 use tokio::sync::oneshot;
 
-use super::super::lease::{Leasing, ReadInput, lease};
+use super::super::lease::lease;
+use super::super::leasing::{Leasing, ReadInput};
 use super::super::over_ssh::Cut;
 use super::super::*;
 use super::global;

@@ -16,8 +16,9 @@ use futures_util::future::BoxFuture;
 use sha2::Digest as _;
 use tokio::sync::oneshot;
 
-use super::super::lease::{Leasing, OverSsh, TimeLimits, lease};
-use super::super::over_ssh::Cut;
+use super::super::lease::lease;
+use super::super::leasing::{Leasing, TimeLimits};
+use super::super::over_ssh::{Cut, OverSsh};
 use super::super::*;
 use super::global;
 use drover_server::Limits;

@@ -8,7 +8,8 @@ use drover_ssh::Output;
 use futures_util::future::BoxFuture;
 use serde_json::Value;
 
-use super::super::lease::{Leasing, ReadInput, lease};
+use super::super::lease::lease;
+use super::super::leasing::{Leasing, ReadInput};
 use super::super::over_ssh::Cut;
 use super::super::*;
 use super::global;

@@ -1,7 +1,7 @@
 //! Settings of a Gitea or Forgejo source.
 
 use drover_ci::System;
-use drover_ci::gitea::{Dialect, Scope, Settings};
+use drover_ci::gitea::{Dialect, ENDS_OF_LABELS, Scope, Settings};
 
 use super::names::{GITEA_OWNER, GITEA_REPOSITORY, Rule};
 use super::{Behaviour, SourceInputs};
@@ -13,7 +13,11 @@ pub(super) fn behaviour(dialect: Dialect, inputs: &mut SourceInputs<'_, '_>) -> 
     let scope = inputs.scope("server", scope, FORMS);
     let scope = scope.filter(|scope| inputs.are_names("scope", &names(scope)));
     let settings = Settings { dialect, scope: scope?, token: token? };
-    Some(Behaviour::of_single_jobs(System::Gitea(settings)))
+    let ends_of_labels = match inputs.raw.runner_command {
+        Some(_) => &[],
+        None => ENDS_OF_LABELS,
+    };
+    Some(Behaviour { ends_of_labels, ..Behaviour::of_single_jobs(System::Gitea(settings)) })
 }
 
 fn scope(parts: &[&str]) -> Option<Scope> {

@@ -21,9 +21,11 @@ use drover_model::demand::spec::{ShareSpec, SourceSpec};
 use drover_model::id::SourceId;
 use reqwest::Url;
 use secrecy::SecretString;
+use serde_yaml::Value as Yaml;
 
 use super::context::Context;
 use super::credential::{Credential, Credentials, resolve};
+use super::fault::Fault;
 use super::keys::{FORGES, RawDemand, SourceKind};
 use super::layer::Layer;
 use super::trust;
@@ -92,6 +94,8 @@ struct SourceInputs<'a, 'v> {
 /// How the runners of a kind behave, and the defaults of its polls.
 struct Behaviour {
     system: System,
+    /// Characters that the program of its runners reads as the end of a label's name.
+    ends_of_labels: &'static [char],
     /// Whether a runner takes its agent whole.
     whole: bool,
     /// Whether drover cordons a runner as soon as it has a job.
@@ -107,7 +111,15 @@ struct Behaviour {
 impl Behaviour {
     /// A system whose runners serve one job each.
     fn of_single_jobs(system: System) -> Self {
-        Self { system, whole: false, early: false, registers: false, poll: None, brisk: None }
+        Self {
+            system,
+            ends_of_labels: &[],
+            whole: false,
+            early: false,
+            registers: false,
+            poll: None,
+            brisk: None,
+        }
     }
 }
 
@@ -136,7 +148,7 @@ fn source(
         SourceKind::Jenkins => jenkins::behaviour(&mut inputs),
         SourceKind::Leases => return None,
     };
-    let Behaviour { system, whole, early, registers, poll, brisk } = behaviour?;
+    let Behaviour { system, ends_of_labels, whole, early, registers, poll, brisk } = behaviour?;
     let url = url?;
     let is_here = url.host_str().is_some_and(is_loopback);
     let connection = SourceConnection {
@@ -154,6 +166,7 @@ fn source(
         kind: raw.kind.word(),
         share,
         labels: raw.labels.clone(),
+        ends_of_labels,
         whole,
         single: true,
         early,
@@ -167,7 +180,19 @@ fn source(
         connection: connection.fingerprint(),
         place: connection.place(),
     };
+    check_labels(&spec, layer, &mut cx.faults);
     Some((spec, connection))
+}
+
+/// Faults of labels that jobs may want and that no runner of the source can have.
+fn check_labels(spec: &SourceSpec, layer: &Layer, faults: &mut Vec<Fault>) {
+    let listed = layer.get("labels").and_then(Yaml::as_sequence).into_iter().flatten();
+    for (at, label) in listed.enumerate() {
+        if let Some(message) = label.as_str().and_then(|label| spec.bars(label)) {
+            let fault = layer.item_fault("labels", at, message);
+            faults.push(fault.help("remove it, or give the source a `runnerCommand`"));
+        }
+    }
 }
 
 fn url(raw: &RawDemand, layer: &Layer, cx: &mut Context<'_>) -> Option<Url> {

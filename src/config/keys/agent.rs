@@ -203,7 +203,7 @@ table! {
         "schedule", mappings(&WINDOW),
             "times of the week with higher minimums";
         "maxTotalUses" => max_total_uses: u32, whole(0..=1_000_000_000).or(0),
-            "leases or jobs of one agent before drover retires it; 0: unlimited";
+            "leases or jobs before an agent retires; 0: leases unlimited, one job per executor";
         "singleUse" => single_use: bool, flag().or_flag(false),
             "true: each agent is used once, like maxTotalUses 1";
         "namePrefix" => name_prefix: String,

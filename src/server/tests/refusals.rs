@@ -10,8 +10,10 @@ use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 
+use crate::gate::Access;
 use crate::line::HEAD_BYTES;
-use crate::routes::{Access, Place, places};
+use crate::place::Place;
+use crate::routes::places;
 use crate::state::BODY_LIMIT;
 use crate::testing::{Answer, Served};
 use drover_api::Problem;

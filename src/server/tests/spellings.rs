@@ -14,7 +14,9 @@ use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::routes::{Access, Place, places};
+use crate::gate::Access;
+use crate::place::Place;
+use crate::routes::places;
 use crate::testing::Served;
 use drover_api::Role;
 

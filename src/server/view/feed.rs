@@ -9,6 +9,8 @@ use drover_model::fact::Fact;
 use parking_lot::Mutex;
 use tokio::sync::broadcast::{self, error::RecvError};
 
+use super::history::keep;
+
 /// Facts kept for readers that come back, and the most a reader may fall behind.
 pub const FACTS_KEPT: usize = 1024;
 
@@ -83,7 +85,7 @@ impl Feed {
         let mut ring = self.ring.lock();
         ring.last += 1;
         let event = Arc::new(Event { id: EventId { run: self.run, number: ring.last }, fact });
-        super::keep(&mut ring.kept, event.clone(), FACTS_KEPT);
+        keep(&mut ring.kept, event.clone(), FACTS_KEPT);
         // Sent under the lock, so that a reader's past and present meet without a gap. Nobody
         // listening is no fault.
         let _ = self.live.send(event);

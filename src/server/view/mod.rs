@@ -4,6 +4,7 @@
 //! restarts by a fixed history. No guard of a map is held across an await.
 
 mod feed;
+mod history;
 mod statuses;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -24,6 +25,8 @@ use drover_model::time::WallTime;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 use tokio::time::Instant;
+
+use history::keep;
 
 pub use feed::{Event, EventId, Reader, Reported};
 pub use statuses::{
@@ -467,12 +470,6 @@ impl Observer for View {
         self.fold(&fact);
         self.feed.report(fact);
     }
-}
-
-/// Appends to a bounded history; gives what fell out of it.
-fn keep<T>(history: &mut VecDeque<T>, item: T, most: usize) -> Option<T> {
-    history.push_back(item);
-    if history.len() > most { history.pop_front() } else { None }
 }
 
 #[cfg(test)]

@@ -30,6 +30,14 @@ fn homes() -> impl Iterator<Item = Home> {
     found.map(|words| Home::of(&words))
 }
 
+/// Homes in which a test may put other programs in place of the machine's own. A busybox that is built
+/// to run alone, as in Debian's busybox-static, looks for none on PATH.
+fn homes_with_tools() -> impl Iterator<Item = Home> {
+    let mut found = homes().filter(Home::runs_tools).peekable();
+    assert!(found.peek().is_some(), "no shell of this machine looks on PATH");
+    found
+}
+
 impl Home {
     fn of(words: &[&str]) -> Self {
         let home = Self { dir: tempfile::tempdir().unwrap() };
@@ -57,6 +65,13 @@ impl Home {
         let path = self.path("bin").join(name);
         fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
         fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
+    }
+
+    fn runs_tools(&self) -> bool {
+        self.tool("sleep", "exit 7");
+        let ran = self.run("sh -c 'sleep 0'");
+        fs::remove_file(self.path("bin/sleep")).unwrap();
+        ran.code() == Some(7)
     }
 
     fn command(&self, text: &str) -> Command {
@@ -212,12 +227,12 @@ fn killed_at_each_step(home: &Home, late: bool) {
 
 #[test]
 fn a_script_killed_before_any_of_its_steps_hurts_nobody() {
-    killed_at_each_step(&homes().next().unwrap(), false);
+    killed_at_each_step(&homes_with_tools().next().unwrap(), false);
 }
 
 #[test]
 fn a_script_killed_while_a_step_goes_on_hurts_nobody() {
-    killed_at_each_step(&homes().take(2).last().unwrap(), true);
+    killed_at_each_step(&homes_with_tools().take(2).last().unwrap(), true);
 }
 
 // Invariant: on a full disk no line is lost, a missing key is not reported as added, and the key of
@@ -341,7 +356,7 @@ fn keys_that_cannot_be_read_are_not_said_to_be_gone() {
     if Command::new("bwrap").arg("--version").output().is_err() {
         return;
     }
-    for home in homes() {
+    for home in homes_with_tools() {
         assert!(home.run(&admit("l1")).success());
         fs::set_permissions(home.keys(), Permissions::from_mode(0o000)).unwrap();
         home.tool("chmod", "exit 1");
@@ -380,7 +395,7 @@ fn the_key_of_a_hold_takes_the_place_of_all_leases_keys() {
 
 #[test]
 fn a_folder_in_place_of_the_lock_is_named_at_once_and_stays_empty() {
-    for home in homes() {
+    for home in homes_with_tools() {
         home.tool("sleep", "exit 1");
         let lock = home.path(".ssh/.drover-keys.lock");
         fs::create_dir(&lock).unwrap();
@@ -395,7 +410,7 @@ fn a_folder_that_takes_no_file_is_given_up_soon() {
     if Command::new("bwrap").arg("--version").output().is_err() {
         return;
     }
-    for home in homes() {
+    for home in homes_with_tools() {
         let turns = home.path("turns");
         home.tool("sleep", &format!("echo >>'{}'", turns.display()));
         let folder = home.path(".ssh");
@@ -408,7 +423,7 @@ fn a_folder_that_takes_no_file_is_given_up_soon() {
 
 #[test]
 fn a_lock_that_is_held_is_waited_for_and_one_whose_owner_died_is_not() {
-    for home in homes() {
+    for home in homes_with_tools() {
         home.tool("sleep", ":");
         let lock = home.path(".ssh/.drover-keys.lock");
         let stat = fs::read_to_string("/proc/self/stat").unwrap();
@@ -435,7 +450,7 @@ fn each_shell_shows_the_cards_that_ip_or_ifconfig_names() {
         let out = Command::new(sh).args(["-c", CARDS]).env("PATH", path).output().unwrap();
         String::from_utf8(out.stdout).unwrap().trim().to_owned()
     };
-    for home in homes() {
+    for home in homes_with_tools() {
         let card = "2: ens18: <UP>\\n    link/ether BC:24:11:00:00:01 brd ff:ff:ff:ff:ff:ff\\n";
         home.tool("ip", &format!("printf '{card}'"));
         assert_eq!(shown(&home), "BC:24:11:00:00:01 ff:ff:ff:ff:ff:ff");

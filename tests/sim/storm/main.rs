@@ -1,7 +1,7 @@
 //! Storms: tests made by the hundred from a table or from a seed, on the same herds in virtual time
 //! as the scenarios beside them.
 //!
-//! `cargo test --release -p drover-storms -- --seeds 500 --from 1 [NAME…]`
+//! `cargo test --release -p drover-storms -- --seeds 500 --from 1 [--every] [NAME…]`
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -34,6 +34,8 @@ pub struct Seeds {
     count: u64,
     /// A file with a plan to play instead.
     plan: Option<PathBuf>,
+    /// Also the panics that repeat others.
+    every: bool,
 }
 
 impl Seeds {
@@ -49,9 +51,10 @@ pub fn on_paused_clock<F: Future>(future: F) -> F::Output {
     runtime.block_on(future)
 }
 
-/// Takes `--seeds N`, `--from S` and `--plan FILE` out of the arguments; the rest is as for any test.
+/// Takes `--seeds N`, `--from S`, `--plan FILE` and `--every` out of the arguments; the rest is as for
+/// any test.
 fn arguments() -> (Seeds, Vec<String>) {
-    let mut seeds = Seeds { from: 1, count: SEEDS, plan: None };
+    let mut seeds = Seeds { from: 1, count: SEEDS, plan: None, every: false };
     let (mut rest, mut given) = (Vec::new(), std::env::args());
     while let Some(word) = given.next() {
         let place = match word.as_str() {
@@ -59,6 +62,10 @@ fn arguments() -> (Seeds, Vec<String>) {
             "--from" => &mut seeds.from,
             "--plan" => {
                 seeds.plan = given.next().map(|file| Path::new(REPOSITORY).join(file));
+                continue;
+            }
+            "--every" => {
+                seeds.every = true;
                 continue;
             }
             _ => {
@@ -78,7 +85,7 @@ fn arguments() -> (Seeds, Vec<String>) {
 fn main() {
     let (seeds, rest) = arguments();
     let mut trials = seeds::trials(&seeds);
-    trials.extend(panics::trials());
+    trials.extend(panics::trials(seeds.every));
     trials.extend(points::trials());
     trials.extend(rights::trials());
     let conclusion: Conclusion = libtest_mimic::run(&Arguments::from_iter(rest), trials);

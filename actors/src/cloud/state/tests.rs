@@ -18,23 +18,7 @@ fn well(cap: Option<u32>) -> CloudMind {
 
 fn news(template: &str, live: u32, released: u32) -> TemplateNews {
     let spec = Arc::new(testing::template(template, &[]));
-    TemplateNews {
-        template: spec.id.clone(),
-        spec: spec.clone(),
-        configured: true,
-        flowing: true,
-        tripped: None,
-        paused: None,
-        live,
-        room: u32::MAX,
-        lack: None,
-        kept: spec.minimums(),
-        empty: live == 0,
-        agents: Vec::new(),
-        gone: Vec::new(),
-        released,
-        answered: 0,
-    }
+    TemplateNews { live, empty: live == 0, released, ..testing::news(&spec, u32::MAX) }
 }
 
 /// Steps of the mind as the tests speak of them.

@@ -15,7 +15,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::template::{AgentLevel, TemplateNews};
-use crate::testing::{agent_status, ask, at, entry, labels, template, template_id};
+use crate::testing::{agent_status, ask, at, entry, labels, news, template, template_id};
 
 /// A scheduler over templates with this much room, on clouds without a cap.
 fn scheduler(templates: &[(&str, &[&str], u32)]) -> (Scheduler, Vec<Arc<TemplateSpec>>) {
@@ -66,26 +66,6 @@ impl Scheduler {
             minted += 1;
             LeaseId::new(format!("use{minted}"))
         })
-    }
-}
-
-fn news(spec: &Arc<TemplateSpec>, room: u32) -> TemplateNews {
-    TemplateNews {
-        template: spec.id.clone(),
-        spec: spec.clone(),
-        configured: true,
-        flowing: true,
-        tripped: None,
-        paused: None,
-        live: 0,
-        room,
-        lack: None,
-        kept: spec.minimums(),
-        empty: false,
-        agents: Vec::new(),
-        gone: Vec::new(),
-        released: 0,
-        answered: 0,
     }
 }
 

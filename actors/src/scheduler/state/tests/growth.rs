@@ -1,6 +1,6 @@
 //! How the work of decisions grows, in things looked at.
 
-use drover_model::demand::spec::ShareSpec;
+use drover_model::demand::spec::{ShareSpec, SourceSpec};
 use drover_model::id::SourceId;
 
 use super::sources::source;
@@ -56,7 +56,7 @@ fn demand(
 ) {
     let known = specs.iter().map(|spec| (spec.id.clone(), spec.clone())).collect();
     let levels = wants.map(|want| Level { want, since: vec![at(0).wall] }).collect();
-    let (levels, _) = scheduler.admit(levels, &known);
+    let (levels, _) = scheduler.admit(None, levels, &known);
     scheduler.demanded(&SourceId::new("git"), levels, std::iter::empty());
 }
 
@@ -191,7 +191,7 @@ fn jobs_that_no_template_serves_are_not_let_in() {
     let (mut scheduler, specs) = full(1, true);
     let known: BTreeMap<_, _> = specs.iter().map(|spec| (spec.id.clone(), spec.clone())).collect();
     let odd = |n| Level { want: labels(&[&format!("odd{n}")]), since: vec![at(0).wall] };
-    let (inside, outside) = scheduler.admit((0..2000).map(odd).collect(), &known);
+    let (inside, outside) = scheduler.admit(None, (0..2000).map(odd).collect(), &known);
     assert!(inside.is_empty());
     assert_eq!((outside.len(), &*outside[0].lacks), (2000, "no template has `odd0`"));
     scheduler.demanded(&SourceId::new("git"), inside, std::iter::empty());
@@ -199,11 +199,29 @@ fn jobs_that_no_template_serves_are_not_let_in() {
 }
 
 #[test]
+fn jobs_whose_labels_no_runner_of_their_source_can_have_are_not_let_in() {
+    let (scheduler, specs) = scheduler(&[("c/t", &["linux", "python:3"], 1)]);
+    let known = BTreeMap::from([(specs[0].id.clone(), specs[0].clone())]);
+    let git = source("git", ShareSpec::default());
+    let plain = SourceSpec { ends_of_labels: &[':', '?'], ..(*git).clone() };
+    let wants = [&["linux"][..], &["linux", "python:3"]].map(labels);
+    let levels = wants.map(|want| Level { want, since: vec![at(0).wall] });
+    let (inside, outside) = scheduler.admit(Some(&plain), levels.to_vec(), &known);
+    assert_eq!((inside, outside.len()), (levels[..1].to_vec(), 1));
+    let lacks = "no runner of source `git` can have the label `python:3`: its program reads `:` \
+                 and `?` as the end of a name; rename the label, or give the source a \
+                 `runnerCommand`";
+    assert_eq!((&outside[0].want, &*outside[0].lacks), (&levels[1].want, lacks));
+    let (inside, outside) = scheduler.admit(Some(&git), levels.to_vec(), &known);
+    assert_eq!((inside.len(), outside), (2, Vec::new()));
+}
+
+#[test]
 fn a_template_that_was_not_heard_of_yet_keeps_no_job_outside() {
     let spec = Arc::new(template("c/t", &["linux"]));
     let known = BTreeMap::from([(spec.id.clone(), spec.clone())]);
     let level = Level { want: labels(&["linux"]), since: vec![at(0).wall] };
-    let (inside, outside) = Scheduler::default().admit(vec![level.clone()], &known);
+    let (inside, outside) = Scheduler::default().admit(None, vec![level.clone()], &known);
     assert_eq!((inside, outside), (vec![level], Vec::new()));
 }
 
@@ -216,7 +234,7 @@ fn of_too_many_kinds_those_of_every_template_are_let_in_and_the_rest_is_reported
     let known: BTreeMap<_, _> = specs.iter().map(|spec| (spec.id.clone(), spec.clone())).collect();
     let old = (0..2000).map(|n| Level { want: set(n), since: vec![at(0).wall] });
     let young = Level { want: labels(&["arm"]), since: vec![at(9).wall] };
-    let (inside, outside) = scheduler.admit(old.chain([young.clone()]).collect(), &known);
+    let (inside, outside) = scheduler.admit(None, old.chain([young.clone()]).collect(), &known);
     assert_eq!((inside.len(), outside.len()), (500, 1501));
     assert!(inside.contains(&young), "what waits for one full template keeps out no other");
     assert!(outside[0].lacks.starts_with("held back: drover serves 500 kinds"), "{outside:?}");

@@ -14,6 +14,7 @@ pub(super) fn source(name: &str, share: ShareSpec) -> Arc<SourceSpec> {
         kind: "gitea",
         share,
         labels: None,
+        ends_of_labels: &[],
         whole: false,
         single: true,
         early: false,

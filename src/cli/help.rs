@@ -1,0 +1,131 @@
+//! `drover help TOPIC`: prints a page of the book as it is.
+//!
+//! clap answers `drover help COMMAND`. Where it knows no such command, `answer` looks for a page of that
+//! name (`topics.rs`).
+
+use std::ffi::OsString;
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
+use clap::CommandFactory as _;
+use clap::error::ErrorKind;
+use drover_api::nearest;
+
+use super::options::Cli;
+use super::report;
+use super::topics::{PAGES, list, page};
+
+/// Prints the page that `drover help TOPIC` asks for, or says which topics there are; none where the
+/// arguments ask for something else.
+pub(super) fn answer(error: &clap::Error, words: Vec<OsString>) -> Option<ExitCode> {
+    if error.kind() != ErrorKind::InvalidSubcommand {
+        return None;
+    }
+    let json = words.iter().any(|word| word == "--json");
+    let topic = asked(&words)?;
+    let Some(page) = page(&topic) else {
+        let text = unknown(&topic);
+        return Some(report::fail(json, 2, &text, &format!("drover: {text}\n\n{}\n", list())));
+    };
+    Some(match io::stdout().write_all(page.text.as_bytes()) {
+        Ok(()) => ExitCode::SUCCESS,
+        // Anyone who closed the pipe has read enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::FAILURE,
+        Err(error) => {
+            let text = format!("cannot write the page: {error}");
+            report::fail(json, 1, &text, &format!("drover: {text}\n"))
+        }
+    })
+}
+
+/// The topic behind `help`, where that is the command; options may stand before it.
+fn asked(words: &[OsString]) -> Option<String> {
+    let cli = Cli::command();
+    let takes_value = |name: &str| {
+        let mut options = cli.get_arguments();
+        options.any(|one| one.get_long() == Some(name) && one.get_action().takes_values())
+    };
+    let mut words = words.iter().map(|word| word.to_string_lossy());
+    while let Some(word) = words.next() {
+        match word.strip_prefix("--") {
+            Some(name) if takes_value(name) => drop(words.next()),
+            Some(_) => {}
+            None if word == "help" => {
+                let topic = words.next()?;
+                return words.next().is_none().then(|| topic.into_owned());
+            }
+            None => return None,
+        }
+    }
+    None
+}
+
+/// What is said of a topic that no page has.
+fn unknown(topic: &str) -> String {
+    let cli = Cli::command();
+    let commands = cli.get_subcommands().map(clap::Command::get_name);
+    let pages = PAGES.iter().flat_map(|page| [page.topic, page.last_part()]);
+    let near = match nearest(topic, commands.chain(pages)) {
+        Some(near) => format!(" did you mean `{near}`?"),
+        None => String::new(),
+    };
+    format!("unknown topic or command `{topic}`;{near} `drover help` lists all")
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+    use clap::Parser as _;
+
+    use super::*;
+
+    fn words(line: &str) -> Vec<OsString> {
+        line.split(' ').map(OsString::from).collect()
+    }
+
+    // Invariant: each topic prints its page, each command its help, and a slip is named.
+
+    #[test]
+    fn the_topic_is_what_stands_behind_help() {
+        assert_eq!(asked(&words("help leases.md")).as_deref(), Some("leases.md"));
+        assert_eq!(asked(&words("--json --config help help rights")).as_deref(), Some("rights"));
+        assert_eq!(asked(&words("--config=x help rights")).as_deref(), Some("rights"));
+        for other in ["rights", "lease help", "help", "help a b", "agents help rights"] {
+            assert_eq!(asked(&words(other)), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn claps_own_help_goes_before_a_page() {
+        let help = |line: &str| Cli::try_parse_from(words(&format!("drover {line}"))).unwrap_err();
+        for line in ["help", "help leases", "help setup rights", "setup help rights"] {
+            assert_eq!(help(line).kind(), ErrorKind::DisplayHelp, "{line}");
+        }
+        for line in ["help leases.md", "help concepts", "help nothing"] {
+            assert_eq!(help(line).kind(), ErrorKind::InvalidSubcommand, "{line}");
+        }
+        assert!(help("help").to_string().contains(&list()));
+    }
+
+    #[test]
+    fn a_page_that_is_called_like_a_command_is_named_in_its_help() {
+        let mut cli = Cli::command();
+        for page in PAGES {
+            let Some(command) = cli.find_subcommand_mut(page.topic) else { continue };
+            let hint = format!("`drover help {}.md`", page.topic);
+            assert!(command.render_long_help().to_string().contains(&hint), "{hint}");
+        }
+    }
+
+    #[test]
+    fn a_slip_finds_the_nearest_topic() {
+        let reported = unknown("troubleshoting");
+        assert_eq!(
+            reported,
+            "unknown topic or command `troubleshoting`; did you mean `troubleshooting`? \
+             `drover help` lists all"
+        );
+        assert_eq!(unknown("xyz"), "unknown topic or command `xyz`; `drover help` lists all");
+    }
+}

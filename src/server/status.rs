@@ -1,0 +1,37 @@
+//! The whole at a glance, as one answer.
+
+use drover_api::StatusOut;
+use drover_model::phase::LeasePhase;
+use drover_model::status::LeaseStatus;
+use drover_model::tenant::By;
+
+use super::breakers::breakers;
+use super::shapes::{Shown, agent, clouds, lease, templates};
+use crate::view::View;
+
+/// The whole view, as far as this caller may see it.
+pub(super) fn status(view: &View, by: &By) -> StatusOut {
+    let live = |lease: &LeaseStatus| lease.state != LeasePhase::Ended;
+    StatusOut {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        ready: view.ready(),
+        journal: view.journal_trouble(),
+        config: view.config().shown(),
+        clouds: clouds(view),
+        templates: templates(view),
+        address_pools: view.address_pools().iter().map(Shown::shown).collect(),
+        agents: view.agents().iter().map(|one| agent(view, one, by)).collect(),
+        leases: view
+            .leases()
+            .iter()
+            .filter(|lease| live(lease))
+            .map(|one| lease(view, one, by))
+            .collect(),
+        alarms: view.alarms().iter().map(Shown::shown).collect(),
+        breakers: breakers(view),
+        sources: view.sources().iter().map(Shown::shown).collect(),
+        lost_jobs: view.lost_jobs().iter().map(Shown::shown).collect(),
+        reconciled: view.reconciled().iter().map(Shown::shown).collect(),
+        restarts: view.restarts().iter().map(Shown::shown).collect(),
+    }
+}
