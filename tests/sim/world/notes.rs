@@ -36,6 +36,9 @@ struct Seen {
     most: BTreeMap<TemplateId, usize>,
     /// Agents with a durable intent, ever.
     intended: BTreeSet<AgentId>,
+    /// Builds of images with a durable intent, and versions that were proved, ever. A version may have
+    /// a guest on each node.
+    images: BTreeSet<AgentId>,
     /// Every VMID an agent's guest was seen with.
     vmids: BTreeMap<AgentId, BTreeSet<u32>>,
     /// Guests that tests planted under drover's own marks.
@@ -165,7 +168,7 @@ impl Notes {
         for (vmid, name) in &names {
             let Some((_, agent)) = parse_name(name) else { continue };
             let vmid = *vmid;
-            if seen.planted.contains(&vmid) {
+            if seen.planted.contains(&vmid) || seen.images.contains(&agent) {
                 continue;
             }
             if seen.neighbours && !seen.intended.contains(&agent) {
@@ -258,8 +261,14 @@ impl Journal for Recorder {
         let held = {
             let mut seen = self.notes.seen();
             for body in &bodies {
-                if let Body::CloneIntended { marks, .. } = body {
-                    seen.intended.insert(marks.agent.clone());
+                match body {
+                    Body::CloneIntended { marks, .. } => {
+                        seen.intended.insert(marks.agent.clone());
+                    }
+                    Body::ImageIntended { marks, .. } | Body::ImageSealed { marks, .. } => {
+                        seen.images.insert(marks.agent.clone());
+                    }
+                    _ => {}
                 }
                 let wrong = seen.addresses.record(body);
                 seen.note(wrong.into_iter().collect());
