@@ -129,8 +129,10 @@ port! {
         /// Verifies that a template carries the first marks, or none where there are none, and
         /// gives it the others. Repeatable.
         change fn seal(call: SealCall) -> (), within CHANGE;
-        /// Reads the templates that carry the marks of images, of whichever installation.
-        read fn image_versions(cloud: &CloudId) -> Vec<ImageVersion>, within VOLUMES;
+        /// Reads the templates that carry the marks of images, of whichever installation. The list of
+        /// guests is seconds behind: `fresh` are guests that it may not have yet.
+        read fn image_versions(cloud: &CloudId, fresh: &[(NodeName, VmId)]) -> Vec<ImageVersion>,
+            within VOLUMES;
         /// Volumes of other guests that share a template's disks, on its storages.
         read fn linked_volumes(vm: &VmRef) -> Vec<String>, within VOLUMES;
     }

@@ -11,7 +11,7 @@
 use std::collections::BTreeSet;
 
 use drover_model::fault::{Culprit, Fault, FaultKind};
-use drover_model::id::Upid;
+use drover_model::id::{NodeName, Upid, VmId};
 use drover_model::image::{Bios, ImageVersion};
 use drover_model::marks::{self, Kind, Reading};
 use drover_model::ports::{
@@ -257,8 +257,11 @@ fn unmarked_template(config: &VmConfig, reading: &Reading, vm: &VmRef) -> Result
     refused(FaultKind::Foreign, format!("template `{}` carries marks of drover's: {why}", vm.vmid))
 }
 
-/// The templates that carry the marks of images.
-pub(crate) async fn versions(client: &Client) -> Result<Vec<ImageVersion>, Failure> {
+/// The templates that carry the marks of images, among the guests of the list and fresh ones.
+pub(crate) async fn versions(
+    client: &Client,
+    fresh: &[(NodeName, VmId)],
+) -> Result<Vec<ImageVersion>, Failure> {
     let list = client.list(LIST_SHARED_FOR).await?;
     let fleet = fleet::of_rows(&list.rows);
     let mut found = Vec::new();
@@ -267,21 +270,23 @@ pub(crate) async fn versions(client: &Client) -> Result<Vec<ImageVersion>, Failu
         let named = guest.name.as_deref().is_some_and(|name| marks::parse_name(name).is_some());
         !guest.container && named && (guest.template || guest.status == "stopped")
     };
-    for guest in list.rows.iter().filter_map(listed).filter(may_be) {
-        if fleet.is_offline(&guest.node) {
+    let there = list.rows.iter().filter_map(listed).filter(may_be);
+    let there = there.map(|guest| (guest.node, guest.vmid)).chain(fresh.iter().cloned());
+    for (node, vmid) in there.collect::<BTreeSet<_>>() {
+        if fleet.is_offline(&node) {
             continue;
         }
-        let config = match client.config(guest.node.as_str(), guest.vmid.0).await {
+        let config = match client.config(node.as_str(), vmid.0).await {
             Ok(config) => config,
             Err(error) if client.fault(&error).kind == FaultKind::Gone => continue,
             Err(error) => return Err(error.into()),
         };
         let Reading::Marked(marks) = configure::reading(&config) else { continue };
-        if marks.kind == Kind::Image && marks.vmid == guest.vmid && config.is_template() {
+        if marks.kind == Kind::Image && marks.vmid == vmid && config.is_template() {
             let storages = storages(&config);
             found.push(ImageVersion {
-                node: guest.node,
-                vmid: guest.vmid,
+                node,
+                vmid,
                 marks: *marks,
                 created: created(&config),
                 shared: !storages.is_empty() && storages.iter().all(|one| fleet.is_shared(one)),
@@ -317,7 +322,7 @@ pub(crate) async fn linked_volumes(client: &Client, vm: &VmRef) -> Result<Vec<St
 
 #[cfg(test)]
 mod tests {
-    use drover_model::id::{CloudId, NodeName};
+    use drover_model::id::CloudId;
     use drover_model::testing::{image, marks};
 
     use super::*;

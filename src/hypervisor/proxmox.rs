@@ -555,8 +555,13 @@ impl Hypervisor for Proxmox {
         self.ask(&call.vm.cloud.clone(), |cloud| async move { cloud.seal(&call).await })
     }
 
-    fn image_versions(&self, cloud: &CloudId) -> Ask<Vec<ImageVersion>> {
-        self.ask(cloud, |cloud| async move { image::versions(&cloud.client).await })
+    fn image_versions(
+        &self,
+        cloud: &CloudId,
+        fresh: &[(NodeName, VmId)],
+    ) -> Ask<Vec<ImageVersion>> {
+        let fresh = fresh.to_vec();
+        self.ask(cloud, |cloud| async move { image::versions(&cloud.client, &fresh).await })
     }
 
     fn linked_volumes(&self, vm: &VmRef) -> Ask<Vec<String>> {

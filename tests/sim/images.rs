@@ -74,7 +74,9 @@ async fn built(world: &World, given: &[(&str, &str)]) -> ImageStatus {
     assert!(matches!(plans[..], [ImagePlan::Starts { .. }]), "{plans:?}");
     let status = over(world).await;
     assert_eq!(status.phase, ImagePhase::Done, "{status:?}");
-    // Proxmox's list is ten seconds behind.
+    let again = ask(world, given, true).await.unwrap();
+    assert!(matches!(again[..], [ImagePlan::UpToDate { .. }]), "{again:?}");
+    // Proxmox's list, in which templates are sought, is ten seconds behind.
     world.pass(15 * SECOND).await;
     status
 }

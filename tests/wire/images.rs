@@ -60,9 +60,7 @@ fn an_image_is_built_listed_leased_from_and_pruned() {
     let planned = says(&site, &["image", "build", "debian", "--dry-run"]);
     assert!(planned.starts_with("pve1: a build of version "), "{planned}");
     let built = says(&site, &["image", "build", "debian"]);
-    for phase in ["Provisioning", "Cleaning", "Sealing", "Done"] {
-        assert!(built.contains(phase), "{phase}: {built}");
-    }
+    assert!(built.trim_end().ends_with("pve1 (VMID 9000)  Done"), "{built}");
     let again = says(&site, &["image", "build", "debian"]);
     assert!(again.contains("is up to date (VMID 9000): nothing to build"), "{again}");
     let listed = site.json(&["image", "list"]);

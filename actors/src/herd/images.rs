@@ -9,6 +9,7 @@ mod versions;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use actix::{ActorFutureExt, Addr, AsyncContext, Context, Handler, WrapFuture};
 use drover_model::ambient::mint_agent;
@@ -19,6 +20,7 @@ use drover_model::journal_state::{BuildEntry, JournalState};
 use drover_model::phase::ImagePhase;
 use drover_model::placement::Fleet;
 use drover_model::status::ImageStatus;
+use drover_model::time::Moment;
 use drover_runtime::reply::Reply;
 use drover_runtime::supervise::count_message;
 use tokio::sync::oneshot;
@@ -38,7 +40,12 @@ pub(super) struct Images {
     builds: BTreeMap<AgentId, Build>,
     /// Who brings each source to its place, and who waits for that, in order.
     pulls: BTreeMap<String, VecDeque<AgentId>>,
+    /// Versions that were built lately, each with its cluster and the end of its build.
+    built: Vec<(ClusterId, NodeName, VmId, Moment)>,
 }
+
+/// How long a version counts as fresh: Proxmox's list of guests is about ten seconds behind.
+const FRESH: Duration = Duration::from_secs(60);
 
 struct Build {
     address: Addr<Builder>,
@@ -65,6 +72,12 @@ impl Images {
     /// The builds whose guests are not orphans.
     pub(super) fn known(&self) -> BTreeSet<AgentId> {
         self.builds.keys().cloned().collect()
+    }
+
+    /// The guests of versions that a cluster's list may not have yet.
+    fn fresh(&self, cluster: &ClusterId, now: Moment) -> Vec<(NodeName, VmId)> {
+        let fresh = self.built.iter().filter(|(at, .., end)| at == cluster && now - *end < FRESH);
+        fresh.map(|(_, node, vmid, _)| (node.clone(), *vmid)).collect()
     }
 
     fn running(&self, image: &TemplateId, node: &NodeName) -> Option<&Build> {
@@ -167,7 +180,8 @@ impl Herd {
         };
         let cloud = &recipe.spec.id.cloud;
         let hypervisor = &self.common.ports.hypervisor;
-        let (versions, fleet) = (hypervisor.image_versions(cloud), hypervisor.fleet(cloud));
+        let fresh = self.images.fresh(&cluster, self.common.ports.ambient.now().mono);
+        let (versions, fleet) = (hypervisor.image_versions(cloud, &fresh), hypervisor.fleet(cloud));
         let read = async move { Ok::<_, Fault>((versions.await?, fleet.await?)) };
         ctx.spawn(read.into_actor(self).map(move |read, actor, ctx| {
             let planned = match read {
@@ -346,6 +360,11 @@ impl Herd {
         self.show_builds(&self.images.known());
         let status = build.status;
         if status.phase == ImagePhase::Done {
+            let now = self.common.ports.ambient.now().mono;
+            self.images.built.retain(|(.., end)| now - *end < FRESH);
+            if let Some(vmid) = status.vmid {
+                self.images.built.push((build.cluster, status.node.clone(), vmid, now));
+            }
             let (reply, _) = Reply::channel();
             self.prune(&|image| *image == status.image, false, reply, ctx);
         } else if let (ImagePhase::Failed, Some(given)) = (status.phase, build.again) {

@@ -114,9 +114,10 @@ impl Herd {
         let reads = clouds.into_iter().map(|(cloud, (cluster, kept))| {
             let hypervisor = self.common.ports.hypervisor.clone();
             let (installation, mut uses) = (installation.clone(), self.uses(&cluster));
+            let fresh = self.images.fresh(&cluster, self.common.ports.ambient.now().mono);
             async move {
                 let planned = async {
-                    let versions = hypervisor.image_versions(&cloud).await?;
+                    let versions = hypervisor.image_versions(&cloud, &fresh).await?;
                     let first = plan(&versions, &installation, &cluster, &kept, &uses);
                     for one in first.iter().filter(|one| one.kept.is_none()) {
                         let (node, vmid) = (one.version.node.clone(), one.version.vmid);
