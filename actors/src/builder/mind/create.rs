@@ -1,8 +1,6 @@
 //! From the beginning of a build to its guest: whose turn it is, the template that is copied, the
 //! VMID, and what the call that makes the guest comes to.
 
-use std::collections::BTreeMap;
-
 use drover_model::fault::{Fault, FaultKind};
 use drover_model::id::{Upid, VmId};
 use drover_model::image::ImageSource;
@@ -85,7 +83,7 @@ impl Mind {
             marks: Box::new(marks.clone()),
             node: self.birth.node.clone(),
             version: self.birth.version.clone(),
-            given: given.unwrap_or_else(BTreeMap::new),
+            given: given.unwrap_or_default(),
         }));
         self.marks = Some(marks);
         self.enter(State::Creating(Create::Call), now, out);
