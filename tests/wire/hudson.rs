@@ -326,9 +326,12 @@ fn a_real_hudson_takes_the_form_of_a_node_and_every_call_of_its_life() {
         }
         let observation = jenkins.poll(&known).await.unwrap();
         assert_eq!(row(&observation), (true, 0, Shut::Quiet));
-        for _ in 0..2 {
-            jenkins.deregister(&runner).await.unwrap();
+        // A node stays until the threads of its executors have ended; a source asks again, too.
+        let end = Instant::now() + WAIT_LIMIT;
+        while let Err(error) = jenkins.deregister(&runner).await {
+            assert!(Instant::now() < end, "{error}");
         }
+        jenkins.deregister(&runner).await.unwrap();
         let observation = jenkins.poll(&known).await.unwrap();
         assert!(
             observation.rows.is_empty() && observation.gone.contains(&runner),
