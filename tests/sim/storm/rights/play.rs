@@ -208,7 +208,11 @@ pub async fn denied(setup: Setup, row: &Row, any_of: &[&str]) {
         At::Access => "`/access`",
         // Proxmox names no path for this one.
         At::Guests if any_of == ["VM.Allocate"] => "with `targetPool`",
-        At::Nodes if row.feature == Feature::Images => "`/nodes/pve1`",
+        // Proxmox names neither privilege nor path where one of several checks would do; the doctor does.
+        At::Nodes if row.feature == Feature::Images => {
+            let call = "/nodes/pve1/storage/shared/download-url";
+            return refused(setup, row.feature, "Permission check failed", call).await;
+        }
         At::Nodes => "`/nodes`",
         At::AllGuests | At::Guests | At::Template => "`/vms/",
         At::Storage => "`/storage/local-lvm`",
