@@ -28,9 +28,7 @@ pub mod state;
 #[cfg(test)]
 mod tests;
 
-use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -94,7 +92,7 @@ pub enum BuildReport {
 #[rtype(result = "()")]
 struct Appended {
     incarnation: u32,
-    done: Result<u64, JournalFault>,
+    done: Result<Box<Record>, JournalFault>,
     body: Body,
 }
 
@@ -103,9 +101,9 @@ pub struct Builder {
     common: Common<role::Builder>,
     birth: Birth,
     herd: Recipient<BuildReport>,
-    /// What the journal knows of it: outlives a panic, as do appends under way.
-    known: Rc<RefCell<Option<BuildEntry>>>,
-    appending: Rc<Cell<u32>>,
+    /// What the journal knows of it. A panic takes neither this nor the appends under way.
+    known: Option<BuildEntry>,
+    appending: u32,
     mind: Option<Mind>,
     queue: VecDeque<Effect>,
     /// Whether a record on its way holds the queue.
@@ -125,8 +123,8 @@ impl Builder {
             common,
             birth,
             herd,
-            known: Rc::new(RefCell::new(entry)),
-            appending: Rc::default(),
+            known: entry,
+            appending: 0,
             mind: None,
             queue: VecDeque::new(),
             writing: false,
@@ -135,13 +133,13 @@ impl Builder {
     }
 
     fn begin(&mut self, ctx: &mut Context<Self>) {
-        if self.appending.get() > 0 {
+        if self.appending > 0 {
             // Of the incarnation before: what comes of it must be known first.
             ctx.run_later(APPEND_PAUSE, Self::begin);
             return;
         }
         let birth = self.birth.clone();
-        self.mind = Some(match &*self.known.borrow() {
+        self.mind = Some(match &self.known {
             Some(entry) => Mind::adopt(birth, entry),
             None => Mind::new(birth),
         });
@@ -230,26 +228,26 @@ impl Builder {
     fn append(&mut self, body: Body, ctx: &mut Context<Self>) {
         self.writing = true;
         let address = ctx.address();
-        let (journal, known) = (Arc::clone(&self.common.ports.journal), Rc::clone(&self.known));
+        let journal = Arc::clone(&self.common.ports.journal);
         let (epoch, ambient) = (self.common.run.epoch, Arc::clone(&self.common.ports.ambient));
-        let build = self.birth.build.clone();
-        let (incarnation, appending) = (self.birth.incarnation, Rc::clone(&self.appending));
-        appending.set(appending.get() + 1);
+        let incarnation = self.birth.incarnation;
+        self.appending += 1;
         actix::spawn(async move {
-            let done = try_append(&journal, vec![body.clone()]).await;
-            if let Ok(seq) = &done {
-                let wall_time = ambient.now().wall;
-                let version = RECORD_VERSION;
-                let record = Record { version, seq: *seq, epoch, wall_time, body: body.clone() };
-                let mut state = JournalState::default();
-                let entry = known.take();
-                state.builds.extend(entry.map(|entry| (build.clone(), entry)));
-                state.apply(&record);
-                known.replace(state.builds.remove(&build));
-            }
-            appending.set(appending.get().saturating_sub(1));
+            let done = try_append(&journal, vec![body.clone()]).await.map(|seq| {
+                let (version, wall_time) = (RECORD_VERSION, ambient.now().wall);
+                Box::new(Record { version, seq, epoch, wall_time, body: body.clone() })
+            });
             address.do_send(Appended { incarnation, done, body });
         });
+    }
+
+    /// Adds a durable record to what the journal knows.
+    fn know(&mut self, record: &Record) {
+        let build = &self.birth.build;
+        let mut state = JournalState::default();
+        state.builds.extend(self.known.take().map(|entry| (build.clone(), entry)));
+        state.apply(record);
+        self.known = state.builds.remove(build);
     }
 
     /// Makes a call, unless the mind no longer waits for it.
@@ -305,14 +303,18 @@ impl Handler<Appended> for Builder {
     fn handle(&mut self, appended: Appended, ctx: &mut Context<Self>) {
         count_message(ctx);
         let Appended { incarnation, done, body } = appended;
+        self.appending = self.appending.saturating_sub(1);
+        if let Ok(record) = &done {
+            self.know(record);
+        }
         if incarnation != self.birth.incarnation {
             return;
         }
         match done {
-            Ok(seq) => {
+            Ok(record) => {
                 self.writing = false;
                 if matches!(body, Body::ImageIntended { .. }) {
-                    self.feed(Event::Intended(seq), ctx);
+                    self.feed(Event::Intended(record.seq), ctx);
                 }
                 self.pump(ctx);
             }
