@@ -172,10 +172,10 @@ fn a_guest_that_took_an_agents_vmid_is_never_touched() {
     let said = String::from_utf8_lossy(&out.stdout).into_owned();
     assert!(said.contains("is called `somebody-else`: renamed, or somebody else's"), "{said}");
     // Whose it is nobody can say for sure: somebody may have wiped its marks.
-    let is_stranded =
-        |fact: &Value| fact["agent"]["id"] == agent && fact["agent"]["state"] == "Stranded";
-    events.until("agent", is_stranded);
+    // The alarm follows the state, once the record of both is durable.
+    events.until("alarm", |fact| fact["alarm"]["agent"] == agent);
     let status = site.json(&["status"]);
+    assert_eq!(status["agents"][0]["state"], "Stranded", "{status}");
     assert_eq!(status["alarms"][0]["agent"], agent, "{status}");
     assert!(site.cli(&["resync"]).status.success());
     assert_eq!(sim.config("pve1", number), before);

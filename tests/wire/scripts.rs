@@ -14,7 +14,7 @@ use crate::{rights, setup_service};
 
 /// Commands that ask the service, in an order in which they can be asked: what stands behind them, and
 /// the code that they end with.
-const ASKING: [(&str, &str, i32); 25] = [
+const ASKING: [(&str, &str, i32); 29] = [
     ("doctor template", "linux", 0),
     ("provision", "linux --count 2", 0),
     ("status", "", 0),
@@ -30,6 +30,10 @@ const ASKING: [(&str, &str, i32); 25] = [
     ("why", "", 0),
     ("jobs", "", 0),
     ("address-pools", "", 0),
+    ("image list", "", 0),
+    ("image build", "nope", 1),
+    ("image prune", "", 0),
+    ("image import", "9000 --as nope", 1),
     ("lease", "--template linux", 0),
     ("leases", "", 0),
     ("release", "LEASE", 0),
