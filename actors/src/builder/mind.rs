@@ -223,8 +223,16 @@ impl Mind {
     /// The part of the build's life that is measured.
     fn part(&self) -> String {
         let phase = self.state.phase().name();
+        match self.running_step() {
+            Some(step) => format!("{phase}: {step}"),
+            None => phase.to_owned(),
+        }
+    }
+
+    /// The name of the recipe's step that runs.
+    fn running_step(&self) -> Option<String> {
         match &self.state {
-            State::Provisioning(step) => format!("{phase}: {}", self.step_name(*step)),
+            State::Provisioning(step) => Some(self.step_name(*step)),
             State::Queued
             | State::Pulling(_)
             | State::Creating(_)
@@ -239,7 +247,7 @@ impl Mind {
             | State::Removing(_)
             | State::Done
             | State::Failed
-            | State::Removed => phase.to_owned(),
+            | State::Removed => None,
         }
     }
 

@@ -97,24 +97,7 @@ impl Mind {
     }
 
     pub(super) fn ran(&mut self, result: Result<Ran, Fault>, now: Now, out: Out<'_>) {
-        let name = match &self.state {
-            State::Provisioning(step) => self.step_name(*step),
-            State::Queued
-            | State::Pulling(_)
-            | State::Creating(_)
-            | State::Configuring
-            | State::Booting(_)
-            | State::Connecting
-            | State::Cleaning
-            | State::ShuttingDown(_)
-            | State::Converting(_)
-            | State::Verifying
-            | State::Sealing
-            | State::Removing(_)
-            | State::Done
-            | State::Failed
-            | State::Removed => self.part(),
-        };
+        let name = self.running_step().unwrap_or_else(|| self.part());
         let ran = match result {
             Ok(ran) => ran,
             Err(fault) => return self.failed(&fault, now, out),
