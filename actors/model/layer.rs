@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use crate::demand::words::Words;
 use crate::fault::{Culprit, Fault};
+use crate::hardware::Devices;
 use crate::id::{CloudId, SourceId, Upid, VmId};
 use crate::placement::Fleet;
 use crate::ports::{
@@ -174,6 +175,7 @@ impl Reply for () {}
 impl Reply for AddressObservation {}
 impl Reply for ClusterObservation {}
 impl Reply for Configured {}
+impl Reply for Devices {}
 impl Reply for Fleet {}
 impl Reply for Found {}
 impl Reply for Greeting {}

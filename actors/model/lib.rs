@@ -9,6 +9,7 @@ pub mod demand;
 pub mod fact;
 pub mod fault;
 pub mod finding;
+pub mod hardware;
 pub mod id;
 pub mod image;
 pub mod journal_state;

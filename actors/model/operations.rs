@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::demand::words::Words;
+use crate::hardware::Devices;
 use crate::id::{CloudId, ClusterId, NodeName, RunnerName, SourceId, Upid, VmId};
 use crate::image::ImageVersion;
 use crate::layer::{Layer, Layered, PortCall, Subject, port};
@@ -65,6 +66,8 @@ port! {
         /// Reads what the list of the cloud's cluster says of nodes, storages and guests (at most
         /// one call: a list of the last ten seconds does).
         read fn fleet(cloud: &CloudId) -> Fleet, within LIST;
+        /// Reads the devices behind the resource mappings that the login may see (two calls).
+        read fn devices(cloud: &CloudId) -> Devices, within LIST;
         /// Looks at one id and its guest: `nextid?vmid`, then its config and status where it has
         /// one.
         read fn look(vm: &VmRef) -> VmObservation, within LOOK;

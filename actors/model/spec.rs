@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::addresses::{AddressPoolSpec, AddressSource};
 use crate::ambient::fnv1a;
 use crate::demand::spec::{ShareSpec, SourceSpec};
+use crate::hardware::HardwareSpec;
 use crate::id::{AddressPoolId, CloudId, Generation, NodeName, SourceId, TemplateId, VmId};
 use crate::image::ImageSpec;
 use crate::os::Os;
@@ -179,6 +180,9 @@ pub struct TemplateSpec {
     /// All of its network cards, in place of `network` and of the template's; empty for those.
     #[serde(default)]
     pub nics: Vec<NicSpec>,
+    /// What of its virtual hardware differs from the template's otherwise.
+    #[serde(default)]
+    pub hardware: HardwareSpec,
     /// Whether it starts with its node.
     #[serde(default)]
     pub on_boot: bool,
@@ -339,6 +343,7 @@ impl TemplateSpec {
             disk_gb: None,
             network: NetworkSpec::default(),
             nics: Vec::new(),
+            hardware: HardwareSpec::default(),
             on_boot: false,
             os: Os::Linux,
             remote_fs: String::new(),

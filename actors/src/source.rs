@@ -140,7 +140,7 @@ pub fn room(spec: &TemplateSpec, found: &Found, ground: &dyn Ground) -> Option<u
     let mut all = 0;
     for node in choosing.places() {
         if let Ok(choice) = choosing.reach(&node) {
-            all += choosing.scene.fits(&spec.placement, choice.origin.sizes, &node)?;
+            all += choosing.scene.fits(spec, choice.origin.sizes, &node)?;
         }
     }
     Some(all)

@@ -38,6 +38,7 @@ mod edit;
 mod environment;
 mod fault;
 mod file;
+mod hardware;
 mod image;
 mod keys;
 mod layer;

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use drover_model::addresses::AddressSource;
+use drover_model::hardware::HardwareSpec;
 use drover_model::id::{CloudId, Generation, NodeName, TemplateId, VmId};
 use drover_model::os::Os;
 use drover_model::placement::PlacementSpec;
@@ -25,6 +26,7 @@ use super::cloud_init::{self, Texts};
 use super::context::Context;
 use super::credential::{Credential, Credentials, SshKeySpec, resolve};
 use super::environment::Defaults;
+use super::hardware;
 use super::keys::{OsType, RawAgent, Reset, Size};
 use super::layer::Layer;
 use super::network::{self, Cards};
@@ -75,6 +77,7 @@ struct Parts<'a> {
     address: AddressSource,
     cards: Cards,
     texts: Texts,
+    hardware: HardwareSpec,
 }
 
 /// Makes one template of its layers.
@@ -109,7 +112,8 @@ pub(super) fn template(
     let kept = (raw.instance_cap, raw.instance_min.max(raw.idle_min));
     addresses::warn_few(&address, kept, &layer, pools, &mut cx.warnings);
     cloud_init::warn_no_dns(&texts, &cards, &layer, &mut cx.warnings);
-    let parts = Parts { raw, steps, windows, key, os, search, address, cards, texts };
+    let hardware = hardware::hardware(raw.reset, &layer, &mut cx.faults);
+    let parts = Parts { raw, steps, windows, key, os, search, address, cards, texts, hardware };
     let specs = clouds.iter().map(|cloud| {
         let name = cloud.spec.id.as_str();
         let nics = parts.cards.on(name, &cloud.networks, &layer, &mut cx.faults);
@@ -304,6 +308,7 @@ fn spec(
             vlan: (raw.vlan > 0).then_some(raw.vlan),
         },
         nics,
+        hardware: parts.hardware.clone(),
         on_boot: raw.on_boot,
         os: parts.os,
         remote_fs: given(&raw.remote_fs).unwrap_or_else(home),

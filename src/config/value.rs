@@ -448,3 +448,35 @@ pub(super) fn octal_mode(text: &str) -> Checked {
     let sound = u32::from_str_radix(text, 8).is_ok_and(|mode| mode <= 0o777);
     must(sound, text, "a file mode", "write it as `0660`")
 }
+
+/// Checks one word of Proxmox's hardware, such as a machine type.
+pub(super) fn proxmox_word(text: &str) -> Checked {
+    let sound = begins_alphanumeric(text) && made_of(text, "+-._");
+    must(sound, text, "one word", "write it as Proxmox does, such as `q35`")
+}
+
+/// Checks a CPU type with its options, such as `host,flags=+aes`.
+pub(super) fn proxmox_words(text: &str) -> Checked {
+    let sound = begins_alphanumeric(text) && made_of(text, "+-._,;=");
+    must(sound, text, "a CPU type", "write it as Proxmox does, such as `host`")
+}
+
+/// Checks a list of processors, such as `0-3,8`.
+pub(super) fn cpu_list(text: &str) -> Checked {
+    let number = |text: &str| text.parse::<u32>().ok();
+    let sound = text.split(',').all(|part| match part.split_once('-') {
+        Some((first, last)) => {
+            number(first).zip(number(last)).is_some_and(|(first, last)| first <= last)
+        }
+        None => number(part).is_some(),
+    });
+    must(sound, text, "a list of processors", "write it as `0-3,8`")
+}
+
+/// Checks the id of a resource mapping, as Proxmox takes it.
+pub(super) fn mapping_id(text: &str) -> Checked {
+    let begins = text.starts_with(|c: char| c.is_ascii_alphabetic());
+    let sound = begins && text.len() > 1 && made_of(text, "_-");
+    const HELP: &str = "give the id that Proxmox shows under Datacenter, Resource Mappings";
+    must(sound, text, "the id of a resource mapping", HELP)
+}

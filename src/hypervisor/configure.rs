@@ -11,6 +11,8 @@
 //! guest in between. When Proxmox refuses only the tags, the rest is written without them and the
 //! refusal is reported. Anything else that is refused is a `Fault` (`classify.rs`).
 
+mod hardware;
+
 use std::collections::BTreeSet;
 
 use base64::Engine as _;
@@ -134,6 +136,7 @@ pub(crate) fn plan(config: &VmConfig, call: &ConfigureCall) -> Plan {
     if config.get("protection").is_some_and(|value| value == "1") {
         set("protection", Some("0".into()), None);
     }
+    changes.extend(hardware::changes(config, &spec.hardware));
     changes.extend(nics::changes(config, call));
     Plan {
         changes,

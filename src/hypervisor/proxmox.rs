@@ -18,6 +18,7 @@ use drover_limits::call_queue::{CallLoad, CallPurpose};
 use drover_limits::concurrency::{MaxConcurrent, OperationEnd};
 use drover_model::addresses::AddressSource;
 use drover_model::fault::{Culprit, Fault, FaultKind};
+use drover_model::hardware::Devices;
 use drover_model::id::{CloudId, ClusterId, NodeName, Upid, VmId};
 use drover_model::image::ImageVersion;
 use drover_model::marks::Marks;
@@ -47,7 +48,7 @@ use crate::disc::ImageUpload;
 use crate::list::Lists;
 use crate::task_queue::{QueuedTask, TaskQueue};
 use crate::watcher::Watcher;
-use crate::{disc, fleet, guest, image, observe, snapshot, template_image};
+use crate::{devices, disc, fleet, guest, image, observe, snapshot, template_image};
 
 /// The shortest time between two reads of a cluster's tasks.
 pub const TASK_POLL_INTERVAL: Duration = Duration::from_millis(250);
@@ -402,6 +403,12 @@ impl Hypervisor for Proxmox {
     fn fleet(&self, cloud: &CloudId) -> Ask<Fleet> {
         self.ask(cloud, |cloud| async move {
             as_purpose(CallPurpose::Vital, fleet::read_fleet(&cloud.client)).await
+        })
+    }
+
+    fn devices(&self, cloud: &CloudId) -> Ask<Devices> {
+        self.ask(cloud, |cloud| async move {
+            as_purpose(CallPurpose::Vital, devices::read(&cloud.client)).await
         })
     }
 

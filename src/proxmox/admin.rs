@@ -16,7 +16,7 @@ use crate::client::{Client, Params};
 use crate::error::PveError;
 use crate::loose;
 use crate::transport::{Method, encode};
-use crate::types::{Version, Volume};
+use crate::types::{ResourceMapping, Version, Volume};
 
 /// `GET /nodes/{node}/time`.
 #[derive(Debug, Clone, Deserialize)]
@@ -183,6 +183,11 @@ impl Client {
     pub async fn storages_of(&self, node: &str) -> Result<Vec<NodeStorage>, PveError> {
         let path = format!("/nodes/{}/storage", encode(node));
         self.get(&path, Params::new()).await
+    }
+
+    /// The resource mappings of a kind, `pci` or `usb`, that the login may see.
+    pub async fn resource_mappings(&self, kind: &str) -> Result<Vec<ResourceMapping>, PveError> {
+        self.get(&format!("/cluster/mapping/{}", encode(kind)), Params::new()).await
     }
 
     /// The zone of each VNet that the login may see; empty without SDN.

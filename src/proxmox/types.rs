@@ -268,3 +268,16 @@ impl<'de> Deserialize<'de> for VmConfig {
         Ok(Self(pairs.filter_map(|(key, value)| Some((key, loose::as_text(&value)?))).collect()))
     }
 }
+
+/// One row of `GET /cluster/mapping/pci` or `usb`.
+#[derive(Debug, Clone, Deserialize)]
+pub struct ResourceMapping {
+    /// Its id, such as `gpu`.
+    pub id: String,
+    /// One item for each device, such as `id=1af4:1042,node=pve1,path=0000:00:01.0`.
+    #[serde(default)]
+    pub map: Vec<String>,
+    /// Whether several guests share a device.
+    #[serde(default, deserialize_with = "loose::flag")]
+    pub mdev: bool,
+}

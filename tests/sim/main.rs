@@ -22,6 +22,7 @@ mod faults;
 mod figures;
 mod forecast;
 mod gotchas;
+mod hardware;
 mod holds;
 mod images;
 mod lanes;

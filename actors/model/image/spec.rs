@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::id::{NodeName, TemplateId, VmId};
 use crate::spec::TemplateSpec;
 use crate::template_image::Sought;
@@ -23,7 +25,8 @@ pub enum ImageSource {
 }
 
 /// The firmware of a guest.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Bios {
     /// UEFI, with an EFI disk.
     Ovmf,

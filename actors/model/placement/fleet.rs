@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::spec::Thickness;
+use crate::hardware::{DeviceMapping, Devices};
 use crate::id::{NodeName, VmId};
 
 /// How much of a node is there and in use.
@@ -91,6 +92,8 @@ pub struct Fleet {
     shared: BTreeSet<String>,
     guests: BTreeMap<VmId, GuestObservation>,
     sums: BTreeMap<NodeName, Sums>,
+    /// Devices behind resource mappings; none where they were not read.
+    devices: Option<Devices>,
 }
 
 impl Fleet {
@@ -117,7 +120,23 @@ impl Fleet {
         for storage in storages {
             by_node.entry(storage.node.clone()).or_default().push(storage);
         }
-        Self { nodes, storages: by_node, shared, guests, sums }
+        Self { nodes, storages: by_node, shared, guests, sums, devices: None }
+    }
+
+    /// The same, with the devices behind resource mappings.
+    pub fn with_devices(self, devices: Devices) -> Self {
+        Self { devices: Some(devices), ..self }
+    }
+
+    /// The same, with the devices of another reading.
+    pub fn with_devices_of(self, other: &Self) -> Self {
+        Self { devices: other.devices.clone(), ..self }
+    }
+
+    /// How many devices of a mapping a node has; none where that is not known, or nothing to count.
+    pub fn devices(&self, mapping: &DeviceMapping, node: &NodeName) -> Option<u32> {
+        let Some(nodes) = self.devices.as_ref()?.get(mapping) else { return Some(0) };
+        nodes.as_ref().map(|nodes| nodes.get(node).copied().unwrap_or(0))
     }
 
     pub fn nodes(&self) -> &BTreeMap<NodeName, NodeObservation> {

@@ -2,6 +2,8 @@
 
 use thiserror::Error;
 
+use crate::hardware::{DeviceKind, DeviceMapping};
+
 /// Why a node takes no agent of a template, in words that stand behind its name.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Refusal {
@@ -60,6 +62,29 @@ pub enum Refusal {
         count: usize,
         most: u32,
     },
+    /// It has no device of a resource mapping, or too few.
+    #[error(
+        "it has {count} devices of the resource mapping `{mapping}`, {needed} are needed: add the \
+         node to the mapping, or grant `Mapping.Use` on `/mapping/{mapping}`"
+    )]
+    NoDevice {
+        mapping: DeviceMapping,
+        /// Its devices, in use or not.
+        count: u32,
+        needed: u32,
+    },
+    /// All its devices of a resource mapping are in use.
+    #[error(
+        "{taken} of its {count} devices of the resource mapping `{mapping}` are in use by agents, \
+         {needed} are needed"
+    )]
+    DevicesTaken {
+        mapping: DeviceMapping,
+        count: u32,
+        /// Those that drover's agents have.
+        taken: u32,
+        needed: u32,
+    },
     /// No guest is on it that must be.
     #[error("no guest on it has {0} (affinity)")]
     Alone(String),
@@ -75,7 +100,12 @@ impl Refusal {
         match self {
             Self::Label(_) => Some("nodeLabels"),
             Self::Small { .. } => Some("memoryMb"),
-            Self::Unknown
+            Self::NoDevice { mapping, .. } => Some(match mapping.kind {
+                DeviceKind::Pci => "pciDevices",
+                DeviceKind::Usb => "usbDevices",
+            }),
+            Self::DevicesTaken { .. }
+            | Self::Unknown
             | Self::Offline
             | Self::Maintenance
             | Self::Closed(_)
@@ -92,7 +122,9 @@ impl Refusal {
     pub fn most_memory(&self) -> Option<i64> {
         match self {
             Self::Small { whole, kept, .. } => Some(whole - kept),
-            Self::Unknown
+            Self::NoDevice { .. }
+            | Self::DevicesTaken { .. }
+            | Self::Unknown
             | Self::Offline
             | Self::Maintenance
             | Self::Closed(_)

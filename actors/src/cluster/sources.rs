@@ -27,8 +27,9 @@ const LOCATED: Duration = Duration::from_secs(20);
 /// What was found, and when.
 pub(super) type Located = BTreeMap<Key, (Found, Moment)>;
 
-/// What is asked: through which cloud, for what, and of which nodes an answer is enough.
-type Key = (CloudId, Sought, Option<Vec<NodeName>>);
+/// What is asked: through which cloud, for what, of which nodes an answer is enough, and whether
+/// the devices of nodes count.
+type Key = (CloudId, Sought, Option<Vec<NodeName>>, bool);
 
 impl Cluster {
     /// Asks the cluster what an agent may be cloned from, once for all agents that want to know.
@@ -55,7 +56,17 @@ impl Cluster {
         if under_way {
             return;
         }
-        let answer = self.common.ports.hypervisor.locate(&key.0, &key.1, key.2.as_deref());
+        let hypervisor = &self.common.ports.hypervisor;
+        let found = hypervisor.locate(&key.0, &key.1, key.2.as_deref());
+        let devices = key.3.then(|| hypervisor.devices(&key.0));
+        let answer = async move {
+            let mut found = found.await?;
+            if let Some(devices) = devices {
+                let fleet = Arc::unwrap_or_clone(found.fleet);
+                found.fleet = Arc::new(fleet.with_devices(devices.await?));
+            }
+            Ok(found)
+        };
         ctx.spawn(answer.into_actor(self).map(move |found, actor, ctx| {
             actor.found(key, found, ctx);
         }));
@@ -66,13 +77,16 @@ impl Cluster {
         // Whether it reaches other nodes hangs on its storages too.
         let near = self.common.board.rests() && !spec.roams();
         let near = near.then(|| spec.nodes());
-        (spec.id.cloud.clone(), spec.sought(), near)
+        let devices = !spec.hardware.devices().is_empty();
+        (spec.id.cloud.clone(), spec.sought(), near, devices)
     }
 
     fn found(&mut self, key: Key, found: Result<Found, Fault>, ctx: &mut Context<Self>) {
         // How much had to be known may have changed meanwhile: what came of it does for all.
         let alike = |ask: &Ask| {
-            let asked = (&ask.spec.id.cloud, ask.spec.sought()) == (&key.0, key.1.clone());
+            let devices = !ask.spec.hardware.devices().is_empty();
+            let asked =
+                (&ask.spec.id.cloud, ask.spec.sought(), devices) == (&key.0, key.1.clone(), key.3);
             let near = |near: &Vec<NodeName>| !ask.spec.roams() && *near == ask.spec.nodes();
             let same = key.2.as_ref().is_none_or(near);
             ask.stage == Stage::Locating && asked && same

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use drover_model::hardware::DeviceMapping;
 use drover_model::id::{NodeName, VmId};
 use drover_model::placement::Refusal;
 use drover_model::placement::Sizes;
@@ -156,7 +157,27 @@ impl<'a> Scene<'a> {
         if let Some(most) = placement.max_guests.filter(|most| guests >= *most as usize) {
             return Some(Refusal::Guests { count: guests, most });
         }
-        self.short_of_room(placement, sizes, &room).or_else(|| unfit(spec, crowds, node))
+        self.short_of_room(placement, sizes, &room)
+            .or_else(|| self.short_of_devices(spec, node))
+            .or_else(|| unfit(spec, crowds, node))
+    }
+
+    /// Which resource mapping has no free device on a node. Agents of drover are counted: only
+    /// Proxmox itself knows what guests of others have, and refuses a start then.
+    fn short_of_devices(&self, spec: &TemplateSpec, node: &NodeName) -> Option<Refusal> {
+        spec.hardware.devices().into_iter().find_map(|(mapping, needed)| {
+            let count = self.fleet.devices(&mapping, node)?;
+            if count < needed {
+                return Some(Refusal::NoDevice { mapping, count, needed });
+            }
+            let taken = self.taken(&mapping, node);
+            (taken + needed > count).then_some(Refusal::DevicesTaken {
+                mapping,
+                count,
+                taken,
+                needed,
+            })
+        })
     }
 
     fn short_of_room(
@@ -220,8 +241,28 @@ impl<'a> Scene<'a> {
         Seat { at, agents: room.agents, left }
     }
 
-    /// How many agents of this size a node has memory for; none where its figures are not known.
-    pub fn fits(&self, placement: &PlacementSpec, sizes: Sizes, node: &NodeName) -> Option<u64> {
+    /// The devices of a mapping that drover's own agents have on a node.
+    fn taken(&self, mapping: &DeviceMapping, node: &NodeName) -> u32 {
+        let here = self.claims.iter().filter(|claim| claim.node == *node);
+        let counts = here.map(|claim| claim.spec.hardware.devices().get(mapping).copied());
+        counts.map(Option::unwrap_or_default).sum()
+    }
+
+    /// How many agents of a template a node has devices for; none where it needs none, or that is not
+    /// known.
+    fn fits_devices(&self, spec: &TemplateSpec, node: &NodeName) -> Option<u64> {
+        let each = spec.hardware.devices().into_iter().filter_map(|(mapping, needed)| {
+            let count = self.fleet.devices(&mapping, node)?;
+            let taken = self.taken(&mapping, node);
+            Some(u64::from(count.saturating_sub(taken) / needed.max(1)))
+        });
+        each.min()
+    }
+
+    /// How many agents of this size a node has memory and devices for; none where its figures are not
+    /// known.
+    pub fn fits(&self, spec: &TemplateSpec, sizes: Sizes, node: &NodeName) -> Option<u64> {
+        let placement = &spec.placement;
         let room = self.room(node);
         if !room.known || sizes.memory_mb == 0 {
             return None;
@@ -233,7 +274,8 @@ impl<'a> Scene<'a> {
         let fits = free.max(0).unsigned_abs() / (sizes.memory_mb * MIB);
         let guests = room.guests + room.agents;
         let most = placement.max_guests.map(|most| (most as usize).saturating_sub(guests) as u64);
-        Some(most.map_or(fits, |most| fits.min(most)))
+        let devices = self.fits_devices(spec, node);
+        Some([most, devices].into_iter().flatten().fold(fits, u64::min))
     }
 
     /// Bytes free on a storage, less what is being copied to it; `None` where that is unknown.

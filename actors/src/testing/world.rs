@@ -7,6 +7,7 @@ use std::time::Duration;
 use actix::Actor as _;
 use drover_model::fact::Fact;
 use drover_model::fault::{Culprit, Fault, FaultKind};
+use drover_model::hardware::Devices;
 use drover_model::id::{AgentId, CloudId, ClusterId, Installation, NodeName, VmId};
 use drover_model::journal_state::JournalState;
 use drover_model::marks::Marks;
@@ -39,6 +40,8 @@ pub struct Script {
     pub locate: Option<Result<NodeName, Fault>>,
     /// What the cluster's list says of nodes, storages and guests.
     pub fleet: Fleet,
+    /// The devices behind resource mappings.
+    pub devices: Devices,
     pub leftovers: Vec<String>,
     /// Disc images on the storages that are asked about.
     pub images: Vec<ImageObservation>,
@@ -198,6 +201,13 @@ impl FakeHypervisor for World {
         now(self.with(|script| {
             script.calls.push(format!("fleet {cloud}"));
             Ok(script.fleet.clone())
+        }))
+    }
+
+    fn devices(&self, cloud: &CloudId) -> Ask<Devices> {
+        now(self.with(|script| {
+            script.calls.push(format!("devices {cloud}"));
+            Ok(script.devices.clone())
         }))
     }
 

@@ -32,8 +32,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use drover_ci::Remedy;
-use drover_hypervisor::read_fleet;
 use drover_hypervisor::{AsFault, Client, Failure};
+use drover_hypervisor::{read_devices, read_fleet};
 use drover_model::id::{CloudId, NodeName, TemplateId};
 use drover_model::placement::{Fleet, Thickness};
 use drover_model::spec::{CloudSpec, HerdSpec, TemplateSpec};
@@ -167,7 +167,12 @@ impl CloudCheck<'_> {
             sources.insert(id.clone(), seen.sources.iter().map(|(one, _)| one.clone()).collect());
         }
         let zones = self.client.vnet_zones().await.unwrap_or_default();
-        let fleet = read_fleet(&self.client).await.unwrap_or_default();
+        let mut fleet = read_fleet(&self.client).await.unwrap_or_default();
+        if self.specs().iter().any(|spec| !spec.hardware.devices().is_empty())
+            && let Ok(devices) = read_devices(&self.client).await
+        {
+            fleet = fleet.with_devices(devices);
+        }
         let pools = self.client.pool_of_guests().await.unwrap_or_default();
         let copied = templates::copied(&self.client, self.herd, &self.cloud.id, &pools).await;
         let copied = copied.unwrap_or_default();

@@ -23,7 +23,8 @@ fn emptied(fleet: &Fleet) -> Fleet {
     });
     let storages = fleet.nodes().keys().flat_map(|node| fleet.storages(node));
     let storages = storages.map(|one| StorageObservation { space: None, ..one.clone() });
-    Fleet::new(nodes.collect(), storages.collect(), BTreeMap::new())
+    let emptied = Fleet::new(nodes.collect(), storages.collect(), BTreeMap::new());
+    emptied.with_devices_of(fleet)
 }
 
 /// A placement where nothing temporary is in the way and nothing is reserved.
@@ -164,13 +165,15 @@ fn never_passes(refusal: &Refusal) -> bool {
         Refusal::Label(_)
         | Refusal::Small { .. }
         | Refusal::Memory { .. }
-        | Refusal::Processors { .. } => true,
+        | Refusal::Processors { .. }
+        | Refusal::NoDevice { .. } => true,
         // These depend on people or on other guests.
         Refusal::Unknown
         | Refusal::Offline
         | Refusal::Maintenance
         | Refusal::Closed(_)
         | Refusal::Guests { .. }
+        | Refusal::DevicesTaken { .. }
         | Refusal::Alone(_)
         | Refusal::Crowded(_) => false,
     }

@@ -137,6 +137,7 @@ impl Needs {
                 | At::Storage
                 | At::DiscStorage
                 | At::ImportStorage
+                | At::Mapping
                 | At::Bridge => {
                     for spec in templates.iter().filter(|spec| row.feature.used(spec)) {
                         for path in paths(row.at, spec, image_of(spec, herd), facts) {
@@ -197,7 +198,11 @@ fn paths(at: At, spec: &TemplateSpec, image: Option<&ImageSpec>, facts: &Facts) 
             Some(image) => vec![guests_path(&image.machine)],
             None => template_paths(spec, known),
         },
-        At::Storage => match storages(spec, facts) {
+        At::Mapping => {
+            let mappings = spec.hardware.devices().into_keys();
+            mappings.map(|mapping| format!("/mapping/{mapping}")).collect()
+        }
+        At::Storage => match storages_of(spec, facts) {
             all if all.is_empty() => vec![format!("/storage/<storages of {}>", spec.id.name)],
             all => all.iter().map(|name| format!("/storage/{name}")).collect(),
         },
@@ -217,7 +222,9 @@ fn guests_path(spec: &TemplateSpec) -> String {
 fn image_paths(at: At, image: &ImageSpec, facts: &Facts) -> Vec<String> {
     match at {
         At::Root | At::Access | At::Nodes | At::AllGuests => Vec::new(),
-        At::Guests | At::Storage | At::DiscStorage => paths(at, &image.machine, None, facts),
+        At::Guests | At::Storage | At::DiscStorage | At::Mapping => {
+            paths(at, &image.machine, None, facts)
+        }
         At::ImportStorage => vec![format!("/storage/{}", image.import_storage)],
         At::Template => match &image.source {
             Some(ImageSource::Template(Sought::Id(vmid))) => vec![format!("/vms/{vmid}")],
@@ -235,6 +242,16 @@ fn image_paths(at: At, image: &ImageSpec, facts: &Facts) -> Vec<String> {
             all.iter().map(|(bridge, tag)| bridge_path(bridge, *tag, &facts.zones)).collect()
         }
     }
+}
+
+/// The storages of a template's clones, those of their further disks included; empty where the
+/// first depend on the cluster, which was not asked.
+fn storages_of(spec: &TemplateSpec, facts: &Facts) -> BTreeSet<String> {
+    let mut all = storages(spec, facts);
+    if !all.is_empty() {
+        all.extend(spec.hardware.disks.iter().map(|disk| disk.storage.clone()));
+    }
+    all
 }
 
 fn template_paths(spec: &TemplateSpec, known: &[TemplateGuest]) -> Vec<String> {

@@ -20,6 +20,8 @@ pub enum RoleKind {
     Discs,
     /// Downloads disk images, on their storage.
     Imports,
+    /// Uses the devices of resource mappings, on each of them.
+    Devices,
     /// Uses bridges, on each of them.
     Network,
 }
@@ -34,6 +36,7 @@ impl RoleKind {
             At::Storage => Self::Storage,
             At::DiscStorage => Self::Discs,
             At::ImportStorage => Self::Imports,
+            At::Mapping => Self::Devices,
             At::Bridge => Self::Network,
         }
     }
@@ -47,6 +50,7 @@ impl RoleKind {
             Self::Storage => "Storage",
             Self::Discs => "Discs",
             Self::Imports => "Imports",
+            Self::Devices => "Devices",
             Self::Network => "Network",
         };
         format!("{prefix}{rest}")
@@ -89,9 +93,12 @@ pub fn grants(needs: &Needs, pools: &BTreeMap<String, String>, options: GrantOpt
                 Some(pool) => format!("/pool/{pool}"),
                 None => need.path.clone(),
             },
-            At::Guests | At::Storage | At::DiscStorage | At::ImportStorage | At::Bridge => {
-                need.path.clone()
-            }
+            At::Guests
+            | At::Storage
+            | At::DiscStorage
+            | At::ImportStorage
+            | At::Mapping
+            | At::Bridge => need.path.clone(),
         };
         if let (At::Guests, Some(pool)) = (need.row.at, need.path.strip_prefix("/pool/")) {
             grants.pools.insert(pool.to_owned());

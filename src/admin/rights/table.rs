@@ -40,6 +40,8 @@ pub enum At {
     DiscStorage,
     /// `/storage/{importStorage}`, for disk images that nodes download.
     ImportStorage,
+    /// `/mapping/{kind}/{id}`, for each resource mapping of the agents' devices.
+    Mapping,
     /// `/sdn/zones/{zone}/{bridge}` with its VLAN tag, for each bridge of the clones.
     Bridge,
 }
@@ -61,6 +63,14 @@ pub enum Feature {
     /// `bridge`, `vlan`.
     Network,
     Networks,
+    /// `hardware.machine`.
+    Machine,
+    /// `hardware.cpu`, `sockets`, `numa`.
+    Processors,
+    /// `hardware.disks`.
+    Disks,
+    /// `hardware.pciDevices`, `usbDevices`.
+    Devices,
     /// `userData`, `metaData`, `networkConfig`: cloud-init images.
     Discs,
     Snippets,
@@ -79,7 +89,7 @@ pub enum Feature {
 }
 
 impl Feature {
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 22] = [
         Self::Cluster,
         Self::Life,
         Self::AgentAddress,
@@ -89,6 +99,10 @@ impl Feature {
         Self::DiskSize,
         Self::Network,
         Self::Networks,
+        Self::Machine,
+        Self::Processors,
+        Self::Disks,
+        Self::Devices,
         Self::Discs,
         Self::Snippets,
         Self::Placement,
@@ -115,6 +129,13 @@ impl Feature {
             Self::DiskSize => spec.disk_gb.is_some(),
             Self::Network => spec.network.bridge.is_some() || spec.network.vlan.is_some(),
             Self::Networks => !spec.nics.is_empty(),
+            Self::Machine => spec.hardware.machine.is_some(),
+            Self::Processors => {
+                let hardware = &spec.hardware;
+                hardware.cpu.is_some() || hardware.sockets.is_some() || hardware.numa.is_some()
+            }
+            Self::Disks => !spec.hardware.disks.is_empty(),
+            Self::Devices => !spec.hardware.devices().is_empty(),
             Self::Discs => spec.cloud_init.seed.is_some(),
             Self::Snippets => spec.cloud_init.custom.is_some(),
             Self::CallIn => spec.address == AddressSource::Call,
@@ -151,6 +172,10 @@ impl Feature {
             Self::DiskSize => "diskSizeGb",
             Self::Network => "bridge, vlan",
             Self::Networks => "networks",
+            Self::Machine => "hardware: machine",
+            Self::Processors => "hardware: cpu, sockets, numa",
+            Self::Disks => "hardware: disks",
+            Self::Devices => "hardware: devices",
             Self::Discs => "userData",
             Self::Snippets => "cloudInitCustom",
             Self::Placement => "placement",
@@ -243,7 +268,7 @@ pub static TABLE: &[Row] = &[
         Feature::Life,
         At::Guests,
         &["VM.Config.Options"],
-        "PUT config: tags, onboot, agent, protection",
+        "PUT config: tags, onboot, agent, protection, bios",
     ),
     fails(Feature::Life, At::Guests, &["VM.PowerMgmt"], "POST status/start, shutdown, stop"),
     fails(Feature::Life, At::Storage, &["Datastore.AllocateSpace"], "POST clone: its disks"),
@@ -271,6 +296,16 @@ pub static TABLE: &[Row] = &[
     fails(Feature::DiskSize, At::Guests, &["VM.Config.Disk"], "PUT resize"),
     fails(Feature::Network, At::Guests, &["VM.Config.Network"], "PUT config: netN"),
     fails(Feature::Networks, At::Guests, &["VM.Config.Network"], "PUT config: every netN"),
+    fails(Feature::Machine, At::Guests, &["VM.Config.HWType"], "PUT config: machine"),
+    fails(Feature::Processors, At::Guests, &["VM.Config.CPU"], "PUT config: cpu, sockets, numa"),
+    fails(Feature::Disks, At::Guests, &["VM.Config.Disk"], "PUT config: scsiN"),
+    fails(Feature::Devices, At::Guests, &["VM.Config.HWType"], "PUT config: hostpciN, usbN"),
+    fails(
+        Feature::Devices,
+        At::Mapping,
+        &["Mapping.Use"],
+        "GET /cluster/mapping, PUT config: hostpciN, usbN",
+    ),
     fails(Feature::Discs, At::Guests, &["VM.Config.CDROM"], "PUT config: the drive of the image"),
     fails(
         Feature::Discs,

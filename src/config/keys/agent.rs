@@ -8,6 +8,7 @@ use drover_model::spec::{CloneStrategy, JavaDistribution, Mode, ResetKind};
 use serde::Deserialize;
 
 use super::guest::{NIC, SNIPPETS};
+use super::hardware::AGENT_HARDWARE;
 use super::placement::{MOST_MEMORY, TERM, WEIGHTS};
 use super::{
     Key, Kind, LAST_VMID, LONG, MANY, Raw, Table, choice, flag, key, mapping, mappings, names,
@@ -160,6 +161,8 @@ table! {
         "networks", mappings(&NIC),
             "all network cards, in place of bridge, vlan, ipConfig and ipConfigs; empty: as in the \
              template image";
+        "hardware", mapping(&AGENT_HARDWARE),
+            "virtual hardware that differs from the template image's";
         "onBoot" => on_boot: bool, flag().or_flag(false),
             "true: agents start when their node boots";
         "osType" => os_type: OsType, choice(&["LINUX", "WINDOWS"]).or_text("LINUX"),

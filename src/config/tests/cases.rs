@@ -54,7 +54,7 @@ macro_rules! topics {
 
 topics! {
     addresses agents cloud_init clouds credentials demand environment github images layers mappings
-    networks origins placing service steps syntax windows
+    hardware networks origins placing service steps syntax windows
 }
 
 // Invariant: of every key there is a case of what it gives, and of what zero or blank means.

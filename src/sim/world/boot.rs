@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::Cluster;
 use super::conf::{self, Drive, Nic, numbered};
+use super::mapping;
 use super::nocloud;
 use super::state::{Guest, GuestProcess, PendingChange, State};
 use super::worker::Worker;
@@ -114,6 +115,7 @@ impl Cluster {
             }
             return Err("start failed: QEMU exited with code 1".into());
         }
+        let devices = self.choose_devices(node, vmid)?;
         let boot = self.boot_parameters(node, vmid, fresh)?;
         self.guest_host.boot(boot).await.map_err(|error| format!("start failed: {error}"))?;
         let mut state = self.state();
@@ -122,8 +124,13 @@ impl Cluster {
         let State { faults, random, .. } = &mut *state;
         let health = faults.inject_agent_health(vmid, random);
         let guest = state.vm_mut(node, vmid)?;
-        guest.process =
-            Some(GuestProcess { pid, started_at: now, paused: false, last_seen_alive: now });
+        guest.process = Some(GuestProcess {
+            pid,
+            started_at: now,
+            paused: false,
+            last_seen_alive: now,
+            devices,
+        });
         guest.agent_health = health;
         drop(state);
         if let Some(record) = &self.record {
@@ -175,6 +182,42 @@ impl Cluster {
             }
         }
         Ok(())
+    }
+
+    /// Takes the devices of a VM's resource mappings, or says why it does not start (qemu-server,
+    /// QemuServer/PCI.pm and USB.pm). Every slot of a simulated node may be passed through.
+    fn choose_devices(&self, node: &str, vmid: u32) -> Result<Vec<String>, String> {
+        let state = self.state();
+        let config = &state.vm(node, vmid)?.config;
+        let running = state.all_guests().filter(|guest| guest.node == node && guest.vmid != vmid);
+        let taken: Vec<(&String, u32)> = running
+            .filter_map(|guest| Some((guest.process.as_ref()?, guest.vmid)))
+            .flat_map(|(process, owner)| process.devices.iter().map(move |one| (one, owner)))
+            .collect();
+        let mut chosen: Vec<String> = Vec::new();
+        for (key, value) in config {
+            let Some((kind, id)) = mapping::named(key, value) else { continue };
+            let paths = state.mappings.paths(kind, id, node)?;
+            if kind != "pci" {
+                continue;
+            }
+            let owner = |path: &String| taken.iter().find(|(one, _)| *one == path);
+            let free = paths.iter().find(|path| owner(path).is_none() && !chosen.contains(path));
+            match (free, paths.as_slice()) {
+                (Some(path), _) => chosen.push(path.clone()),
+                (None, [only]) => {
+                    let why = match owner(only) {
+                        Some((_, vmid)) => {
+                            format!("PCI device '{only}' already in use by VMID '{vmid}'")
+                        }
+                        None => format!("device '{only}' assigned more than once"),
+                    };
+                    return Err(why);
+                }
+                (None, _) => return Err(format!("could not find a free device for '{key}'")),
+            }
+        }
+        Ok(chosen)
     }
 
     fn missing_bridge(&self, node: &str, vmid: u32) -> Result<Option<String>, String> {

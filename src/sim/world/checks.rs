@@ -9,6 +9,7 @@ use percent_encoding::percent_decode_str;
 use super::conf::{self, Config, Drive, Nic, numbered};
 use super::context::CallContext;
 use super::create::DriveRequest;
+use super::mapping;
 use super::storage::owner_in_name;
 use crate::call::ApiError;
 
@@ -179,6 +180,7 @@ impl CallContext {
         if numbered(key, "hostpci").is_some() && !text.contains("mapping=") {
             return Err(only_root(key, "set", " for non-mapped devices"));
         }
+        self.check_may_use_mapping(key, text)?;
         let device = ["serial", "usb", "hostpci"].iter().any(|n| numbered(key, n).is_some());
         if device || HARDWARE_KEYS.contains(&key) {
             return one("VM.Config.HWType");
@@ -196,6 +198,15 @@ impl CallContext {
             return one("VM.Config.Options");
         }
         Err(only_root(key, "set", ""))
+    }
+
+    /// Checks that the caller may use the resource mapping that a device names
+    /// (qemu-server, API2/Qemu.pm).
+    fn check_may_use_mapping(&self, key: &str, text: &str) -> Result<(), ApiError> {
+        match mapping::named(key, text) {
+            Some((kind, id)) => self.check(&format!("/mapping/{kind}/{id}"), &["Mapping.Use"]),
+            None => Ok(()),
+        }
     }
 
     /// Checks that the caller may use the storages and volumes that new drives name.

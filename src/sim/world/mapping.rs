@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 
-use super::conf::{Config, digest};
+use super::conf::{Config, digest, numbered};
 use super::context::{CallContext, failed};
 use super::node_info;
 use super::sections::{self, Keys};
@@ -17,6 +17,36 @@ use crate::call::{Answer, Outcome};
 /// The mappings by kind and id.
 #[derive(Debug, Default)]
 pub(crate) struct Mappings(BTreeMap<&'static str, BTreeMap<String, Config>>);
+
+impl Mappings {
+    /// The paths of a mapping's devices on a node, or why a VM that names it does not start.
+    pub(crate) fn paths(&self, kind: &str, id: &str, node: &str) -> Result<Vec<String>, String> {
+        let what = kind.to_uppercase();
+        let config = self.0.get(kind).and_then(|all| all.get(id));
+        let parts = config.map(|config| parts(kind, config)).unwrap_or_default();
+        let own: Vec<Value> = parts.into_iter().filter(|part| part["node"] == node).collect();
+        if own.is_empty() {
+            return Err(format!("{what} device mapping not found for '{id}'"));
+        }
+        // The simulated nodes list no USB devices to compare with.
+        let fault =
+            own.iter().filter(|_| kind == "pci").find_map(|one| invalid_reason(kind, id, one));
+        if let Some(fault) = fault {
+            return Err(format!(
+                "{what} device mapping invalid (hardware probably changed): {fault}"
+            ));
+        }
+        Ok(own.iter().map(|one| one["path"].as_str().unwrap_or_default().to_owned()).collect())
+    }
+}
+
+/// The kind and the mapping that the setting of a VM's device names.
+pub(crate) fn named<'a>(key: &str, value: &'a str) -> Option<(&'static str, &'a str)> {
+    let kinds = [("hostpci", "pci"), ("usb", "usb")];
+    let (_, kind) = kinds.into_iter().find(|(stem, _)| numbered(key, stem).is_some())?;
+    let id = value.split(',').find_map(|part| part.strip_prefix("mapping="))?;
+    Some((kind, id))
+}
 
 const KINDS: [&str; 3] = ["dir", "pci", "usb"];
 /// Each of these privileges lets a caller see a mapping.

@@ -104,6 +104,8 @@ pub(crate) struct GuestProcess {
     pub(crate) started_at: Moment,
     pub(crate) paused: bool,
     pub(crate) last_seen_alive: Moment,
+    /// Paths of the PCI devices that resource mappings gave it.
+    pub(crate) devices: Vec<String>,
 }
 
 /// A change that takes effect when the guest stops.

@@ -1,6 +1,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use drover_model::hardware::{DeviceKind, DeviceMapping, Devices};
 use drover_model::id::VmId;
 use drover_model::placement::fleet::{GuestObservation, NodeFigures, NodeObservation};
 use drover_model::placement::term::Operator;
@@ -210,4 +211,60 @@ proptest! {
             prop_assert!(scene.room(name).free_memory(100) >= signed(headroom * GIB));
         }
     }
+}
+
+// Invariant: no node is promised more devices of a resource mapping than it has.
+
+/// A template whose agents take so many devices of the mapping `pci/gpu`.
+fn with_devices(count: usize) -> TemplateSpec {
+    let mut spec = template("c/t", &[]);
+    spec.hardware.pci = vec!["gpu".to_owned(); count];
+    spec
+}
+
+fn gpu() -> DeviceMapping {
+    DeviceMapping { kind: DeviceKind::Pci, id: "gpu".into() }
+}
+
+/// Why pve1, with three devices of the mapping, takes no agent beside these.
+fn refused_device(spec: &TemplateSpec, claims: &[Claim], devices: Devices) -> Option<String> {
+    let fleet = fleet(0, &[]).with_devices(devices);
+    let scene = Scene::new(&fleet, claims);
+    let why = scene.refusal(spec, &Crowds::default(), Sizes::default(), &node("pve1"));
+    why.map(|why| why.to_string())
+}
+
+#[test]
+fn agents_share_out_the_devices_of_a_node() {
+    let three = || -> Devices { [(gpu(), Some([(node("pve1"), 3)].into()))].into() };
+    let on = |at: &str, count| Claim::coming(&Arc::new(with_devices(count)), node(at), None);
+    let two = with_devices(2);
+    assert_eq!(refused_device(&two, &[on("pve1", 1), on("pve2", 3)], three()), None);
+    let why = refused_device(&two, &[on("pve1", 2)], three());
+    assert_eq!(
+        why.as_deref(),
+        Some(
+            "2 of its 3 devices of the resource mapping `pci/gpu` are in use by agents, 2 are needed"
+        )
+    );
+    let why = refused_device(&with_devices(4), &[], three());
+    assert_eq!(
+        why.as_deref(),
+        Some(
+            "it has 3 devices of the resource mapping `pci/gpu`, 4 are needed: add the node to the mapping, or grant `Mapping.Use` on `/mapping/pci/gpu`"
+        )
+    );
+    let why = refused_device(&two, &[], Devices::new());
+    assert_eq!(
+        why.as_deref(),
+        Some(
+            "it has 0 devices of the resource mapping `pci/gpu`, 2 are needed: add the node to the mapping, or grant `Mapping.Use` on `/mapping/pci/gpu`"
+        )
+    );
+    assert_eq!(refused_device(&two, &[], [(gpu(), None)].into()), None, "guests share these");
+    let fleet = fleet(0, &[]).with_devices(three());
+    let claims = [on("pve1", 1)];
+    let scene = Scene::new(&fleet, &claims);
+    let small = Sizes { memory_mb: 1, ..Sizes::default() };
+    assert_eq!(scene.fits(&with_devices(1), small, &node("pve1")), Some(2));
 }

@@ -159,3 +159,33 @@ async fn the_newest_type_of_server_is_of_9() {
     assert_eq!((&one["otel-timeout"], one.get("port")), (&json!(5), None));
     assert_eq!(nine.get(SERVERS, json!({})).await[0]["port"], Value::Null);
 }
+
+// Invariant: a VM takes a free device of its mapping when it starts, or does not start.
+
+#[tokio::test(start_paused = true)]
+async fn a_device_of_a_mapping_serves_one_running_vm_at_a_time() {
+    let cluster = TestCluster::instant();
+    let second = "node=pve1,path=0000:00:02.0,id=1af4:1041";
+    cluster.call("POST", PCI, json!({ "id": "cards", "map": [HERE, second] })).await.unwrap();
+    for vmid in [101, 102, 103] {
+        cluster.clone_to(vmid).await;
+        let device = json!({ "hostpci0": "mapping=cards" });
+        cluster.vm_call(vmid, "PUT", "config", device).await.unwrap();
+    }
+    let start = async |vmid: u32| {
+        let task = cluster.vm_call(vmid, "POST", "status/start", json!({})).await.unwrap();
+        cluster.task_end(task.data.as_str().unwrap()).await
+    };
+    assert_eq!((start(101).await.as_str(), start(102).await.as_str()), ("OK", "OK"));
+    assert_eq!(start(103).await, "could not find a free device for 'hostpci0'");
+    cluster.run_task(101, "POST", "status/stop", json!({})).await;
+    assert_eq!(start(103).await, "OK");
+
+    cluster.call("POST", PCI, json!({ "id": "card", "map": [HERE] })).await.unwrap();
+    let one = json!({ "hostpci0": "mapping=card" });
+    cluster.vm_call(101, "PUT", "config", one).await.unwrap();
+    assert_eq!(start(101).await, "PCI device '0000:00:01.0' already in use by VMID '103'");
+    let none = json!({ "hostpci0": "mapping=nope" });
+    cluster.vm_call(101, "PUT", "config", none).await.unwrap();
+    assert_eq!(start(101).await, "PCI device mapping not found for 'nope'");
+}
