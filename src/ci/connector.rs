@@ -74,11 +74,17 @@ pub struct RegisterRequest<'a> {
 
 impl RegisterRequest<'_> {
     /// The labels that the runner offers: those of its template, and those of the demand, which a
-    /// label mapping may have added.
+    /// label mapping may have added or which say how large its agent is.
     pub fn labels(&self) -> BTreeSet<String> {
         let mut labels = self.spec.labels.clone();
-        if let Want::Labels(wanted) = self.want {
-            labels.extend(wanted.iter().cloned());
+        match self.want.plain() {
+            Want::Labels(wanted) => labels.extend(wanted.iter().cloned()),
+            Want::Expression(wanted) => {
+                let names = wanted.names().into_iter();
+                let sizes = self.spec.size_labels.had_by(self.spec, names);
+                labels.extend(sizes.map(str::to_owned));
+            }
+            Want::Template(_) | Want::Sized(..) => {}
         }
         labels
     }

@@ -314,9 +314,9 @@ fn want(labels: Option<&BTreeMap<String, String>>) -> Want {
 /// The labels of an agent: those of its template and of its demand that have the form `key=value`.
 /// An agent has one value for each key; the demand's value wins.
 fn offered(request: RegisterRequest<'_>) -> String {
-    let wanted = match request.want {
+    let wanted = match request.want.plain() {
         Want::Labels(wanted) => Some(wanted),
-        Want::Template(_) | Want::Expression(_) => None,
+        Want::Template(_) | Want::Expression(_) | Want::Sized(..) => None,
     };
     let mut labels: BTreeMap<&str, &str> = BTreeMap::new();
     for text in request.spec.labels.iter().chain(wanted.into_iter().flatten()) {
