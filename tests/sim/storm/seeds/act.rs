@@ -32,7 +32,9 @@ impl Play {
     pub(super) async fn act(&mut self, deed: Deed) -> Result<(), Failure> {
         let seconds = Duration::from_secs;
         match deed {
-            Deed::Ask { who, template, label, ttl } => self.askers.want(who, template, label, ttl),
+            Deed::Ask { who, template, label, ttl, size } => {
+                self.askers.want(who, (template, label, size), ttl);
+            }
             Deed::Release { who, patient } => self.askers.end(who, patient),
             Deed::Renew { who, ttl } => self.askers.renew(who, ttl, &self.world),
             Deed::Weather(faults) => self.weather(*faults),
@@ -204,9 +206,11 @@ impl Play {
                 let by = By::admin("test");
                 self.world.send(HerdCommand::HoldNext { template, hold, by, reply });
             }
-            Deed::Jobs { source, count, template, seconds: time } => {
-                let label = TEMPLATES[template];
-                self.world.ci.push(SOURCES[source], count, &[label], seconds(time));
+            Deed::Jobs { source, count, template, seconds: time, size } => {
+                let sizes = size.labels();
+                let mut labels = vec![TEMPLATES[template]];
+                labels.extend(sizes.iter().map(String::as_str));
+                self.world.ci.push(SOURCES[source], count, &labels, seconds(time));
             }
             Deed::CallOff(source) => self.world.ci.cancel(SOURCES[source]),
             Deed::Mute(source, mute) => self.world.ci.silence(SOURCES[source], mute),
