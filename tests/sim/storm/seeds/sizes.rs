@@ -20,7 +20,7 @@ const MEMORY: u32 = 4;
 #[serde(default)]
 pub struct Asked {
     pub cores: u32,
-    /// In GiB.
+    /// Memory in whole GiB.
     pub memory: u32,
 }
 
