@@ -19,6 +19,7 @@ use pve_sim::world::Faults;
 use super::plan::{CLOUDS, Deed, Lie, QuirkName, SOURCES, Stranger, TEMPLATES};
 use super::run::{Failure, Play};
 use super::seen::Live;
+use super::sizes::Asked;
 use super::stage;
 use crate::world::World;
 use crate::world::ci::Habit;
@@ -128,7 +129,7 @@ impl Play {
                 }
                 self.run_to(self.world.elapsed() + Duration::from_millis(after)).await?;
                 for who in [who, who + 1] {
-                    self.askers.want(who, template, true, 60);
+                    self.askers.want(who, (template, true, Asked::default()), 60);
                 }
             }
             Deed::Remove(pick) => {
