@@ -27,6 +27,7 @@ pub mod ports;
 pub mod record;
 pub mod scope;
 pub mod seed;
+pub mod size;
 pub mod spec;
 pub mod state_machine;
 pub mod status;

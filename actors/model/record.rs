@@ -181,7 +181,9 @@ impl fmt::Display for Reason {
             Self::Orphaned => f.write_str("its guest was on the cluster, and no agent had it"),
             Self::ReturnedFromPark => f.write_str("its node was offline for long, and came back"),
             Self::NodeDrained => f.write_str("its node is drained (drover node drain)"),
-            Self::MadeRoom => f.write_str("it was one owner's alone, and another needed its place"),
+            Self::MadeRoom => {
+                f.write_str("others needed its place: it was one owner's alone, or of another size")
+            }
             Self::WindowClosed => f.write_str("the window that it was kept for closed (schedule)"),
             Self::TrialOver => f.write_str("it was made for trial, and that is over"),
             Self::Cancelled => f.write_str("nobody wanted it any more before it was ready"),

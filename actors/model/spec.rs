@@ -17,6 +17,7 @@ use crate::image::ImageSpec;
 use crate::os::Os;
 use crate::placement::PlacementSpec;
 use crate::seed::{NicSpec, SeedSpec};
+use crate::size::{Size, SizeLabels};
 use crate::template_image::{Origin, Sought};
 use crate::tenant::LeaseLimits;
 
@@ -174,6 +175,12 @@ pub struct TemplateSpec {
     pub memory_mb: Option<u32>,
     /// Size of the primary disk in GiB; none for the template's.
     pub disk_gb: Option<u32>,
+    /// The labels by which jobs and leases ask for agents of another size.
+    #[serde(default, skip_serializing_if = "SizeLabels::is_none")]
+    pub size_labels: SizeLabels,
+    /// What an agent was started with beside the size of its template; nothing of a template.
+    #[serde(default, skip_serializing_if = "Size::is_none")]
+    pub size: Size,
     /// What of its first network card differs from the template's.
     #[serde(default)]
     pub network: NetworkSpec,
@@ -265,6 +272,7 @@ impl TemplateSpec {
             fallbacks: bare.fallbacks,
             placement: bare.placement,
             labels: bare.labels,
+            size_labels: bare.size_labels,
             mode: bare.mode,
             idle: bare.idle,
             cap: bare.cap,
@@ -341,6 +349,8 @@ impl TemplateSpec {
             cores: None,
             memory_mb: None,
             disk_gb: None,
+            size_labels: SizeLabels::default(),
+            size: Size::NONE,
             network: NetworkSpec::default(),
             nics: Vec::new(),
             hardware: HardwareSpec::default(),

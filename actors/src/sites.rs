@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use drover_model::id::{ClusterId, NodeName, TemplateId};
 use drover_model::journal_state::JournalState;
+use drover_model::size::Size;
+use drover_model::spec::TemplateSpec;
 use drover_model::time::Moment;
 
 use crate::shared::{Shared, role};
@@ -24,8 +26,8 @@ struct Site {
 /// How long it is believed how many more agents of a template there is room for.
 const BELIEVED: Duration = Duration::from_secs(60);
 
-/// How many more agents of each template there is room for, and when that was worked out.
-type Rooms = BTreeMap<TemplateId, (u64, Moment)>;
+/// How many more agents of each template and size there is room for, and when that was worked out.
+type Rooms = BTreeMap<(TemplateId, Size), (u64, Moment)>;
 
 /// The nodes of every cluster.
 #[derive(Debug, Default)]
@@ -35,11 +37,11 @@ pub struct Sites {
 }
 
 impl Sites {
-    /// How many more agents of each template there is room for, where that is known.
-    pub fn rooms(&self, now: Moment) -> BTreeMap<TemplateId, u64> {
+    /// How many more agents of each template and size there is room for, where that is known.
+    pub fn rooms(&self, now: Moment) -> BTreeMap<(TemplateId, Size), u64> {
         let mut all = self.rooms.borrow_mut();
         all.retain(|_, (_, at)| now - *at < BELIEVED);
-        all.iter().map(|(template, (room, _))| (template.clone(), *room)).collect()
+        all.iter().map(|(kind, (room, _))| (kind.clone(), *room)).collect()
     }
 
     /// Whether a cluster is known to have a node; one that is drained is known.
@@ -81,12 +83,13 @@ impl<R: SeesNodes> Shared<Sites, R> {
 }
 
 impl Shared<Sites, role::Cluster> {
-    /// There is room for so many more agents of a template. `None`: that is unknown.
-    pub fn has_room(&self, template: &TemplateId, room: Option<u64>, now: Moment) {
+    /// There is room for so many more agents of this spec. `None`: that is unknown.
+    pub fn has_room(&self, spec: &TemplateSpec, room: Option<u64>, now: Moment) {
         let mut all = self.rooms.borrow_mut();
+        let kind = (spec.id.clone(), spec.size);
         match room {
-            Some(room) => drop(all.insert(template.clone(), (room, now))),
-            None => drop(all.remove(template)),
+            Some(room) => drop(all.insert(kind, (room, now))),
+            None => drop(all.remove(&kind)),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use drover_model::overrides::Overrides;
 use drover_model::phase::AgentPhase;
+use drover_model::size::Size;
 use serde::{Deserialize, Deserializer, Serialize};
 
 /// How to log in to an agent.
@@ -65,10 +66,52 @@ pub struct AgentOut {
     /// Whether it was made for trial, and serves nobody.
     #[serde(default)]
     pub on_trial: bool,
+    /// How large it is, where a job or lease asked for that size; left out where its template alone
+    /// says it.
+    #[serde(default, skip_serializing_if = "MachineSize::is_none")]
+    pub size: MachineSize,
     /// What it waits for, or why it goes.
     pub detail: String,
     /// Time spent in each state so far, in order.
     pub phases: Vec<PhaseOut>,
+}
+
+// Not `Size`: journals hold another name of the disk.
+/// How large a machine is, by the names of the keys of templates.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase", default)]
+pub struct MachineSize {
+    /// Processor cores; those of the template when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cores: Option<u32>,
+    /// Memory in MiB; that of the template when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_mb: Option<u32>,
+    /// Size of the boot disk in GiB; that of the template when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub disk_size_gb: Option<u32>,
+}
+
+impl MachineSize {
+    /// Whether nothing is said.
+    pub fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl From<Size> for MachineSize {
+    fn from(size: Size) -> Self {
+        let Size { cores, memory_mb, disk_gb } = size;
+        Self { cores, memory_mb, disk_size_gb: disk_gb }
+    }
+}
+
+impl From<MachineSize> for Size {
+    fn from(size: MachineSize) -> Self {
+        let MachineSize { cores, memory_mb, disk_size_gb } = size;
+        Self { cores, memory_mb, disk_gb: disk_size_gb }
+    }
 }
 
 // Not `Overrides`: journals hold other names of these two numbers.

@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use drover_model::phase::LeasePhase;
 use serde::{Deserialize, Serialize};
 
-use crate::SshOut;
+use crate::{MachineSize, SshOut};
 
 /// What a lease is asked for with; one of `template`, `labels` and `labelExpression`.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -22,6 +22,10 @@ pub struct LeaseIn {
     /// `linux && (x64 || !slow)`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub label_expression: Option<String>,
+    /// The size of the machine, within the `sizeLabels` of its template and in the place of what labels
+    /// say of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub overrides: Option<MachineSize>,
     /// How long it lasts from the grant; 3600 when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ttl_seconds: Option<u64>,

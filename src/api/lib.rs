@@ -40,7 +40,9 @@ mod templates;
 mod why;
 
 pub use addresses::{AddressPoolOut, AddressPoolsOut};
-pub use agents::{AgentLimits, AgentOut, AgentsOut, GoneOut, LimitsIn, PhaseOut, SshOut};
+pub use agents::{
+    AgentLimits, AgentOut, AgentsOut, GoneOut, LimitsIn, MachineSize, PhaseOut, SshOut,
+};
 pub use breakers::{BreakerOut, BreakersOut, ResetOut};
 pub use call_in::{CallIn, CalledIn};
 pub use clouds::{CloudOut, CloudsOut, ConfirmIn, ConfirmOut};

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::pin::{Pin, pin};
 
 use causes::chain;
-use drover_api::{LeaseIn, LeaseOut, SshOut};
+use drover_api::{LeaseIn, LeaseOut, MachineSize, SshOut};
 use drover_model::phase::LeasePhase;
 use drover_model::record::WAITED;
 use drover_shell::user_data::{USER_DATA_MAX, guest};
@@ -118,6 +118,7 @@ async fn take(
         template: options.template.clone(),
         labels: options.labels.clone(),
         label_expression: options.label_expression.clone(),
+        overrides: Some(size_of(options)).filter(|size| !size.is_none()),
         ttl_seconds: Some(options.ttl.as_secs()),
         // It ends by itself where this command does not live to release it.
         max_wait_seconds: options.wait.map(|wait| wait.as_secs().clamp(1, LONGEST_QUEUE_SECONDS)),
@@ -155,6 +156,12 @@ async fn take(
             () = tokio::time::sleep(leasing.time_limits.pause) => {}
         }
     }
+}
+
+/// The size that the machine is to have.
+fn size_of(options: &LeaseOptions) -> MachineSize {
+    let LeaseOptions { cpu: cores, memory: memory_mb, disk: disk_size_gb, .. } = *options;
+    MachineSize { cores, memory_mb, disk_size_gb }
 }
 
 /// Reads user data from a file, or from the standard input for `-`.

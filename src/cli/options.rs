@@ -8,6 +8,7 @@ use std::time::Duration;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{ArgGroup, Args, Parser, Subcommand};
 use drover_model::phase::LeasePhase;
+use drover_model::size::Part;
 
 use super::doctor::DoctorOptions;
 use super::global::Global;
@@ -319,6 +320,15 @@ pub struct LeaseOptions {
     /// The template, `cloud/template` or its bare name
     #[arg(long)]
     pub template: Option<String>,
+    /// Processor cores of the machine, within the limits of its template
+    #[arg(long, value_name = "CORES", value_parser = read_size(Part::Cores))]
+    pub cpu: Option<u32>,
+    /// Memory of the machine, such as 16g, within the limits of its template
+    #[arg(long, value_name = "SIZE", value_parser = read_size(Part::Memory))]
+    pub memory: Option<u32>,
+    /// Boot disk of the machine, such as 100g, within the limits of its template
+    #[arg(long, value_name = "SIZE", value_parser = read_size(Part::Disk))]
+    pub disk: Option<u32>,
     /// How long it lasts at most, such as 90s, 30m, 2h
     #[arg(long, default_value = "1h", value_parser = read_span)]
     pub ttl: Duration,
@@ -421,6 +431,14 @@ fn read_limit(text: &str) -> Result<Limit, String> {
     text.parse().map(Limit::Own).map_err(wrong)
 }
 
+/// Reads the size of a part of a machine.
+fn read_size(part: Part) -> impl Fn(&str) -> Result<u32, String> + Clone {
+    move |text| {
+        let wrong = || format!("`{text}` is no size; write it as {}", part.example());
+        part.parse(text).ok_or_else(wrong)
+    }
+}
+
 /// Reads a span such as `90s`, `30m`, `2h`, `1d`.
 fn read_span(text: &str) -> Result<Duration, String> {
     let wrong = || format!("`{text}` is no time; write it as 90s, 30m, 2h or 1d");
@@ -490,6 +508,8 @@ mod tests {
             &["drover", "lease"][..],
             &["drover", "lease", "--labels", "a", "--template", "b"],
             &["drover", "lease", "--labels", "a", "--ttl", "soon"],
+            &["drover", "lease", "--labels", "a", "--cpu", "many"],
+            &["drover", "lease", "--labels", "a", "--memory", "16k"],
             &["drover", "--url", "http://x", "status"],
             &["drover", "agents", "set", "a1"],
             &["drover", "agents", "set", "a1", "--idle", "soon"],

@@ -3,6 +3,7 @@
 use comfy_table::Table;
 use comfy_table::presets::NOTHING;
 use drover_model::finding::Does;
+use drover_model::size::Size;
 
 use drover_api::{
     AddressPoolOut, AgentOut, AgentsOut, BreakerOut, CloudOut, ConfigOut, LeaseOut, ProvisionOut,
@@ -360,11 +361,12 @@ fn live(agents: &[AgentOut]) -> String {
     )
 }
 
-/// What an agent waits for, after what was set for it against its template.
+/// What an agent waits for, after what is other than its template says.
 fn detail(agent: &AgentOut) -> String {
     let own = agent.overrides.spell();
     let trial = if agent.on_trial { "on trial" } else { "" };
-    let parts = [trial, own.as_str(), agent.detail.as_str()];
+    let size = Size::from(agent.size).to_string();
+    let parts = [trial, size.as_str(), own.as_str(), agent.detail.as_str()];
     parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("; ")
 }
 

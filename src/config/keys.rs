@@ -94,7 +94,9 @@ pub(super) use demand::{DEMAND, FORGES, Launch, Mode, RawDemand, SourceKind};
 pub(super) use guest::RawNic;
 pub(super) use hardware::{RawAgentHardware, RawDisk};
 pub(super) use image::{HARDWARE, IMAGE, RawHardware, RawImage, RawImageRunner, RawSource};
-pub(super) use placement::{RawHeadroom, RawTerm, RawWeights, SIZES, Size};
+pub(super) use placement::{
+    RawCoresLabel, RawDiskLabel, RawHeadroom, RawMemoryLabel, RawTerm, RawWeights, SIZES, Size,
+};
 pub(super) use service::{RawLeases, RawPeer, RawQuota, RawService, RawToken, SERVICE};
 pub(super) use shared::{ADDRESS_POOL, MAPPING, RawMapping, RawPool, TRUST};
 

@@ -57,6 +57,7 @@ mod runners;
 mod schedule;
 mod schema;
 mod service;
+mod size_labels;
 mod source;
 mod template;
 #[cfg(test)]

@@ -8,7 +8,7 @@
 //! A syntax fault ends the check, since nothing after it has a certain place. All other faults are
 //! found in one run: a section with a fault is still checked to its end.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -434,7 +434,12 @@ impl Parts {
         herd.asked = self.demand.asked;
         herd.leases = self.service.leases.clone();
         let mut demand = BTreeMap::new();
-        for (id, (spec, connection)) in self.demand.sources {
+        let sizes = herd.templates.values().flat_map(|spec| spec.size_labels.keys());
+        let sizes: BTreeSet<String> = sizes.map(str::to_owned).collect();
+        for (id, (mut spec, connection)) in self.demand.sources {
+            if spec.labels.is_some() {
+                spec.size_keys.clone_from(&sizes);
+            }
             herd.sources.insert(id.clone(), Arc::new(spec));
             demand.insert(id, connection);
         }

@@ -14,6 +14,7 @@ use drover_model::id::{CloudId, Generation, NodeName, TemplateId, VmId};
 use drover_model::os::Os;
 use drover_model::placement::PlacementSpec;
 use drover_model::seed::NicSpec;
+use drover_model::size::{Size as SizeOfAgent, SizeLabels};
 use drover_model::spec::{
     BreakerSpec, CloneStrategy, CloudInitSpec, JavaDistribution, JavaSpec, LimitSpec, NetworkSpec,
     SshSpec, StepSpec, TemplateSpec, WindowSpec,
@@ -35,6 +36,7 @@ use super::os;
 use super::placement;
 use super::prepare;
 use super::schedule;
+use super::size_labels;
 
 /// Below this version Jenkins drops support for agents.
 const RECOMMENDED_JAVA: u32 = 21;
@@ -73,6 +75,7 @@ struct Parts<'a> {
     /// None has a fault.
     key: Option<&'a SshKeySpec>,
     os: Os,
+    sizes: SizeLabels,
     search: Option<Sought>,
     address: AddressSource,
     cards: Cards,
@@ -100,6 +103,7 @@ pub(super) fn template(
     let search = origin::search(&layer, &mut cx.faults);
     origin::warn_ignored(own, &layer, &mut cx.warnings);
     let os = os::os(&raw, &layer, cx);
+    let sizes = size_labels::size_labels(&raw, &layer, cx);
     let windows = schedule::windows(raw.instance_cap, &layer, &mut cx.faults);
     let cards = network::cards(&layer, &raw, &mut cx.faults);
     let ip_config = if cards.any() { cards.first().unwrap_or_default() } else { &raw.ip_config };
@@ -113,7 +117,8 @@ pub(super) fn template(
     addresses::warn_few(&address, kept, &layer, pools, &mut cx.warnings);
     cloud_init::warn_no_dns(&texts, &cards, &layer, &mut cx.warnings);
     let hardware = hardware::hardware(raw.reset, &layer, &mut cx.faults);
-    let parts = Parts { raw, steps, windows, key, os, search, address, cards, texts, hardware };
+    let parts =
+        Parts { raw, steps, windows, key, os, sizes, search, address, cards, texts, hardware };
     let specs = clouds.iter().map(|cloud| {
         let name = cloud.spec.id.as_str();
         let nics = parts.cards.on(name, &cloud.networks, &layer, &mut cx.faults);
@@ -303,6 +308,8 @@ fn spec(
         cores: limited(raw.cores),
         memory_mb: limited(raw.memory_mb),
         disk_gb: limited(raw.disk_size_gb),
+        size_labels: parts.sizes.clone(),
+        size: SizeOfAgent::NONE,
         network: NetworkSpec {
             bridge: given(&raw.bridge),
             vlan: (raw.vlan > 0).then_some(raw.vlan),

@@ -166,6 +166,12 @@ pub(super) fn place(text: &str) -> Checked {
     Err(complain(message, "use letters, digits, `-`, `_`, `.`"))
 }
 
+/// Checks the key of a label `key=value`.
+pub(super) fn size_label(text: &str) -> Checked {
+    let sound = !text.is_empty() && made_of(text, "_.-");
+    must(sound, text, "the key of a label", "use letters, digits, `-`, `_`, `.`, such as `cpu`")
+}
+
 /// Checks one label; blanks separate labels elsewhere.
 pub(super) fn label(text: &str) -> Checked {
     let odd = |c: char| c.is_whitespace() || c.is_control();

@@ -27,8 +27,6 @@ pub(super) struct Fields<T> {
     hash: String,
     /// Fields of `T` that no check asked for yet.
     unchecked: Vec<&'static str>,
-    /// A field that is no part of `T` and has a refusal of its own.
-    unsupported: Option<&'static str>,
     faults: Vec<FieldFault>,
     into: PhantomData<T>,
 }
@@ -60,7 +58,6 @@ impl<T: DeserializeOwned> Fields<T> {
             values,
             hash,
             unchecked: fields_of::<T>().to_vec(),
-            unsupported: None,
             faults: Vec::new(),
             into: PhantomData,
         })
@@ -85,14 +82,6 @@ impl<T: DeserializeOwned> Fields<T> {
     fn value(&mut self, field: &'static str) -> Option<Value> {
         self.unchecked.retain(|name| *name != field);
         self.values.get(field).filter(|value| !value.is_null()).cloned()
-    }
-
-    /// Refuses a field that callers may expect, and that is no part of the request.
-    pub(super) fn unsupported(&mut self, field: &'static str, detail: &str) {
-        self.unsupported = Some(field);
-        if self.values.get(field).is_some_and(|value| !value.is_null()) {
-            self.fault(field, detail);
-        }
     }
 
     /// Checks a text of at least one and at most `most` characters, none of them a control character.
@@ -188,6 +177,30 @@ impl<T: DeserializeOwned> Fields<T> {
         }
     }
 
+    /// Checks an object of whole numbers from 1, each up to the largest of its type; its fields are
+    /// those of `U`.
+    pub(super) fn counts_in<U: DeserializeOwned>(&mut self, field: &'static str) {
+        let known = fields_of::<U>();
+        let Some(value) = self.value(field) else { return };
+        let Value::Object(inner) = value else {
+            return self.fault(field, format!("must be an object, and is {}", kind(&value)));
+        };
+        for (name, value) in inner.iter().filter(|(_, value)| !value.is_null()) {
+            let place = format!("{field}.{name}");
+            let number = value.as_u64().and_then(|number| u32::try_from(number).ok());
+            if !known.contains(&name.as_str()) {
+                self.fault(&place, format!("is not known; known are {}", known.join(", ")));
+            } else if number.is_none_or(|number| number == 0) {
+                let shown = if value.is_number() { value.to_string() } else { kind(value).into() };
+                let most = u32::MAX;
+                self.fault(
+                    &place,
+                    format!("must be a whole number from 1 to {most}, and is {shown}"),
+                );
+            }
+        }
+    }
+
     /// Checks what becomes of a limit: a whole number up to `most` sets it, null takes it back. Whether
     /// the field is there.
     pub(super) fn change(&mut self, field: &'static str, most: u32) -> bool {
@@ -217,7 +230,7 @@ impl<T: DeserializeOwned> Fields<T> {
     /// Ends the checks: fields that are no part of `T` are unknown. Gives what was asked for.
     pub(super) fn finish(mut self) -> Result<T, Rejection> {
         debug_assert!(self.unchecked.is_empty(), "no check asks for {:?}", self.unchecked);
-        let known: Vec<&str> = fields_of::<T>().iter().copied().chain(self.unsupported).collect();
+        let known: Vec<&str> = fields_of::<T>().iter().copied().collect();
         let unknown: Vec<String> =
             self.values.keys().filter(|field| !known.contains(&field.as_str())).cloned().collect();
         for field in &unknown {

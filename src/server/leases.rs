@@ -11,7 +11,7 @@ use base64::engine::general_purpose::STANDARD;
 use causes::chain;
 use drover_actors::message::{HerdCommand, Refusal};
 use drover_actors::scheduler::describe;
-use drover_api::{LeaseIn, LeaseOut, LeasesOut, Problem, RenewIn};
+use drover_api::{LeaseIn, LeaseOut, LeasesOut, MachineSize, Problem, RenewIn};
 use drover_model::id::LeaseId;
 use drover_model::labels::LabelExpression;
 use drover_model::phase::LeasePhase;
@@ -243,13 +243,12 @@ fn read_ask(
     check_public_key_in(&mut fields);
     fields.text("idempotencyKey", 255);
     let user_data = read_user_data(&mut fields);
-    let text = "is not supported yet; put it into the template and leave it out";
-    fields.unsupported("overrides", text);
+    fields.counts_in::<MachineSize>("overrides");
     let asked = fields.finish()?;
     let ttl = asked.ttl_seconds.unwrap_or(DEFAULT_TTL_SECONDS.min(longest));
     let ask = LeaseAsk {
         lease,
-        want,
+        want: want.of_size(asked.overrides.unwrap_or_default().into()),
         principal: caller.principal.clone(),
         owner: asked.owner.unwrap_or_else(|| caller.principal.clone()),
         ttl_ms: ttl.saturating_mul(1000),

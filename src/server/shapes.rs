@@ -89,6 +89,7 @@ pub(super) fn agent(view: &View, agent: &AgentStatus, by: &By) -> AgentOut {
         overrides: agent.overrides.into(),
         held_until: agent.held_until.map(rfc3339),
         on_trial: agent.on_trial,
+        size: agent.size.into(),
         detail: agent.detail.clone(),
         phases: phases(&agent.phases),
     }

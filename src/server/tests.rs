@@ -194,7 +194,8 @@ async fn every_fault_of_a_body_is_reported_with_its_field() {
     let served = Served::default();
     let body = json!({
         "template": "t", "labels": ["l"], "ttlSeconds": 0, "owner": "two\nlines",
-        "sshPublicKey": "ssh-dss AAAA", "userData": "", "overrides": {}, "lables": [],
+        "sshPublicKey": "ssh-dss AAAA", "userData": "", "lables": [],
+        "overrides": {"cores": 0, "memoryMb": "4g", "disk": 10},
     });
     let answer = served.admin(Method::POST, "/v1/leases", &body.to_string()).await;
     assert_eq!((answer.status, answer.kind.as_str()), (400, "application/problem+json"));
@@ -211,7 +212,9 @@ async fn every_fault_of_a_body_is_reported_with_its_field() {
     owner: must be 1 to 255 characters on one line
     sshPublicKey: must begin with its type, one of ssh-ed25519, ecdsa-sha2-nistp256, ecdsa-sha2-nistp384, ecdsa-sha2-nistp521, ssh-rsa, sk-ssh-ed25519@openssh.com, sk-ecdsa-sha2-nistp256@openssh.com, and begins with `ssh-dss`
     userData: must have 1 to 65536 bytes, and has 0
-    overrides: is not supported yet; put it into the template and leave it out
+    overrides.cores: must be a whole number from 1 to 4294967295, and is 0
+    overrides.disk: is not known; known are cores, memoryMb, diskSizeGb
+    overrides.memoryMb: must be a whole number from 1 to 4294967295, and is a text
     lables: is not known; did you mean `labels`?
     ");
     assert!(served.asks.lock().unwrap().is_empty());

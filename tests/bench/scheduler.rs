@@ -84,7 +84,8 @@ fn scheduler(wants: usize) -> Scheduler {
         agents: agents.collect(),
         gone: Vec::new(),
         released: 0,
-        answered: 0,
+        answered: std::collections::BTreeMap::new(),
+        unplaced: std::collections::BTreeMap::new(),
     };
     let mut take = |event| drop(scheduler.effects_of(event, now(), 0));
     take(Event::Room(spec.id.cloud.clone(), 0));

@@ -97,7 +97,7 @@ fn template(cluster: &mut ClusterSpec) -> &mut GuestSpec {
     &mut cluster.guests[0]
 }
 
-const CHANGES: [(&str, &str, Change); 31] = [
+const CHANGES: [(&str, &str, Change); 32] = [
     (
         "a template by a name that nothing has",
         "templateVmId: null, templateName: debian-99",
@@ -149,6 +149,11 @@ const CHANGES: [(&str, &str, Change); 31] = [
     ),
     ("a snippet that is nowhere", "cloudInitCustom: {user: \"local:snippets/ci.yaml\"}", |_| {}),
     ("more memory than there is", "nodes: [pve1, pve2], node: null, memoryMb: 70000", |_| {}),
+    (
+        "sizes that no node has",
+        "nodes: [pve1, pve2], node: null, sizeLabels: {memory: {max: 1Ti}, cpu: {max: 4}}",
+        |_| {},
+    ),
     ("a bridge that is nowhere", "bridge: vmbr7", |_| {}),
     ("a card's bridge that is nowhere", "networks: [{bridge: vmbr0}, {bridge: vmbr8.7}]", |_| {}),
     ("a pool that is nowhere", "targetPool: nope", |_| {}),

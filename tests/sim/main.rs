@@ -40,6 +40,7 @@ mod reload;
 mod reload_storm;
 mod resets;
 mod same_cluster;
+mod sizes;
 mod sources;
 mod strangers;
 mod template_change;

@@ -57,6 +57,7 @@ mod service;
 mod setup_network;
 mod setup_service;
 mod sim;
+mod sizes;
 mod sources;
 mod spine;
 mod strangers;

@@ -34,6 +34,8 @@ pub struct SourceSpec {
     pub share: ShareSpec,
     /// Labels that its jobs may want; none for all. Jobs that want others are left alone.
     pub labels: Option<BTreeSet<String>>,
+    /// Keys of the labels of size that any template has; its jobs may want these beside `labels`.
+    pub size_keys: BTreeSet<String>,
     /// Characters that the program of its runners reads as the end of a label's name.
     pub ends_of_labels: &'static [char],
     /// Whether a runner takes its agent whole, with all its executors (Jenkins), and not one of them.

@@ -188,6 +188,7 @@ impl AgentEntry {
             overrides: self.commands.overrides,
             owner: self.owner.clone().filter(|_| self.spec.reset.is_some()),
             on_trial: self.spec.trial,
+            size: self.spec.asked_size(),
             ..AgentStatus::started(agent, template, self.since.unwrap_or(self.intended))
         }
     }

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::{LeaseId, SourceId};
 use crate::labels::LabelExpression;
+use crate::size::Size;
 use crate::time::WallTime;
 
 /// What somebody wants a lease on.
@@ -18,6 +19,33 @@ pub enum Want {
     Labels(BTreeSet<String>),
     /// Any template whose labels an expression holds for.
     Expression(LabelExpression),
+    /// The same on a machine of this size, whatever labels say of its size.
+    Sized(Box<Self>, Size),
+}
+
+impl Want {
+    /// The same on a machine of this size.
+    #[must_use]
+    pub fn of_size(self, size: Size) -> Self {
+        if size.is_none() { self } else { Self::Sized(Box::new(self), size) }
+    }
+
+    /// What is wanted, whatever its size.
+    pub fn plain(&self) -> &Self {
+        match self {
+            Self::Sized(want, _) => want.plain(),
+            Self::Template(_) | Self::Labels(_) | Self::Expression(_) => self,
+        }
+    }
+
+    /// The labels that it names.
+    pub fn names(&self) -> BTreeSet<&str> {
+        match self.plain() {
+            Self::Labels(labels) => labels.iter().map(String::as_str).collect(),
+            Self::Expression(expression) => expression.names(),
+            Self::Template(_) | Self::Sized(..) => BTreeSet::new(),
+        }
+    }
 }
 
 /// What a lease or job wants, for people.
@@ -30,6 +58,7 @@ pub fn describe(want: &Want) -> String {
             format!("labels `{}`", labels.join(" "))
         }
         Want::Expression(expression) => format!("label expression `{expression}`"),
+        Want::Sized(want, size) => format!("{} with {size}", describe(want)),
     }
 }
 

@@ -65,6 +65,7 @@ impl Mind {
             held_until: self.held_until(),
             hold_owner: self.holding.hold().and_then(|hold| hold.owner.clone()),
             on_trial: self.spec.trial,
+            size: self.spec.asked_size(),
             detail: self.whole_detail(),
             phases: Vec::new(),
         }

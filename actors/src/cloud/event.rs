@@ -6,6 +6,7 @@ use std::time::Duration;
 use drover_model::fault::Fault;
 use drover_model::id::{ClusterId, TemplateId};
 use drover_model::ports::ClusterObservation;
+use drover_model::size::Size;
 use drover_model::spec::CloudSpec;
 use drover_model::state_machine::Timed;
 use drover_model::status::Standing;
@@ -34,7 +35,7 @@ pub enum Event {
     /// A template's warm pool lacks so many agents.
     WarmNeed { template: TemplateId, count: u32 },
     /// The herd wants agents for demand.
-    Wanted { template: TemplateId, count: u32 },
+    Wanted { template: TemplateId, size: Size, count: u32 },
     /// An operator wants agents.
     Provisioned { template: TemplateId, count: u32 },
     /// All messages that waited are handled: warm pools get what room there is.
@@ -74,9 +75,9 @@ pub enum Effect {
     AskIn(Duration),
     /// It was tried: say what came of it, and ask again after about this time.
     AskAgain(Duration),
-    /// Have a template start agents in so many reserved slots; for its warm pool where none are
-    /// `asked` for.
-    Begin { template: TemplateId, reserved: u32, asked: Option<u32> },
+    /// Have a template start agents in so many reserved slots; for its warm pool where none of any size
+    /// are `asked` for.
+    Begin { template: TemplateId, reserved: u32, asked: Option<(Size, u32)> },
     /// Have a template start what an operator wants. `short` says why it is fewer.
     Provision { template: TemplateId, reserved: u32, short: Option<String> },
     /// Nothing that the herd wants is started: there is no room.

@@ -7,6 +7,7 @@ use actix::Message;
 use drover_model::fault::Fault;
 use drover_model::id::{CloudId, ClusterId, TemplateId};
 use drover_model::record::Reason;
+use drover_model::size::Size;
 use drover_model::spec::{CloudSpec, TemplateSpec};
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -34,6 +35,8 @@ pub enum CloudCommand {
     Provision {
         /// Of which template.
         template: TemplateId,
+        /// Beside the size of the template.
+        size: Size,
         count: u32,
     },
     /// Start agents because an operator says so.
@@ -75,7 +78,7 @@ pub enum CloudReport {
     /// A template's news.
     News(Box<TemplateNews>),
     /// Starts that did not reach the template: there was no room.
-    NotStarted { template: TemplateId, count: u32 },
+    NotStarted { template: TemplateId, size: Size, count: u32 },
     /// Its cluster could not learn from it whether an id is free.
     Silent(CloudId),
     /// It works, and leads to this cluster.

@@ -35,6 +35,7 @@ use drover_model::fact::{Fact, What};
 use drover_model::id::{CloudId, ClusterId, TemplateId};
 use drover_model::journal_state::BreakerEntry;
 use drover_model::record::Troubled;
+use drover_model::size::Size;
 use drover_model::spec::{CloudSpec, TemplateSpec};
 use drover_model::state_machine::StateMachine as _;
 use drover_model::status::{CloudStatus, Standing};
@@ -90,7 +91,7 @@ struct Kept {
     /// Agents to hand to their templates.
     adopt: Vec<Adoption>,
     /// Starts that were not passed on.
-    starts: Option<(TemplateId, u32)>,
+    starts: Option<(TemplateId, Size, u32)>,
 }
 
 /// A cloud's part of a configuration.
@@ -288,10 +289,15 @@ impl Cloud {
         }
     }
 
-    fn provision(&mut self, template: TemplateId, count: u32, ctx: &mut Context<Self>) {
-        self.kept.starts = Some((template.clone(), count));
+    fn provision(
+        &mut self,
+        template: TemplateId,
+        (size, count): (Size, u32),
+        ctx: &mut Context<Self>,
+    ) {
+        self.kept.starts = Some((template.clone(), size, count));
         if self.templates.contains_key(&template) {
-            self.act(Event::Wanted { template, count }, ctx);
+            self.act(Event::Wanted { template, size, count }, ctx);
         } else {
             self.refuse();
         }
@@ -324,8 +330,8 @@ impl Cloud {
     }
 
     fn not_started(&mut self) {
-        if let Some((template, count)) = self.kept.starts.take() {
-            self.herd.do_send(CloudReport::NotStarted { template, count });
+        if let Some((template, size, count)) = self.kept.starts.take() {
+            self.herd.do_send(CloudReport::NotStarted { template, size, count });
         }
     }
 
@@ -443,8 +449,8 @@ impl Handler<CloudCommand> for Cloud {
                 self.kept.adopt.push(adoption);
                 self.adopt(ctx);
             }
-            CloudCommand::Provision { template, count } => {
-                self.provision(template, count, ctx);
+            CloudCommand::Provision { template, size, count } => {
+                self.provision(template, (size, count), ctx);
             }
             CloudCommand::Begin { template, count, trial, reply } => {
                 self.begin(template, count, (trial, reply), ctx);

@@ -15,6 +15,7 @@ use drover_model::fault::{Fault, FaultKind};
 use drover_model::id::{CloudId, ClusterId, TemplateId};
 use drover_model::phase::CloudHealth;
 use drover_model::ports::ClusterObservation;
+use drover_model::size::Size;
 use drover_model::spec::CloudSpec;
 use drover_model::state_machine::{StateMachine, Turn};
 use drover_model::status::CloudStatus;
@@ -302,11 +303,11 @@ impl CloudMind {
         granted
     }
 
-    fn want(&mut self, template: TemplateId, count: u32, turn: &mut Turn<Effect>) {
+    fn want(&mut self, template: TemplateId, size: Size, count: u32, turn: &mut Turn<Effect>) {
         turn.push(match self.reserve(&template, count) {
             0 => Effect::Refuse,
             // What is not reserved is answered with the rest: the herd sees the room left.
-            reserved => Effect::Begin { template, reserved, asked: Some(count) },
+            reserved => Effect::Begin { template, reserved, asked: Some((size, count)) },
         });
     }
 
@@ -381,7 +382,7 @@ impl StateMachine for CloudMind {
                 }
             }
             Event::WarmNeed { template, count } => self.warm.set(&template, count),
-            Event::Wanted { template, count } => self.want(template, count, turn),
+            Event::Wanted { template, size, count } => self.want(template, size, count, turn),
             Event::Provisioned { template, count } => self.provision(template, count, turn),
             Event::Settle => self.serve_warm_pools(turn),
         }

@@ -140,15 +140,17 @@ impl Cluster {
     /// Chooses for agents, one after the other; each that nothing can be started for hears why.
     fn place(&mut self, agents: &[AgentId], found: &Found) {
         let mut claims = self.claims();
-        let spec = agents.first().and_then(|agent| self.asks.get(agent));
-        let spec = spec.map(|ask| Arc::clone(&ask.spec));
+        // Agents of several sizes may be among them.
+        let specs = agents.iter().filter_map(|agent| self.asks.get(agent)).map(|ask| &ask.spec);
+        let specs: BTreeMap<_, _> =
+            specs.map(|spec| ((spec.id.clone(), spec.size), Arc::clone(spec))).collect();
         for agent in agents {
             self.place_one(agent, found, &mut claims);
         }
-        if let Some(spec) = spec {
+        for spec in specs.into_values() {
             let now = self.common.ports.ambient.now().mono;
             let left = room(&spec, found, &self.standing(&claims, now));
-            self.common.sites.has_room(&spec.id, left, now);
+            self.common.sites.has_room(&spec, left, now);
         }
     }
 

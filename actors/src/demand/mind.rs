@@ -353,10 +353,10 @@ impl SourceMind {
         out.extend(unknown_runners.into_iter().map(Effect::RemoveUnknown));
         self.find(observation.obstacle.as_deref(), now);
         self.unread = observation.unread;
-        let allowed = self.spec.labels.clone();
+        let (allowed, sizes) = (self.spec.labels.clone(), self.spec.size_keys.clone());
         let jobs = if self.configured { observation.jobs } else { Vec::new() };
         let is_meant =
-            |job: &JobObservation| allowed.as_ref().is_none_or(|allowed| is_of(&job.want, allowed));
+            |job: &JobObservation| allowed.as_ref().is_none_or(|all| is_of(&job.want, all, &sizes));
         (self.jobs, self.ignored) = jobs.into_iter().partition(is_meant);
         self.outdated.observe(&self.jobs, now.mono);
         // What waits will have a runner soon.
@@ -421,15 +421,10 @@ impl StateMachine for SourceMind {
     }
 }
 
-/// Whether everything that is wanted is among these labels.
-fn is_of(want: &Want, allowed: &BTreeSet<String>) -> bool {
-    match want {
-        Want::Labels(labels) => labels.is_subset(allowed),
-        Want::Expression(expression) => {
-            expression.names().iter().all(|name| allowed.contains(*name))
-        }
-        Want::Template(_) => true,
-    }
+/// Whether everything that is wanted is among these labels, or is a size by one of these keys.
+fn is_of(want: &Want, allowed: &BTreeSet<String>, sizes: &BTreeSet<String>) -> bool {
+    let is_size = |label: &str| label.split_once('=').is_some_and(|(key, _)| sizes.contains(key));
+    want.names().into_iter().all(|label| allowed.contains(label) || is_size(label))
 }
 
 #[cfg(test)]

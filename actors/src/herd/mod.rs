@@ -188,13 +188,13 @@ impl Herd {
                     tracing::info!(lease = %ask.lease, agent = %agent, "lease is handed out");
                     self.common.roster.send(&agent, AgentCommand::Lease { ask });
                 }
-                Effect::Start { template, count } => {
-                    tracing::info!(template = %template, count, "agents are wanted");
+                Effect::Start { template, size, count } => {
+                    tracing::info!(template = %template, %size, count, "agents are wanted");
                     match self.clouds.get(&template.cloud) {
                         Some(cloud) => {
-                            cloud.do_send(CloudCommand::Provision { template, count });
+                            cloud.do_send(CloudCommand::Provision { template, size, count });
                         }
-                        None => self.inform_scheduler(Event::NotStarted(template, count)),
+                        None => self.inform_scheduler(Event::NotStarted(template, size, count)),
                     }
                 }
                 Effect::Withdraw { agent } => {
@@ -202,7 +202,7 @@ impl Herd {
                     self.common.roster.send(&agent, AgentCommand::Withdraw);
                 }
                 Effect::Evict { agent } => {
-                    tracing::info!(agent = %agent, "agent makes room for another owner");
+                    tracing::info!(agent = %agent, "agent makes room for others");
                     self.common.roster.send(&agent, AgentCommand::Retire(Reason::MadeRoom));
                 }
                 Effect::End { agent, lease, why } => {
@@ -472,8 +472,8 @@ impl Handler<CloudReport> for Herd {
         match report {
             CloudReport::Room { cloud, room } => self.inform_scheduler(Event::Room(cloud, room)),
             CloudReport::News(news) => self.schedule(Event::News(news), ctx),
-            CloudReport::NotStarted { template, count } => {
-                self.inform_scheduler(Event::NotStarted(template, count));
+            CloudReport::NotStarted { template, size, count } => {
+                self.inform_scheduler(Event::NotStarted(template, size, count));
             }
             CloudReport::Leads { cloud, cluster } => self.leads(&cloud, cluster, ctx),
             CloudReport::Elsewhere { cloud, cluster } => {

@@ -35,7 +35,7 @@ fn no_user_data(
     templates: &BTreeMap<TemplateId, Arc<TemplateSpec>>,
     want: &Want,
 ) -> Option<Refusal> {
-    let Want::Template(name) = want else { return None };
+    let Want::Template(name) = want.plain() else { return None };
     let named = called(templates, name);
     let windows = |id: &&TemplateId| templates.get(*id).is_some_and(|spec| spec.os.is_windows());
     let all = !named.is_empty() && named.iter().all(windows);
@@ -69,6 +69,9 @@ impl Herd {
     /// What a lease wants, by the key of the template where it names one by its display name. What is
     /// called so may change while it waits, and its template does not.
     pub(super) fn by_key(&self, want: &Want) -> Result<Want, Refusal> {
+        if let Want::Sized(want, size) = want {
+            return Ok(self.by_key(want)?.of_size(*size));
+        }
         let Want::Template(name) = want else { return Ok(want.clone()) };
         let named = called(&self.spec.templates, name);
         match named[..] {

@@ -1,6 +1,7 @@
 //! Why demand waits, in numbers: whose turn it is, which templates serve it, and when that may be.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use drover_model::demand::report::{Account, Estimate, Kind, Serving, Subject};
@@ -12,6 +13,8 @@ use drover_model::time::WallTime;
 
 use super::book::Stand;
 use super::forecast::{self, Foreseen};
+use super::refusal::other_sizes;
+use super::specs::{Servers, SpecId};
 use super::state::{Scheduler, TemplateView};
 use super::uses::{Asker, Use, Uses};
 use super::waiting::Ground;
@@ -134,8 +137,10 @@ impl Scheduler {
                     .count()
             })
         };
+        let servers = self.servers(asked.want);
         let fits = self.templates.iter().filter(|(_, view)| serves(&view.spec));
-        let serve: Vec<Serving> = fits.map(|(id, view)| self.serving(id, view, ground)).collect();
+        let serve = fits.map(|(id, view)| self.serving((id, view), &servers, ground));
+        let serve: Vec<Serving> = serve.collect();
         let others = ground.templates.iter().filter(|(_, spec)| !serves(spec));
         let others = others.map(|(id, spec)| (id.clone(), self.lacks(spec, asked.want)));
         let why = if has_runner {
@@ -163,7 +168,8 @@ impl Scheduler {
             } else {
                 let ahead = ahead.ok_or((asked.source, since));
                 let of_source = matches!(asked.source, Source::Named(_));
-                self.estimate(&serve, ahead, has_runner, ground, (of_source, now))
+                let fit = servers.specs().collect();
+                self.estimate((&serve, &fit), ahead, has_runner, ground, (of_source, now))
             },
             serve,
         }
@@ -196,14 +202,23 @@ impl Scheduler {
         want == asked.want || self.templates.values().any(both)
     }
 
-    fn serving(&self, id: &TemplateId, view: &TemplateView, ground: &Ground<'_>) -> Serving {
+    fn serving(
+        &self,
+        (id, view): (&TemplateId, &TemplateView),
+        servers: &Servers,
+        ground: &Ground<'_>,
+    ) -> Serving {
         let of_it = self.agents.values().filter(|agent| agent.spec.id == *id && !agent.going);
-        let obstacle = self.obstacle(id, ground);
+        // Agents of another size come and are free for others.
+        let fit: BTreeSet<SpecId> = servers.specs().collect();
+        let size = servers.kinds().find(|(spec, _)| *spec == view.kind).map(|(_, size)| size);
+        let starts = size.and_then(|size| view.starts.get(&size));
+        let obstacle = self.obstacle(id, ground).or_else(|| self.no_place(id, size?));
         let mut serving = Serving {
             template: id.clone(),
             live: view.live,
             cap: view.spec.cap,
-            coming: view.pending,
+            coming: starts.copied().unwrap_or(0),
             free: 0,
             busy: 0,
             room: if obstacle.is_none() { view.room } else { 0 },
@@ -212,11 +227,16 @@ impl Scheduler {
             of_uses: self.start_backoff.of_uses(id),
         };
         for agent in of_it {
+            let fits = fit.contains(&agent.kind);
             match agent.status.standing {
-                Standing::Coming => serving.coming += 1,
-                Standing::Free { executors, .. } => serving.free += executors,
+                Standing::Coming if fits => serving.coming += 1,
+                Standing::Free { executors, .. } if fits => serving.free += executors,
                 Standing::Busy => serving.busy += 1,
-                Standing::Leaving | Standing::Parked | Standing::Gone => {}
+                Standing::Coming
+                | Standing::Free { .. }
+                | Standing::Leaving
+                | Standing::Parked
+                | Standing::Gone => {}
             }
         }
         serving
@@ -225,7 +245,10 @@ impl Scheduler {
     /// Why a template does not serve a want.
     fn lacks(&self, spec: &TemplateSpec, want: &Want) -> String {
         let own: Vec<&str> = spec.labels.iter().map(String::as_str).collect();
-        match want {
+        if let Some(fault) = self.routing.size_fault(spec, want) {
+            return fault.to_string();
+        }
+        match want.plain() {
             _ if self.routing.is_mapped(want) => {
                 "a label mapping sends this to other templates".to_owned()
             }
@@ -235,17 +258,20 @@ impl Scheduler {
             }
             Want::Labels(labels) => {
                 let missing = labels.difference(&spec.labels).map(String::as_str);
+                let missing = missing.filter(|label| !spec.size_labels.has(label));
                 format!("lacks `{}`", missing.collect::<Vec<_>>().join(" "))
             }
             Want::Expression(expression) => {
                 format!("`{expression}` does not hold for `{}`", own.join(" "))
             }
+            // None is behind `plain`.
+            Want::Sized(..) => String::new(),
         }
     }
 
     fn estimate(
         &self,
-        serve: &[Serving],
+        (serve, fit): (&[Serving], &BTreeSet<SpecId>),
         ahead: Result<usize, (&Source, Option<WallTime>)>,
         has_runner: bool,
         ground: &Ground<'_>,
@@ -288,7 +314,7 @@ impl Scheduler {
         let Some(ready) = ready else {
             return unknown("no agent of these templates was ready yet since the service started");
         };
-        let foreseen = self.foresee(&able, ahead, of_source, now);
+        let foreseen = self.foresee((&able, fit), ahead, of_source, now);
         if let (Foreseen::In(span), true) = (foreseen, ahead < free + coming + room) {
             let text = format!("agents take {} to be ready", seconds(ready));
             return Estimate::In(span, text);
@@ -445,8 +471,16 @@ impl Scheduler {
     }
 
     /// What the templates are short of for a want that none serves, of all labels that they have.
-    pub(super) fn shortage(&self, want: &Want, known: &BTreeSet<&String>) -> String {
-        match want {
+    pub(super) fn shortage<'a>(
+        &self,
+        want: &Want,
+        configured: impl Iterator<Item = &'a Arc<TemplateSpec>> + Clone,
+        known: &BTreeSet<&String>,
+    ) -> String {
+        if let Some(sizes) = other_sizes(configured.clone(), want, &self.routing) {
+            return sizes;
+        }
+        match want.plain() {
             _ if self.routing.is_mapped(want) => {
                 "the label mapping it goes by names no template for it".to_owned()
             }
@@ -455,7 +489,10 @@ impl Scheduler {
                 "no template takes jobs without labels: one with `mode: NORMAL` does".to_owned()
             }
             Want::Labels(labels) => {
-                let missing = labels.iter().filter(|label| !known.contains(label));
+                let is_size =
+                    |label: &str| configured.clone().any(|spec| spec.size_labels.has(label));
+                let missing = labels.iter();
+                let missing = missing.filter(|label| !known.contains(label) && !is_size(label));
                 let missing: Vec<&str> = missing.map(String::as_str).collect();
                 if missing.is_empty() {
                     let all: Vec<&str> = labels.iter().map(String::as_str).collect();
@@ -465,6 +502,8 @@ impl Scheduler {
                 }
             }
             Want::Expression(expression) => format!("`{expression}` holds for no template"),
+            // None is behind `plain`.
+            Want::Sized(..) => String::new(),
         }
     }
 }

@@ -264,13 +264,14 @@ impl AgentView {
         self.status.standing == Standing::Leaving || self.going
     }
 
-    /// What it counts for of what its template keeps without demand.
+    /// What it counts for of what its template keeps without demand: of its own size, for anybody.
     fn stock(&self) -> Option<Stock> {
         let idle = match self.status.standing {
             Standing::Coming | Standing::Free { idle: true, .. } => 1,
             Standing::Free { idle: false, .. } | Standing::Busy => 0,
             Standing::Leaving | Standing::Parked | Standing::Gone => return None,
         };
-        (!self.spec.trial && !self.going).then_some(Stock { all: 1, idle })
+        let apart = self.spec.trial || !self.spec.size.is_none();
+        (!apart && !self.going).then_some(Stock { all: 1, idle })
     }
 }

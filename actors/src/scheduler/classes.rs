@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use drover_model::record::Owner;
 
-use super::specs::{Servers, SpecId};
+use super::specs::{Kind, Servers, SpecId};
 use super::state::Scheduler;
 use super::{Demand, Source};
 use crate::effort;
@@ -48,7 +48,12 @@ impl Classes {
         &self.each[class].1
     }
 
-    /// All specs that serve any.
+    /// All kinds that serve any.
+    pub(super) fn kinds(&self) -> BTreeSet<Kind> {
+        self.each.iter().flat_map(|(_, servers)| servers.kinds()).collect()
+    }
+
+    /// All specs whose agents serve any as they are.
     pub(super) fn specs(&self) -> BTreeSet<SpecId> {
         self.each.iter().flat_map(|(_, servers)| servers.specs()).collect()
     }

@@ -46,12 +46,12 @@ struct Groups<'a> {
 impl Groups<'_> {
     /// Groups that can be given a job: none that can is left out.
     fn candidates(&self, want: &Want) -> Vec<usize> {
-        let rarest = match want {
+        let rarest = match want.plain() {
             Want::Labels(labels) => {
                 let of = |label: &String| self.labelled.get(label).map_or(&[][..], Vec::as_slice);
                 labels.iter().map(of).min_by_key(|groups| groups.len())
             }
-            Want::Template(_) | Want::Expression(_) => None,
+            Want::Template(_) | Want::Expression(_) | Want::Sized(..) => None,
         };
         match rarest {
             Some(groups) => groups.iter().chain(&self.others).copied().collect(),

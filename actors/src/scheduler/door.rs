@@ -21,7 +21,7 @@ pub const KINDS: usize = 500;
 fn barred(source: &SourceSpec, want: &Want) -> Option<String> {
     match want {
         Want::Labels(labels) => labels.iter().find_map(|label| source.bars(label)),
-        Want::Template(_) | Want::Expression(_) => None,
+        Want::Template(_) | Want::Expression(_) | Want::Sized(..) => None,
     }
 }
 
@@ -57,9 +57,9 @@ impl Scheduler {
             let servers = self.servers(&level.want);
             let soon = unheard.iter().any(|spec| self.routing.serves(spec, &level.want));
             let is_offered = |id: &TemplateId| configured.contains_key(id);
-            let mut own = servers.specs().filter_map(|kind| self.specs.get(kind));
+            let mut own = servers.kinds().filter_map(|(spec, _)| self.specs.get(spec));
             if !soon && !own.any(|spec| is_offered(&spec.id)) {
-                let lacks = self.shortage(&level.want, &labels);
+                let lacks = self.shortage(&level.want, configured.values(), &labels);
                 outside.push(Unoffered { want: level.want.clone(), lacks });
             }
             if soon || !servers.all.is_empty() {

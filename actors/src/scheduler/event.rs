@@ -6,6 +6,7 @@ use std::sync::Arc;
 use drover_model::demand::spec::{ShareSpec, SourceSpec};
 use drover_model::id::{AgentId, CloudId, LeaseId, SourceId, TemplateId};
 use drover_model::record::{HoldOwner, LeaseAsk};
+use drover_model::size::Size;
 use drover_model::state_machine::Timed;
 use drover_model::tenant::LeaseLimits;
 
@@ -22,8 +23,8 @@ pub enum Event {
     Routing(Routing),
     /// Shares come into force: of callers who ask for leases themselves, and of each source.
     Shares(ShareSpec, Vec<Arc<SourceSpec>>),
-    /// How many more agents of each template its cluster has room for.
-    Fits(BTreeMap<TemplateId, u64>),
+    /// How many more agents of each template and size its cluster has room for.
+    Fits(BTreeMap<(TemplateId, Size), u64>),
     /// Agents that another drover may have handed out: no lease goes to them.
     Restrained(BTreeSet<AgentId>),
     /// No lease goes to this agent while a hold of it is on its way to the journal, or again may.
@@ -44,8 +45,8 @@ pub enum Event {
     CloudGone(CloudId),
     /// The agents or the limits of a template changed.
     News(Box<TemplateNews>),
-    /// So many starts did not reach their template: they are not in flight.
-    NotStarted(TemplateId, u32),
+    /// So many starts of a size did not reach their template: they are not in flight.
+    NotStarted(TemplateId, Size, u32),
     /// A source reports the jobs that wait there, and how many jobs run on each of its leases.
     Wanted(SourceId, Vec<Level>, Vec<(LeaseId, u32)>),
     /// The runner of a source's lease is done, for this reason in one word.
@@ -89,11 +90,12 @@ pub enum Effect {
         /// The lease as asked for.
         ask: Box<LeaseAsk>,
     },
-    /// Have a template start so many agents.
-    Start { template: TemplateId, count: u32 },
+    /// Have a template start so many agents of a size.
+    Start { template: TemplateId, size: Size, count: u32 },
     /// Retire an agent that no demand needs, if it is still Queued.
     Withdraw { agent: AgentId },
-    /// Retire an idle agent that is kept for one owner: others wait for its place.
+    /// Retire an idle agent that is kept for one owner, or that has another size than who waits needs:
+    /// others wait for its place.
     Evict { agent: AgentId },
     /// End a lease on its agent.
     End {

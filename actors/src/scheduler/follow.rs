@@ -1,6 +1,8 @@
 //! How the scheduler follows what templates report of their agents: room and obstacles of the
 //! template, and for each agent which leases it has, gave back, or ended.
 
+use std::collections::BTreeMap;
+
 use drover_model::id::LeaseId;
 use drover_model::status::Standing;
 use drover_model::time::WallTime;
@@ -33,12 +35,15 @@ impl Scheduler {
             room: 0,
             lack: None,
             kept: news.kept,
-            pending: 0,
+            starts: BTreeMap::new(),
+            unplaced: BTreeMap::new(),
         });
+        // Which spec starts agents of other sizes is part of what serves a want.
+        let is_other = view.kind != kind;
         if known {
             self.specs.leave(std::mem::replace(&mut view.kind, kind));
         }
-        if !known || view.fails() != fails(news) {
+        if !known || is_other || view.fails() != fails(news) {
             self.specs.changed();
         }
         view.spec = news.spec.clone();
@@ -50,7 +55,10 @@ impl Scheduler {
         view.room = news.room;
         view.lack.clone_from(&news.lack);
         view.kept = news.kept;
-        view.pending = view.pending.saturating_sub(news.answered);
+        view.unplaced.clone_from(&news.unplaced);
+        for (size, count) in &news.answered {
+            view.answered(*size, *count);
+        }
         let mut effects = Vec::new();
         for level in &news.agents {
             effects.extend(self.follow(level, now));

@@ -2,7 +2,7 @@
 //! come free one after another, and each use before it takes the first of them.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeSet, BinaryHeap};
 use std::time::Duration;
 
 use drover_model::demand::report::Serving;
@@ -10,6 +10,7 @@ use drover_model::spec::TemplateSpec;
 use drover_model::status::Standing;
 use drover_model::time::WallTime;
 
+use super::specs::SpecId;
 use super::state::Scheduler;
 
 /// Places that are looked at, and uses before it that take one each: more are not kept apart.
@@ -93,10 +94,11 @@ fn turn(places: Vec<Place>, ahead: usize) -> Option<Duration> {
 }
 
 impl Scheduler {
-    /// In how long the use behind `ahead` others has a place on agents of these templates.
+    /// In how long the use behind `ahead` others has a place on agents of these templates; of those on
+    /// their way, agents of these specs.
     pub(super) fn foresee(
         &self,
-        able: &[&Serving],
+        (able, fit): (&[&Serving], &BTreeSet<SpecId>),
         ahead: usize,
         of_source: bool,
         now: WallTime,
@@ -118,9 +120,10 @@ impl Scheduler {
                 places.extend(std::iter::repeat_n(place, room.min(count as usize)));
             };
             add(Duration::ZERO, one.free);
-            add(ready, (view.pending + one.room).saturating_mul(executors));
+            add(ready, (view.pending() + one.room).saturating_mul(executors));
             for agent in self.agents.values().filter(|agent| agent.spec.id == one.template) {
                 match agent.status.standing {
+                    Standing::Coming if !agent.going && !fit.contains(&agent.kind) => {}
                     Standing::Coming if !agent.going => {
                         let elapsed = agent.started.map_or(Duration::ZERO, |started| now - started);
                         add(left(ready, elapsed), executors);

@@ -127,13 +127,13 @@ impl Scheduler {
             )));
         }
         // Whichever template serves it in the end must be within the quota.
-        let stands_in =
-            |spec: &TemplateSpec| self.routing.fallback(spec, &ask.want, |_| true).is_some();
-        let serves = |spec: &TemplateSpec| self.routing.serves(spec, &ask.want) || stands_in(spec);
-        let serving = configured.iter().filter(|spec| serves(spec));
-        let (mut serving, want) = (serving, describe(&ask.want));
-        serving.find_map(|spec| {
-            let why = larger(quota, spec)?;
+        let fit = |spec: &TemplateSpec| {
+            let stands_in = || self.routing.fallback(spec, &ask.want, |_| true);
+            Some(spec.sized(self.routing.fit(spec, &ask.want).or_else(stands_in)?.size))
+        };
+        let want = describe(&ask.want);
+        configured.iter().filter_map(|spec| fit(spec)).find_map(|spec| {
+            let why = larger(quota, &spec)?;
             Some(Refusal::Forbidden(format!(
                 "template `{}` serves {want} and {why}: ask by a template within the quota, or by \
                  labels that only such templates carry",

@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use drover_model::id::{AgentId, LeaseId};
 use drover_model::record::{LeaseAsk, Owner};
+use drover_model::size::Size;
 use drover_model::status::Standing;
 use drover_model::time::WallTime;
 
 use super::classes::Classes;
 use super::matching::Matching;
-use super::specs::{Size, SpecId};
+use super::specs::{Bulk, SpecId};
 use super::state::Scheduler;
 use super::uses::{Asker, Use, Uses, owner_of};
 use super::{Effect, Source, takes};
@@ -43,6 +44,7 @@ impl Scheduler {
         let rest = if effects.is_empty() { all } else { self.next_uses(now) };
         effects.extend(self.start(&rest));
         effects.extend(self.evict(&rest.levels));
+        effects.extend(self.evict_sizes(&rest.levels));
         effects.extend(self.withdraw(&rest.levels));
         effects
     }
@@ -53,7 +55,7 @@ impl Scheduler {
     ///
     /// An agent that is kept for one owner goes before the others, which anybody can have.
     fn free(&self, kinds: &BTreeSet<SpecId>) -> Vec<Slot> {
-        let mut free: Vec<(bool, bool, Size, u64, Slot)> = Vec::new();
+        let mut free: Vec<(bool, bool, Bulk, u64, Slot)> = Vec::new();
         for (agent, view) in kinds.iter().flat_map(|kind| self.agents.free(*kind)) {
             if let Standing::Free { executors, idle } = view.status.standing
                 && !self.barred.contains(agent)
@@ -66,8 +68,8 @@ impl Scheduler {
                     let (agent, kind, owner) =
                         (agent.clone(), view.kind, view.status.owner.clone());
                     let slot = Slot { agent, kind, owner, left, unused };
-                    let size = self.specs.size(view.kind);
-                    free.push((view.status.owner.is_none(), unused, size, view.order, slot));
+                    let bulk = self.specs.bulk((view.kind, Size::NONE));
+                    free.push((view.status.owner.is_none(), unused, bulk, view.order, slot));
                 }
             }
         }
@@ -159,7 +161,8 @@ impl Scheduler {
                 let slot = &free[*index];
                 takes(slot.owner.as_ref(), class.whose.as_ref()) && (slot.unused || !class.whole)
             };
-            let ranks = servers.all.iter().flat_map(|(rank, spec)| {
+            let ready = servers.all.iter().filter(|(_, (_, size))| size.is_none());
+            let ranks = ready.flat_map(|(rank, (spec, _))| {
                 let of = slots.get(spec).into_iter().flatten().copied();
                 of.filter(fits).map(|index| (*rank, index))
             });

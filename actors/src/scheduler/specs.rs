@@ -1,4 +1,5 @@
-//! The specs of templates and of living agents, each once, and which of them serve a want.
+//! The specs of templates and of living agents, each once, and which of them serve a want: by agents of
+//! that very spec, or by agents of another size that a template starts.
 //!
 //! There are as many agents as machines and as many wants as somebody may push; a few specs stand
 //! between them. Candidates for a want are found by name and by label, and what was found is kept
@@ -10,6 +11,7 @@ use std::sync::Arc;
 
 use drover_model::id::TemplateId;
 use drover_model::record::Want;
+use drover_model::size::Size;
 use drover_model::spec::{Mode, TemplateSpec};
 
 use super::routing::Routing;
@@ -21,22 +23,31 @@ const REMEMBERED: usize = 8192;
 /// Names a spec that is in use.
 pub(super) type SpecId = usize;
 
+/// What may serve: agents of a spec, or where a size is named, agents of that size which its template
+/// starts. Those have a spec of their own once they are there.
+pub(super) type Kind = (SpecId, Size);
+
 /// Memory in MiB and cores; none for those of the template it is cloned from.
-pub(super) type Size = (Option<u32>, Option<u32>);
+pub(super) type Bulk = (Option<u32>, Option<u32>);
 
 /// The specs that serve a want, those tried first in front, each with how early it is tried.
 #[derive(Debug, Clone)]
 pub(super) struct Servers {
     /// The same for all wants that the same specs serve in the same order.
     pub(super) class: usize,
-    /// How early it is tried, and the spec.
-    pub(super) all: Arc<[(usize, SpecId)]>,
+    /// How early it is tried, and what it is.
+    pub(super) all: Arc<[(usize, Kind)]>,
 }
 
 impl Servers {
-    /// The specs, those tried first in front.
+    /// All kinds, those tried first in front.
+    pub(super) fn kinds(&self) -> impl Iterator<Item = Kind> {
+        self.all.iter().map(|(_, kind)| *kind)
+    }
+
+    /// The specs whose agents serve as they are, those tried first in front.
     pub(super) fn specs(&self) -> impl Iterator<Item = SpecId> {
-        self.all.iter().map(|(_, spec)| *spec)
+        self.kinds().filter(|(_, size)| size.is_none()).map(|(spec, _)| spec)
     }
 }
 
@@ -44,7 +55,7 @@ impl Servers {
 #[derive(Debug, Clone, Default)]
 struct Found {
     of: BTreeMap<Want, Servers>,
-    classes: BTreeMap<Arc<[(usize, SpecId)]>, usize>,
+    classes: BTreeMap<Arc<[(usize, Kind)]>, usize>,
 }
 
 /// Every spec in use, once.
@@ -57,6 +68,8 @@ pub(super) struct Specs {
     /// By the name of its template, bare and with its cloud.
     named: BTreeMap<String, BTreeSet<SpecId>>,
     labelled: BTreeMap<String, BTreeSet<SpecId>>,
+    /// By the keys of labels of size.
+    sized: BTreeMap<String, BTreeSet<SpecId>>,
     /// Those that serve who asks for no label.
     normal: BTreeSet<SpecId>,
     found: RefCell<Found>,
@@ -102,6 +115,9 @@ impl Specs {
         for label in &spec.labels {
             enter(&mut self.labelled, label.clone(), id, add);
         }
+        for key in spec.size_labels.keys() {
+            enter(&mut self.sized, key.to_owned(), id, add);
+        }
         if add && spec.mode == Mode::Normal {
             self.normal.insert(id);
         } else {
@@ -109,14 +125,23 @@ impl Specs {
         }
     }
 
+    /// The specs of a template and its agents.
+    pub(super) fn of<'a>(
+        &'a self,
+        template: &TemplateId,
+    ) -> impl Iterator<Item = SpecId> + use<'a> {
+        self.of.get(template).into_iter().flatten().copied()
+    }
+
     pub(super) fn get(&self, id: SpecId) -> Option<&Arc<TemplateSpec>> {
         self.all.get(&id).map(|(spec, _)| spec)
     }
 
-    /// How large the agents of a spec are: memory in MiB, then cores. One that leaves them as its
-    /// template has them is the smallest: they are set to make larger ones of it.
-    pub(super) fn size(&self, id: SpecId) -> Size {
-        self.get(id).map(|spec| (spec.memory_mb, spec.cores)).unwrap_or_default()
+    /// How large agents are: memory in MiB, then cores. One that leaves them as its template has them
+    /// is the smallest: they are set to make larger ones of it.
+    pub(super) fn bulk(&self, (id, size): Kind) -> Bulk {
+        let sized = self.get(id).map(|spec| spec.own_size().under(size)).unwrap_or_default();
+        (sized.memory_mb, sized.cores)
     }
 
     /// What serves wants may be another than before.
@@ -124,12 +149,14 @@ impl Specs {
         *self.found.get_mut() = Found::default();
     }
 
-    /// The specs that serve a want while `fails` holds of these templates.
+    /// What serves a want while `fails` holds of these templates; only specs of which `starts` holds
+    /// may serve it by agents of another size.
     pub(super) fn servers(
         &self,
         want: &Want,
         routing: &Routing,
         fails: impl Fn(&TemplateId) -> bool,
+        starts: impl Fn(SpecId) -> bool,
     ) -> Servers {
         effort::spend(1);
         let mut found = self.found.borrow_mut();
@@ -140,15 +167,16 @@ impl Specs {
         effort::spend(candidates.len());
         let ranked = candidates.into_iter().filter_map(|id| {
             let spec = self.get(id)?;
-            let own = routing.rank(spec, want);
-            Some((own.or_else(|| routing.fallback(spec, want, &fails))?, id))
+            let own = routing.fit(spec, want);
+            let fit = own.or_else(|| routing.fallback(spec, want, &fails))?;
+            (fit.size.is_none() || starts(id)).then_some((fit.rank, (id, fit.size)))
         });
-        let mut all: Vec<(usize, SpecId)> = ranked.collect();
+        let mut all: Vec<(usize, Kind)> = ranked.collect();
         all.sort_unstable();
         if found.of.len() >= REMEMBERED {
             *found = Found::default();
         }
-        let all: Arc<[(usize, SpecId)]> = all.into();
+        let all: Arc<[(usize, Kind)]> = all.into();
         let next = found.classes.len();
         let class = *found.classes.entry(Arc::clone(&all)).or_insert(next);
         let servers = Servers { class, all };
@@ -163,26 +191,33 @@ impl Specs {
         routing: &Routing,
         fails: &impl Fn(&TemplateId) -> bool,
     ) -> BTreeSet<SpecId> {
-        let of = |id: &TemplateId| self.of.get(id).into_iter().flatten().copied();
-        let mut candidates: BTreeSet<SpecId> = match (routing.mapped(want), want) {
+        let of = |id: &TemplateId| self.of(id);
+        let mut candidates: BTreeSet<SpecId> = match (routing.mapped(want), want.plain()) {
             (Some(templates), _) => templates.iter().flat_map(of).collect(),
             (None, Want::Template(name)) => self.named.get(name).cloned().unwrap_or_default(),
             (None, Want::Labels(labels)) if labels.is_empty() => self.normal.clone(),
-            (None, Want::Labels(labels)) => self.with_all(labels.iter().map(String::as_str)),
+            (None, Want::Labels(labels)) => self.with_all(labels),
             (None, Want::Expression(expression)) => match expression.conjunction() {
-                Some(labels) => self.with_all(labels.iter().map(String::as_str)),
+                Some(labels) => self.with_all(&labels),
                 None => self.all.keys().copied().collect(),
             },
+            // None is behind `plain`.
+            (None, Want::Sized(..)) => BTreeSet::new(),
         };
         candidates.extend(routing.stand_ins(want, fails).flat_map(of));
         candidates
     }
 
-    /// Specs that have the rarest of some labels.
-    fn with_all<'a>(&self, labels: impl Iterator<Item = &'a str>) -> BTreeSet<SpecId> {
+    /// Specs that have, or read as a size, the rarest of some labels.
+    fn with_all(&self, labels: &BTreeSet<String>) -> BTreeSet<SpecId> {
         let none = BTreeSet::new();
-        let each = labels.map(|label| self.labelled.get(label).unwrap_or(&none));
-        each.min_by_key(|specs| specs.len()).cloned().unwrap_or_default()
+        let each = labels.iter().map(|label| {
+            let key = label.split_once('=').map(|(key, _)| key);
+            let sized = key.and_then(|key| self.sized.get(key)).unwrap_or(&none);
+            (self.labelled.get(label).unwrap_or(&none), sized)
+        });
+        let rarest = each.min_by_key(|(having, sized)| having.len() + sized.len());
+        rarest.map(|(having, sized)| having | sized).unwrap_or_default()
     }
 }
 

@@ -8,6 +8,7 @@ use drover_model::demand::spec::ShareSpec;
 use drover_model::id::{AgentId, CloudId, LeaseId, SourceId, TemplateId};
 use drover_model::journal_state::JournalState;
 use drover_model::record::{HoldOwner, LeaseAsk, RELEASED, Want};
+use drover_model::size::Size;
 use drover_model::spec::{Minimums, TemplateSpec};
 use drover_model::state_machine::{StateMachine, Timed as _, Turn};
 use drover_model::tenant::{By, LeaseLimits};
@@ -16,7 +17,7 @@ use drover_model::time::{Now, WallTime};
 use super::agents::Agents;
 use super::book::{Asked, Book, Entry, Stand};
 use super::refusal::refusal;
-use super::routing::Routing;
+use super::routing::{Fit, Routing};
 use super::specs::{Servers, SpecId, Specs};
 use super::start_backoff::StartBackoff;
 use super::uses::SourceView;
@@ -38,11 +39,28 @@ pub(super) struct TemplateView {
     pub(super) room: u32,
     pub(super) lack: Option<String>,
     pub(super) kept: Minimums,
-    /// Starts asked for and not answered.
-    pub(super) pending: u32,
+    /// Starts asked for and not answered, by the size of their agents.
+    pub(super) starts: BTreeMap<Size, u32>,
+    /// Sizes of agents for which there was no place, and why; they are tried again later.
+    pub(super) unplaced: BTreeMap<Size, String>,
 }
 
 impl TemplateView {
+    /// Starts asked for and not answered.
+    pub(super) fn pending(&self) -> u32 {
+        self.starts.values().fold(0, |sum, count| sum.saturating_add(*count))
+    }
+
+    /// So many starts of this size are answered.
+    pub(super) fn answered(&mut self, size: Size, count: u32) {
+        if let Some(starts) = self.starts.get_mut(&size) {
+            *starts = starts.saturating_sub(count);
+            if *starts == 0 {
+                self.starts.remove(&size);
+            }
+        }
+    }
+
     /// Whether others may stand in for it.
     pub(super) fn fails(&self) -> bool {
         self.configured && (!self.flowing || self.paused.is_some())
@@ -65,8 +83,8 @@ pub struct Scheduler {
     pub(super) sources: BTreeMap<SourceId, SourceView>,
     /// The share of anyone who asks for leases themselves.
     pub(super) asked: ShareSpec,
-    /// How many more agents of a template its cluster has room for, where that is known.
-    pub(super) fits: BTreeMap<TemplateId, u64>,
+    /// How many more agents of a template and a size its cluster has room for, where that is known.
+    pub(super) fits: BTreeMap<(TemplateId, Size), u64>,
     /// How long things take.
     pub(super) start_backoff: StartBackoff,
     /// What bounds leases.
@@ -318,26 +336,26 @@ impl Scheduler {
     }
 
     /// A start was not passed on to the template: it is not in flight.
-    fn not_started(&mut self, template: &TemplateId, count: u32) {
+    fn not_started(&mut self, template: &TemplateId, size: Size, count: u32) {
         if let Some(view) = self.templates.get_mut(template) {
-            view.pending = view.pending.saturating_sub(count);
+            view.answered(size, count);
         }
     }
 
-    /// How early a template is tried for a want: as it serves it itself, or for a template that is
-    /// tripped or cannot be cloned.
-    pub(super) fn rank(&self, spec: &TemplateSpec, want: &Want) -> Option<usize> {
+    /// How a template serves a want: by itself, or for a template that is tripped or cannot be cloned.
+    pub(super) fn fit(&self, spec: &TemplateSpec, want: &Want) -> Option<Fit> {
         let fails = |id: &TemplateId| self.fails(id);
-        self.routing.rank(spec, want).or_else(|| self.routing.fallback(spec, want, fails))
+        self.routing.fit(spec, want).or_else(|| self.routing.fallback(spec, want, fails))
     }
 
     fn fails(&self, template: &TemplateId) -> bool {
         self.templates.get(template).is_some_and(TemplateView::fails)
     }
 
-    /// The specs of templates and agents that serve a want at this moment.
+    /// What serves a want at this moment.
     pub(super) fn servers(&self, want: &Want) -> Servers {
-        self.specs.servers(want, &self.routing, |id| self.fails(id))
+        let starts = |kind| self.template_of(kind).is_some();
+        self.specs.servers(want, &self.routing, |id| self.fails(id), starts)
     }
 
     /// The template whose spec this is at this moment, and not only that of agents born earlier.
@@ -348,7 +366,7 @@ impl Scheduler {
 
     /// Whether a template serves a want at this moment.
     pub(super) fn serves(&self, spec: &TemplateSpec, want: &Want) -> bool {
-        self.rank(spec, want).is_some()
+        self.fit(spec, want).is_some()
     }
 }
 
@@ -383,7 +401,9 @@ impl StateMachine for Scheduler {
             Event::Room(cloud, room) => self.cloud(&cloud, room),
             Event::CloudGone(cloud) => drop(self.clouds.remove(&cloud)),
             Event::News(news) => turn.effects.extend(self.news(&news, now.wall)),
-            Event::NotStarted(template, count) => self.not_started(&template, count),
+            Event::NotStarted(template, size, count) => {
+                self.not_started(&template, size, count);
+            }
             Event::Wanted(source, levels, jobs) => {
                 self.demanded(&source, levels, jobs.into_iter());
             }

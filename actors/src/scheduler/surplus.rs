@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use drover_model::id::{AgentId, TemplateId};
 use drover_model::record::{Owner, Want};
+use drover_model::size::Size;
 
 use super::matching::Matching;
-use super::specs::SpecId;
+use super::specs::{Kind, SpecId};
 use super::state::Scheduler;
 use super::{Demand, Effect, takes};
 
@@ -15,7 +16,7 @@ use super::{Demand, Effect, takes};
 struct Spare {
     matching: Matching,
     /// The groups of the matching.
-    groups: BTreeMap<(SpecId, Option<Owner>), usize>,
+    groups: BTreeMap<(Kind, Option<Owner>), usize>,
     /// Those of which none can be taken back: as there are ever fewer, none can later either.
     needed: BTreeSet<(SpecId, Option<Owner>)>,
 }
@@ -51,12 +52,18 @@ impl Scheduler {
             let count = &mut counts[classes.of(place)];
             *count = count.saturating_add(level.count);
         }
-        let places = coming.values().copied().collect();
-        let all = coming.into_keys().enumerate().map(|(at, key)| (key, at));
-        let groups: BTreeMap<(SpecId, Option<Owner>), usize> = all.collect();
+        let (mut groups, mut places) = (BTreeMap::new(), Vec::new());
+        let mut of: BTreeMap<Kind, Vec<(Option<Owner>, usize)>> = BTreeMap::new();
+        for (kind, owners) in coming {
+            for (owner, uses) in owners {
+                of.entry(kind).or_default().push((owner.clone(), places.len()));
+                groups.insert((kind, owner), places.len());
+                places.push(uses);
+            }
+        }
         let kinds = classes.each().map(|(class, servers)| {
-            let of = servers.specs().flat_map(|kind| groups.range((kind, None)..(kind + 1, None)));
-            let fits = of.filter(|((_, owner), _)| takes(owner.as_ref(), class.whose.as_ref()));
+            let of = servers.kinds().flat_map(|kind| of.get(&kind).into_iter().flatten());
+            let fits = of.filter(|(owner, _)| takes(owner.as_ref(), class.whose.as_ref()));
             fits.map(|(_, at)| *at).collect()
         });
         let mut matching = Matching::new(kinds.collect(), places);
@@ -84,9 +91,9 @@ impl Scheduler {
         for (agent, group) in last {
             let spec = self.specs.get(group.0)?;
             let places = spec.executors.max(1);
-            let at = spare.groups.get(&group).copied();
-            let goes =
-                !self.is_warm(&spec.id) && at.is_none_or(|at| spare.matching.shrink(at, places));
+            let at = spare.groups.get(&((group.0, Size::NONE), group.1.clone())).copied();
+            let is_warm = spec.size.is_none() && self.is_warm(&spec.id);
+            let goes = !is_warm && at.is_none_or(|at| spare.matching.shrink(at, places));
             if goes {
                 return Some(agent);
             }
@@ -105,7 +112,9 @@ impl Scheduler {
     /// Whether agents may be on their way that no template reported yet.
     fn starts_under_way(&self, want: &Want) -> bool {
         let servers = self.servers(want);
-        let mut own = servers.specs().filter_map(|kind| self.template_of(kind));
-        own.any(|(_, view)| view.pending > 0)
+        servers.kinds().any(|(spec, size)| {
+            let own = self.template_of(spec);
+            own.is_some_and(|(_, view)| view.starts.contains_key(&size))
+        })
     }
 }

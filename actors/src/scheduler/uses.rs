@@ -7,6 +7,7 @@ use std::sync::Arc;
 use drover_model::demand::spec::{ShareSpec, SourceSpec};
 use drover_model::id::{LeaseId, SourceId};
 use drover_model::record::{Owner, Want};
+use drover_model::size::Size;
 use drover_model::time::WallTime;
 
 use super::book::Stand;
@@ -162,8 +163,10 @@ impl Scheduler {
     fn places(&self) -> usize {
         let of_templates = self.templates.iter().map(|(id, view)| {
             let cloud = self.clouds.get(&id.cloud).copied().unwrap_or(0);
-            let fits = self.fits.get(id).copied().unwrap_or(u64::MAX);
-            let started = u64::from(view.room.min(cloud)).min(fits) + u64::from(view.pending);
+            // Where another size may fit, what fits of its own says nothing.
+            let fits = self.fits.get(&(id.clone(), Size::NONE)).copied();
+            let fits = fits.filter(|_| view.spec.size_labels.is_none()).unwrap_or(u64::MAX);
+            let started = u64::from(view.room.min(cloud)).min(fits) + u64::from(view.pending());
             let uses = started.saturating_mul(u64::from(view.spec.executors.max(1)));
             usize::try_from(uses).unwrap_or(usize::MAX)
         });

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use drover_model::id::{CloudId, TemplateId};
 use drover_model::record::Want;
+use drover_model::size::Size;
 use drover_model::spec::{CloudSpec, TemplateSpec};
 use drover_model::status::Standing;
 
@@ -59,8 +60,15 @@ impl Scheduler {
         if starting > 0 {
             return format!("waits for an agent: {starting} starting");
         }
-        let mut texts: Vec<String> =
-            fits.iter().filter_map(|id| self.obstacle(id, ground)).collect();
+        let servers = self.servers(want);
+        let size = |id: &TemplateId| {
+            let kind = self.templates.get(id)?.kind;
+            servers.kinds().find(|(spec, _)| *spec == kind).map(|(_, size)| size)
+        };
+        let texts = fits
+            .iter()
+            .filter_map(|id| self.obstacle(id, ground).or_else(|| self.no_place(id, size(id)?)));
+        let mut texts: Vec<String> = texts.collect();
         // Templates of a full cloud have one cause.
         texts.dedup();
         if texts.is_empty() { "waits for an agent".into() } else { texts.join("; ") }
@@ -69,14 +77,22 @@ impl Scheduler {
     /// Agents on their way that could serve a want.
     fn starting(&self, want: &Want) -> usize {
         let servers = self.servers(want);
-        let each = servers.specs().map(|kind| {
+        let each = servers.kinds().map(|(spec, size)| {
             // Who is kept for one owner is on the way for nobody else.
-            let uses = self.agents.coming().get(&(kind, None)).copied().unwrap_or(0);
-            let places = self.specs.get(kind).map_or(1, |spec| spec.executors.max(1));
-            let pending = self.template_of(kind).map_or(0, |(_, view)| view.pending);
-            (uses / places + pending) as usize
+            let coming = self.agents.coming().get(&(spec, None)).filter(|_| size.is_none());
+            let uses = coming.copied().unwrap_or(0);
+            let places = self.specs.get(spec).map_or(1, |spec| spec.executors.max(1));
+            let own = self.template_of(spec);
+            let asked = own.and_then(|(_, view)| view.starts.get(&size)).copied().unwrap_or(0);
+            (uses / places + asked) as usize
         });
         each.sum()
+    }
+
+    /// Why no agent of this size starts of a template that starts others.
+    pub(super) fn no_place(&self, id: &TemplateId, size: Size) -> Option<String> {
+        let why = self.templates.get(id)?.unplaced.get(&size)?;
+        Some(format!("{id} has no place for an agent with {size}, and drover tries again: {why}"))
     }
 
     /// Why no agent of a template starts, with the command or the key that helps where there is one.

@@ -1,5 +1,6 @@
 //! What can happen to a template, and what it can want done.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use drover_model::fault::Fault;
@@ -7,6 +8,7 @@ use drover_model::id::{AgentId, LeaseId};
 use drover_model::journal_state::AgentEntry;
 use drover_model::place::Place;
 use drover_model::record::{Body, Reason};
+use drover_model::size::Size;
 use drover_model::spec::TemplateSpec;
 use drover_model::state_machine::Timed;
 
@@ -30,16 +32,16 @@ pub enum Event {
     /// An agent that lived before this incarnation of the actor is taken over.
     Recalled(AgentId, Box<Living>),
     /// The incarnation before this one left reservations and asked starts that no news settled.
-    Owed { reserved: u32, asked: u32 },
+    Owed { reserved: u32, asked: BTreeMap<Size, u32> },
     /// The incarnation before this one left agents that are gone and leases that were refused,
     /// without news of them.
     Missed { gone: Vec<AgentId>, refused: Vec<(AgentId, LeaseId)> },
-    /// The cloud reserved slots: for demand, or for the warm pool where nothing was `asked`.
+    /// The cloud reserved slots: for demand of a size, or for the warm pool where nothing was `asked`.
     ///
     /// There is an id for each agent that [`TemplateMind::startable`] allows.
     ///
     /// [`TemplateMind::startable`]: super::state::TemplateMind::startable
-    Reserved { slots: u32, asked: Option<u32>, ids: Vec<AgentId> },
+    Reserved { slots: u32, asked: Option<(Size, u32)>, ids: Vec<AgentId> },
     /// The cloud reserved slots because an operator says so.
     Provisioned { slots: u32, trial: bool, ids: Vec<AgentId> },
     /// An agent's status changed.

@@ -48,7 +48,10 @@ impl Held {
     ) -> Self {
         Self {
             renews: Renewal::of(agent, &spec, born, now),
-            status: Arc::new(AgentStatus::started(agent.clone(), spec.id.clone(), born)),
+            status: Arc::new(AgentStatus {
+                size: spec.asked_size(),
+                ..AgentStatus::started(agent.clone(), spec.id.clone(), born)
+            }),
             born,
             spec,
             refused: Vec::new(),

@@ -1,11 +1,13 @@
 //! Messages between a template and its cloud.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use actix::Message;
 use drover_model::fault::Fault;
 use drover_model::id::{LeaseId, TemplateId};
 use drover_model::record::Reason;
+use drover_model::size::Size;
 use drover_model::spec::{Minimums, TemplateSpec};
 use drover_model::status::AgentStatus;
 use drover_model::time::WallTime;
@@ -69,8 +71,10 @@ pub struct TemplateNews {
     pub gone: Vec<AgentLevel>,
     /// Reservations of the cloud that are settled: started (and in `live`), or not needed.
     pub released: u32,
-    /// Starts asked for by the herd that are settled the same way.
-    pub answered: u32,
+    /// Starts asked for by the herd that are settled the same way, by their size.
+    pub answered: BTreeMap<Size, u32>,
+    /// Sizes of agents for which there was no place, and why: none is started for a while.
+    pub unplaced: BTreeMap<Size, String>,
 }
 
 /// From a template to its cloud.
@@ -102,8 +106,8 @@ pub enum TemplateCommand {
     Begin {
         /// Slots reserved under the cloud's cap.
         reserved: u32,
-        /// Starts the herd asked for; none for the warm pool's.
-        asked: Option<u32>,
+        /// Starts the herd asked for, of this size; none for the warm pool's.
+        asked: Option<(Size, u32)>,
     },
     /// Start agents under a reservation because an operator says so.
     Provision {

@@ -25,8 +25,9 @@ pub mod pace;
 pub mod permits;
 pub mod schedule_window;
 pub mod state;
+mod unplaced;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use actix::{
@@ -37,6 +38,7 @@ use drover_model::ambient::mint_agent;
 use drover_model::fact::{Fact, What};
 use drover_model::id::{AgentId, LeaseId};
 use drover_model::place::Place;
+use drover_model::size::Size;
 use drover_model::spec::TemplateSpec;
 use drover_model::state_machine::StateMachine as _;
 use drover_model::status::{AgentStatus, Standing, TemplateStatus};
@@ -85,8 +87,8 @@ pub struct Template {
 /// incarnation.
 #[derive(Default)]
 struct Kept {
-    /// Reservations and asked starts that no news has settled.
-    owed: (u32, u32),
+    /// Reservations and asked starts, by size, that no news has settled.
+    owed: (u32, BTreeMap<Size, u32>),
     /// Agents to take over.
     adopt: VecDeque<Adoption>,
     /// Agents that are gone, and leases that were refused, without any news of it.
@@ -172,7 +174,7 @@ impl Template {
                 }
                 Effect::News(news) => {
                     let Kept { owed, gone, refused, .. } = &mut self.kept;
-                    *owed = (0, 0);
+                    *owed = (0, BTreeMap::new());
                     gone.clear();
                     refused.clear();
                     self.cloud.do_send(ToCloud::News(news));
@@ -191,17 +193,19 @@ impl Template {
     }
 
     /// An id for each agent that a reservation starts.
-    fn mint(&self, reserved: u32, asked: Option<u32>) -> Vec<AgentId> {
+    fn mint(&self, reserved: u32, for_demand: bool) -> Vec<AgentId> {
         let ambient = &self.common.ports.ambient;
-        let count = self.mind.startable(reserved, asked, ambient.now().mono);
+        let count = self.mind.startable(reserved, for_demand, ambient.now().mono);
         (0..count).map(|_| mint_agent(|| ambient.draw())).collect()
     }
 
-    fn start(&mut self, slots: u32, asked: Option<u32>, ctx: &mut Context<Self>) {
+    fn start(&mut self, slots: u32, asked: Option<(Size, u32)>, ctx: &mut Context<Self>) {
         self.kept.owed.0 += slots;
-        self.kept.owed.1 += asked.unwrap_or(0);
+        if let Some((size, count)) = asked {
+            *self.kept.owed.1.entry(size).or_default() += count;
+        }
         self.warm_reported = if asked.is_none() { 0 } else { self.warm_reported };
-        let ids = self.mint(slots, asked);
+        let ids = self.mint(slots, asked.is_some());
         self.act(Event::Reserved { slots, asked, ids }, ctx);
     }
 
@@ -214,7 +218,7 @@ impl Template {
         ctx: &mut Context<Self>,
     ) {
         self.kept.owed.0 += slots;
-        let ids = self.mint(slots, Some(0));
+        let ids = self.mint(slots, true);
         let effects = self.step(Event::Provisioned { slots, trial, ids });
         let agents: Vec<AgentId> = effects.iter().filter_map(Effect::spawned).cloned().collect();
         self.carry_out(effects, ctx);
@@ -237,7 +241,8 @@ impl Template {
         let (status, place, born) = match &start {
             Start::Fresh => {
                 let born = self.common.ports.ambient.now().wall;
-                (AgentStatus::started(agent.clone(), spec.id.clone(), born), None, born)
+                let status = AgentStatus::started(agent.clone(), spec.id.clone(), born);
+                (AgentStatus { size: spec.asked_size(), ..status }, None, born)
             }
             Start::Adopted { entry, .. } => {
                 // Until it reports, whatever the journal says of it.
@@ -350,7 +355,7 @@ impl Supervised for Template {
         for (agent, living) in self.common.roster.select(|living| living.template == id) {
             self.step(Event::Recalled(agent, Box::new(living)));
         }
-        let (reserved, asked) = self.kept.owed;
+        let (reserved, asked) = self.kept.owed.clone();
         self.step(Event::Owed { reserved, asked });
         let (gone, refused) = (self.kept.gone.clone(), self.kept.refused.clone());
         self.step(Event::Missed { gone, refused });

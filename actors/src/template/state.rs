@@ -27,6 +27,7 @@ use drover_model::id::{AgentId, LeaseId};
 use drover_model::journal_state::AgentEntry;
 use drover_model::phase::AgentPhase;
 use drover_model::record::Reason;
+use drover_model::size::Size;
 use drover_model::spec::{Minimums, TemplateSpec};
 use drover_model::state_machine::{StateMachine, Turn};
 use drover_model::status::{AgentStatus, Standing};
@@ -36,6 +37,7 @@ pub use super::event::{Effect, Event};
 use super::held::Held;
 use super::pace::Pace;
 use super::schedule_window::ScheduleWindow;
+use super::unplaced::Unplaced;
 use super::{AgentLevel, permits};
 use crate::addresses::Supply;
 use crate::breaker::Breaker;
@@ -45,9 +47,11 @@ use crate::roster::Living;
 /// How long an agent that was reaped before it was ready is left to anyone who waits for it.
 const OFFERED: Duration = Duration::from_secs(1);
 
-/// What the last news said: slots, room, whether it is configured, what it keeps, why it pauses and
-/// why there is no address, and its spec.
-type Level = (u32, u32, bool, Minimums, (Option<String>, Option<String>), Arc<TemplateSpec>);
+/// What the last news said: slots, room, whether it is configured, what it keeps, why nothing starts,
+/// and its spec.
+type Level = (u32, u32, bool, Minimums, Obstacles, Arc<TemplateSpec>);
+/// Why it pauses, why there is no address, and which sizes of agents have no place.
+type Obstacles = (Option<String>, Option<String>, BTreeMap<Size, String>);
 
 /// A template and its agents.
 #[derive(Debug, Clone)]
@@ -59,6 +63,8 @@ pub struct TemplateMind {
     agents: BTreeMap<AgentId, Held>,
     breaker: Breaker,
     pace: Pace,
+    /// Sizes of agents for which there was no place.
+    unplaced: Unplaced,
     /// What was in the way when an agent came to nothing through nobody's fault.
     obstacle: Option<String>,
     /// What agents are cloned from, or why nothing can be.
@@ -72,7 +78,8 @@ pub struct TemplateMind {
     changed: BTreeSet<AgentId>,
     gone: Vec<AgentLevel>,
     released: u32,
-    answered: u32,
+    /// By the size of what was asked for.
+    answered: BTreeMap<Size, u32>,
     reported: Option<Level>,
 }
 
@@ -87,6 +94,7 @@ impl TemplateMind {
             agents: BTreeMap::new(),
             breaker,
             pace: Pace::default(),
+            unplaced: Unplaced::default(),
             obstacle: None,
             source: None,
             supply: Supply::endless(),
@@ -95,7 +103,7 @@ impl TemplateMind {
             changed: BTreeSet::new(),
             gone: Vec::new(),
             released: 0,
-            answered: 0,
+            answered: BTreeMap::new(),
             reported: None,
         }
     }
@@ -161,6 +169,7 @@ impl TemplateMind {
             self.source = None;
             self.obstacle = None;
             self.pace = Pace::default();
+            self.unplaced = Unplaced::default();
         }
         self.configured = true;
         self.spec = spec;
@@ -196,25 +205,35 @@ impl TemplateMind {
 
     /// How many agents a reservation starts at this moment: for demand as many as reserved, for the
     /// warm pool as many as are still needed.
-    pub fn startable(&self, reserved: u32, asked: Option<u32>, now: Moment) -> u32 {
-        let wanted = if asked.is_some() { reserved } else { self.warm_need(now) };
+    pub fn startable(&self, reserved: u32, for_demand: bool, now: Moment) -> u32 {
+        let wanted = if for_demand { reserved } else { self.warm_need(now) };
         wanted.min(reserved).min(self.room(now))
     }
 
     /// Starts agents under a reservation. What is not used of it goes back with the news.
     fn start(
         &mut self,
-        (slots, asked): (u32, Option<u32>),
+        (slots, asked): (u32, Option<(Size, u32)>),
         ids: Vec<AgentId>,
         now: Now,
         turn: &mut Turn<Effect>,
     ) {
-        let count = self.startable(slots, asked, now.mono) as usize;
+        let count = self.startable(slots, asked.is_some(), now.mono) as usize;
         self.released += slots;
-        self.answered += asked.unwrap_or(0);
+        if let Some((size, count)) = asked.filter(|(_, count)| *count > 0) {
+            *self.answered.entry(size).or_default() += count;
+        }
+        // What it gives may be other than when that was decided.
+        let Ok(size) = self.spec.size_for(asked.map(|(size, _)| size).unwrap_or_default()) else {
+            return;
+        };
+        let spec = match size.is_none() {
+            true => Arc::clone(&self.spec),
+            false => Arc::new(self.spec.sized(size)),
+        };
         for agent in ids.into_iter().take(count) {
             self.breaker.started(&agent, now.mono);
-            let held = Held::started(&agent, self.spec.clone(), now.wall, now);
+            let held = Held::started(&agent, Arc::clone(&spec), now.wall, now);
             self.agents.insert(agent.clone(), held);
             self.changed.insert(agent.clone());
             turn.push(Effect::Spawn(agent));
@@ -230,7 +249,7 @@ impl TemplateMind {
         turn: &mut Turn<Effect>,
     ) {
         let before = turn.effects.len();
-        self.start((slots, Some(0)), ids, now, turn);
+        self.start((slots, Some((Size::NONE, 0))), ids, now, turn);
         for agent in turn.effects[before..].iter().filter_map(Effect::spawned) {
             if let Some(held) = self.agents.get_mut(agent) {
                 held.wanted = true;
@@ -267,7 +286,7 @@ impl TemplateMind {
     fn reap(&mut self, all: bool, reason: &Reason, turn: &mut Turn<Effect>) {
         let idle = self.idle();
         let spare = if all { idle.len() } else { self.spare() };
-        let chosen = idle.into_iter().take(spare).chain(self.idle_of_owners());
+        let chosen = idle.into_iter().take(spare).chain(self.idle_apart());
         let chosen: Vec<AgentId> = chosen.map(|(_, agent)| agent).collect();
         let before = turn.effects.len();
         chosen.iter().for_each(|agent| self.send_away(agent, reason.clone(), turn));
@@ -282,7 +301,7 @@ impl TemplateMind {
 
     /// Idle agents that were reaped before they were ready, and when they go.
     fn reaped(&self) -> Vec<(Moment, AgentId, Reason)> {
-        let idle = self.idle().into_iter().chain(self.idle_of_owners());
+        let idle = self.idle().into_iter().chain(self.idle_apart());
         let reaped = idle.filter_map(|(since, agent)| {
             let reason = self.agents.get(&agent)?.reaped.clone()?;
             Some((since + OFFERED, agent, reason))
@@ -316,20 +335,20 @@ impl TemplateMind {
             self.idle_limit(agent).is_some_and(|limit| *since + limit <= now)
         };
         let due = idle.into_iter().filter(is_due).take(spare);
-        let due = due.chain(self.idle_of_owners().into_iter().filter(is_due));
+        let due = due.chain(self.idle_apart().into_iter().filter(is_due));
         let due: Vec<AgentId> = due.map(|(_, agent)| agent).collect();
         due.iter().for_each(|agent| self.send_away(agent, Reason::Idle, turn));
     }
 
     /// When something changes by time alone.
     pub fn wake(&self, now: Moment) -> Option<Moment> {
-        let (idle, of_owners) = (self.idle(), self.idle_of_owners());
+        let (idle, apart) = (self.idle(), self.idle_apart());
         let spare = self.spare();
         let reaped = self.reaped().into_iter().map(|(at, ..)| at);
         let late = idle
             .iter()
             .filter(|_| spare > 0)
-            .chain(&of_owners)
+            .chain(&apart)
             .filter_map(|(since, agent)| Some(*since + self.idle_limit(agent)?));
         let due = late
             .chain(reaped)
@@ -338,6 +357,7 @@ impl TemplateMind {
             .chain(self.turns)
             .chain(self.supply.next)
             .chain(self.pace.pause(now))
+            .chain(self.unplaced.next(now))
             .chain(self.breaker.due());
         due.filter(|at| *at > now).min()
     }
@@ -356,7 +376,9 @@ impl StateMachine for TemplateMind {
             Event::Recalled(agent, living) => self.recall(agent, &living, now),
             Event::Owed { reserved, asked } => {
                 self.released += reserved;
-                self.answered += asked;
+                for (size, count) in asked {
+                    *self.answered.entry(size).or_default() += count;
+                }
             }
             Event::Missed { gone, refused } => self.make_up_for(gone, refused, now),
             Event::Reserved { slots, asked, ids } => self.start((slots, asked), ids, now, turn),

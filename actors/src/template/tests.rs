@@ -1,5 +1,6 @@
 //! The template's body: what a new incarnation knows.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
+use drover_model::size::Size;
 use std::sync::Mutex;
 
 use actix::{Addr, Supervisor};
@@ -102,15 +103,15 @@ impl Bed {
 fn a_template_started_again_still_counts_the_agents_it_had() {
     on_paused_system(|| async {
         let bed = bed(|spec| spec.cap = Some(3));
-        bed.address.do_send(TemplateCommand::Begin { reserved: 2, asked: Some(2) });
+        bed.address.do_send(TemplateCommand::Begin { reserved: 2, asked: Some((Size::NONE, 2)) });
         let before = bed.news().await;
-        assert_eq!((before.live, before.room, before.answered), (2, 1, 2));
+        assert_eq!((before.live, before.room, before.answered), (2, 1, [(Size::NONE, 2)].into()));
         bed.address.do_send(testing::End);
         let after = bed.news().await;
         assert_eq!((after.live, after.room, after.agents.len()), (2, 1, 2));
-        assert_eq!((after.released, after.answered), (0, 0));
+        assert_eq!((after.released, after.answered.len()), (0, 0));
         assert_eq!(bed.roster.len(), 2);
-        bed.address.do_send(TemplateCommand::Begin { reserved: 2, asked: Some(2) });
+        bed.address.do_send(TemplateCommand::Begin { reserved: 2, asked: Some((Size::NONE, 2)) });
         assert_eq!(bed.news().await.live, 3);
     });
 }
@@ -119,7 +120,7 @@ fn a_template_started_again_still_counts_the_agents_it_had() {
 fn a_template_started_again_is_as_tripped_as_before() {
     on_paused_system(|| async {
         let bed = bed(|_| ());
-        bed.address.do_send(TemplateCommand::Begin { reserved: 3, asked: Some(3) });
+        bed.address.do_send(TemplateCommand::Begin { reserved: 3, asked: Some((Size::NONE, 3)) });
         pass(seconds(1)).await;
         for agent in bed.roster.select(|_| true).into_keys() {
             let culprit = drover_model::fault::Culprit::Template;

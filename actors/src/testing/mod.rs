@@ -5,6 +5,7 @@
 mod agent;
 mod world;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -46,7 +47,8 @@ pub fn news(spec: &Arc<TemplateSpec>, room: u32) -> TemplateNews {
         agents: Vec::new(),
         gone: Vec::new(),
         released: 0,
-        answered: 0,
+        answered: BTreeMap::new(),
+        unplaced: BTreeMap::new(),
     }
 }
 

@@ -8,7 +8,7 @@ use drover_ci::{Remedy, Severity};
 use drover_hypervisor::template_sizes;
 use drover_model::id::NodeName;
 use drover_model::placement::{
-    Fleet, NodeFigures, NodeObservation, PlacementSpec, Refusal, StorageObservation,
+    Fleet, NodeFigures, NodeObservation, PlacementSpec, Refusal, Sizes, StorageObservation,
 };
 use drover_model::spec::TemplateSpec;
 use drover_model::template_image::Found;
@@ -83,31 +83,48 @@ impl CloudCheck<'_> {
     pub(super) fn room(&mut self, cluster: &Cluster, templates: &Templates) {
         let emptied = emptied(&cluster.fleet);
         let scene = Scene::new(&emptied, &[]);
-        let mut hopeless = Vec::new();
+        let (mut hopeless, mut too_large) = (Vec::new(), Vec::new());
         for spec in self.specs() {
             let seen = templates.get(&spec.id).map(|seen| seen.sources.as_slice());
             let mut read = seen.unwrap_or_default().iter();
             let read = read.find_map(|(source, config)| Some((source, config.as_ref()?)));
             let Some((source, config)) = read else { continue };
             let guest = cluster.fleet.guests().get(&source.vmid);
-            let wanted = template_sizes(guest, Some(config)).cloned(spec);
+            let own = template_sizes(guest, Some(config));
             let nodes = self.nodes_of(spec, cluster);
-            let refused = nodes.iter().filter_map(|node| {
-                let refusal = scene.refusal(spec, &Crowds::default(), wanted, node)?;
-                never_passes(&refusal).then_some((node, refusal))
-            });
-            let refused: Vec<(&NodeName, Refusal)> = refused.collect();
-            if !nodes.is_empty() && refused.len() == nodes.len() {
-                let each = refused.iter().map(|(node, refusal)| format!("{node}: {refusal}"));
-                let each = each.collect::<Vec<_>>().join("; ");
-                hopeless.push((spec.id.name.clone(), each, fitting(&refused)));
+            // Why no node holds an agent of these sizes; none where one does.
+            let refused = |wanted: Sizes| {
+                let refused = nodes.iter().filter_map(|node| {
+                    let refusal = scene.refusal(spec, &Crowds::default(), wanted, node)?;
+                    never_passes(&refusal).then_some((node, refusal))
+                });
+                let refused: Vec<(&NodeName, Refusal)> = refused.collect();
+                (!nodes.is_empty() && refused.len() == nodes.len()).then_some(refused)
+            };
+            let largest = spec.sized(spec.size_labels.largest());
+            if let Some(refused) = refused(own.cloned(spec)) {
+                hopeless.push((spec.id.name.clone(), each(&refused), fitting(&refused)));
+            } else if let Some(refused) = refused(own.cloned(&largest)) {
+                too_large.push((spec.id.name.clone(), each(&refused)));
             }
         }
         for (name, refused, remedy) in hopeless {
             let text = format!("an agent would not fit even on an empty node: {refused}");
             self.report.fail(format!("room for {name}"), text, [remedy]);
         }
+        for (name, refused) in too_large {
+            let text = format!("its largest agents would not fit even on an empty node: {refused}");
+            let remedy = Remedy::yaml("sizeLabels: {memory: {max: MiB}, cpu: {max: CORES}}");
+            let remedy = remedy.noting("as much as a node has");
+            self.report.warn(format!("sizes of {name}"), text, [remedy]);
+        }
     }
+}
+
+/// Why each of these nodes refuses, in one line.
+fn each(refused: &[(&NodeName, Refusal)]) -> String {
+    let each = refused.iter().map(|(node, refusal)| format!("{node}: {refusal}"));
+    each.collect::<Vec<_>>().join("; ")
 }
 
 /// What makes an agent fit: as much memory as one of the nodes has.

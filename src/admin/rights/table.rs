@@ -124,9 +124,9 @@ impl Feature {
             | Self::Leftovers
             | Self::Doctor => true,
             Self::AgentAddress => spec.address == AddressSource::GuestAgent,
-            Self::Cores => spec.cores.is_some(),
-            Self::Memory => spec.memory_mb.is_some(),
-            Self::DiskSize => spec.disk_gb.is_some(),
+            Self::Cores => spec.cores.is_some() || spec.size_labels.cores.is_some(),
+            Self::Memory => spec.memory_mb.is_some() || spec.size_labels.memory.is_some(),
+            Self::DiskSize => spec.disk_gb.is_some() || spec.size_labels.disk.is_some(),
             Self::Network => spec.network.bridge.is_some() || spec.network.vlan.is_some(),
             Self::Networks => !spec.nics.is_empty(),
             Self::Machine => spec.hardware.machine.is_some(),

@@ -221,7 +221,7 @@ mod tests {
         let jobs = known.jobs(&["set".to_owned()], busy).into_iter();
         jobs.map(|job| match job.want {
             Want::Labels(labels) => labels.into_iter().collect::<Vec<_>>().join(" "),
-            Want::Template(_) | Want::Expression(_) => "other".to_owned(),
+            Want::Template(_) | Want::Expression(_) | Want::Sized(..) => "other".to_owned(),
         })
         .collect()
     }

@@ -67,6 +67,8 @@ pub(super) fn java(spec: &TemplateSpec) -> &str {
 pub(super) fn description(want: &Want) -> String {
     let label = |label: &String| word(label);
     match want {
+        // Jobs ask for sizes by labels alone.
+        Want::Sized(want, _) => description(want),
         Want::Labels(labels) if labels.is_empty() => format!("{DESCRIPTION_PREFIX}{ANY_DEMAND}"),
         Want::Labels(labels) => {
             let labels: Vec<String> = labels.iter().map(label).collect();

@@ -78,6 +78,9 @@ pub(super) fn options(template: &str, command: &[&str]) -> LeaseOptions {
     LeaseOptions {
         labels: None,
         label_expression: None,
+        cpu: None,
+        memory: None,
+        disk: None,
         template: Some(template.into()),
         ttl: Duration::from_secs(60),
         wait: None,

@@ -275,7 +275,7 @@ fn every_reason_to_go_is_reported_in_words() {
     its guest was on the cluster, and no agent had it
     its node was offline for long, and came back
     its node is drained (drover node drain)
-    it was one owner's alone, and another needed its place
+    others needed its place: it was one owner's alone, or of another size
     the window that it was kept for closed (schedule)
     nobody wanted it any more before it was ready
     Queued took too long (queueTimeoutSec)

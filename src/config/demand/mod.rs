@@ -11,7 +11,7 @@ mod jenkins;
 mod names;
 mod woodpecker;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -166,6 +166,8 @@ fn source(
         kind: raw.kind.word(),
         share,
         labels: raw.labels.clone(),
+        // What templates say is known where all of them are.
+        size_keys: BTreeSet::new(),
         ends_of_labels,
         whole,
         single: true,

@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use super::guest::{NIC, SNIPPETS};
 use super::hardware::AGENT_HARDWARE;
-use super::placement::{MOST_MEMORY, TERM, WEIGHTS};
+use super::placement::{MOST_MEMORY, SIZE_LABELS, TERM, WEIGHTS};
 use super::{
     Key, Kind, LAST_VMID, LONG, MANY, Raw, Table, choice, flag, key, mapping, mappings, names,
     text, texts, value, whole, zero_or,
@@ -154,6 +154,8 @@ table! {
             "memory in MiB; 0: that of the template image";
         "diskSizeGb" => disk_size_gb: u32, whole(0..=131_072).or(0),
             "size of the boot disk in GiB, never smaller than the template image's; 0: the same";
+        "sizeLabels", mapping(&SIZE_LABELS).eg("{cpu: {max: 16}, memory: {max: 64Gi}}"),
+            "labels such as cpu=8 that give an agent another size, with limits; unset: none does";
         "bridge" => bridge: String,
             text().or_text("").check(value::bridge).alias("networkBridge"),
             "bridge of net0; blank: that of the template image";

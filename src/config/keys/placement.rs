@@ -2,7 +2,7 @@
 
 use drover_model::placement::Operator;
 
-use super::{Key, Raw, Table, choice, text, texts, value, whole, zero_or};
+use super::{Key, Kind, Raw, Table, choice, key, mapping, text, texts, value, whole, zero_or};
 
 /// The largest amount of memory that a key can name, in MiB.
 pub(super) const MOST_MEMORY: u64 = 67_108_864;
@@ -35,6 +35,49 @@ table! {
             "memory in MiB; 0: that of the template";
         "disk" => disk: u32, whole(0..=131_072).or(0),
             "size of the boot disk in GiB; 0: that of the template";
+    }
+}
+
+table! {
+    /// Keys of `sizeLabels`.
+    SIZE_LABELS {
+        "cpu", mapping(&CORES_LABEL).eg("{max: 16}"), "label and limits of processor cores";
+        "memory", mapping(&MEMORY_LABEL).eg("{max: 64Gi}"), "label and limits of memory";
+        "disk", mapping(&DISK_LABEL).eg("{max: 200}"), "label and limits of the boot disk";
+    }
+}
+
+table! {
+    /// Keys of `cpu` in `sizeLabels`.
+    CORES_LABEL => RawCoresLabel {
+        "label" => label: String, text().or_text("cpu").check(value::size_label),
+            "label before `=`, as in cpu=8";
+        "min" => min: u32, whole(1..=8192).or(1).at_most("max"), "minimum number of cores";
+        "max" => max: u32, whole(1..=8192).required().eg("16"), "maximum number of cores";
+    }
+}
+
+table! {
+    /// Keys of `memory` in `sizeLabels`.
+    MEMORY_LABEL => RawMemoryLabel {
+        "label" => label: String, text().or_text("memory").check(value::size_label),
+            "label before `=`, as in memory=16g or memory=16384";
+        "min" => min: u32, key(Kind::Memory(16, MOST_MEMORY)).or(16).at_most("max"),
+            "minimum memory: MiB, or with a unit such as 2Gi";
+        "max" => max: u32, key(Kind::Memory(16, MOST_MEMORY)).required().eg("64Gi"),
+            "maximum memory: MiB, or with a unit such as 64Gi";
+    }
+}
+
+table! {
+    /// Keys of `disk` in `sizeLabels`.
+    DISK_LABEL => RawDiskLabel {
+        "label" => label: String, text().or_text("disk").check(value::size_label),
+            "label before `=`, as in disk=100g or disk=100";
+        "min" => min: u32, whole(1..=131_072).or(1).at_most("max"),
+            "minimum size of the boot disk in GiB";
+        "max" => max: u32, whole(1..=131_072).required().eg("200"),
+            "maximum size of the boot disk in GiB";
     }
 }
 

@@ -16,6 +16,7 @@ fn spec() -> SourceSpec {
         kind: "gitea",
         share: drover_model::demand::spec::ShareSpec::default(),
         labels: None,
+        size_keys: std::collections::BTreeSet::new(),
         ends_of_labels: &[],
         whole: false,
         single: true,

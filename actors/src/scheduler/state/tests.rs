@@ -4,11 +4,13 @@ mod accounts;
 mod growth;
 mod leases;
 mod owners;
+mod sizes;
 mod sources;
 mod table;
 
 use drover_model::labels::LabelExpression;
 use drover_model::record::Owner;
+use drover_model::size::Size;
 use drover_model::spec::LabelMapping;
 use drover_model::status::{AgentStatus, Standing};
 use proptest::prelude::*;
@@ -108,7 +110,12 @@ fn text(effects: &[Effect]) -> Vec<String> {
         .iter()
         .map(|effect| match effect {
             Effect::HandOut { agent, ask } => format!("{} on {agent}", ask.lease),
-            Effect::Start { template, count } => format!("start {count} {template}"),
+            Effect::Start { template, size, count } if size.is_none() => {
+                format!("start {count} {template}")
+            }
+            Effect::Start { template, size, count } => {
+                format!("start {count} {template} with {size}")
+            }
             Effect::Withdraw { agent } => format!("withdraw {agent}"),
             Effect::Evict { agent } => format!("evict {agent}"),
             Effect::End { agent, lease, .. } => format!("end {lease} on {agent}"),
@@ -133,7 +140,7 @@ fn one_start_for_one_ask_however_often_it_is_decided() {
     assert_eq!(text(&scheduler.decided()), ["start 1 c/t"]);
     assert!(scheduler.decided().is_empty());
     let mut started = news(&specs[0], 8);
-    started.answered = 1;
+    started.answered = [(Size::NONE, 1)].into();
     started.agents = vec![level(&specs[0], "a1", Standing::Coming, &[])];
     scheduler.news(&started, at(1).wall);
     assert!(scheduler.decided().is_empty());
@@ -144,7 +151,7 @@ fn a_start_that_came_to_nothing_is_asked_for_again() {
     let (mut scheduler, specs) = scheduler(&[("c/t", &[], 9)]);
     wait(&mut scheduler, &specs, "l1", named("t"), 0);
     scheduler.decided();
-    scheduler.not_started(&specs[0].id, 1);
+    scheduler.not_started(&specs[0].id, Size::NONE, 1);
     assert_eq!(text(&scheduler.decided()), ["start 1 c/t"]);
 }
 
@@ -378,7 +385,7 @@ fn an_agent_that_was_being_started_is_withdrawn_when_it_is_there() {
     assert_eq!(text(&scheduler.decided()), ["start 1 c/t"]);
     assert!(give_up(&mut scheduler, "l1").is_empty());
     let mut there = news(&specs[0], 8);
-    there.answered = 1;
+    there.answered = [(Size::NONE, 1)].into();
     there.agents = vec![level(&specs[0], "a1", Standing::Coming, &[])];
     scheduler.news(&there, at(1).wall);
     assert_eq!(text(&scheduler.decided()), ["withdraw a1"]);
@@ -500,7 +507,7 @@ proptest! {
                 1 if !model.asked.is_empty() => {
                     let count = model.asked.remove(0);
                     let mut reported = news(&model.spec, u32::MAX);
-                    reported.answered = count;
+                    reported.answered = [(Size::NONE, count)].into();
                     for _ in 0..count {
                         serial += 1;
                         let agent = format!("a{serial}");
@@ -518,7 +525,7 @@ proptest! {
             }
             for effect in scheduler.decided() {
                 match effect {
-                    Effect::Start { template, count } => {
+                    Effect::Start { template, size: _, count } => {
                         started += u64::from(count);
                         let of = models.iter_mut().find(|model| model.spec.id == template);
                         of.unwrap().asked.push(count);

@@ -43,12 +43,13 @@ impl TemplateMind {
     /// Gives the cloud what changed since the last time, where anything did.
     pub(super) fn publish(&mut self, now: Now, turn: &mut Turn<Effect>) {
         let (kept, room, lack) = (self.kept(), self.room(now.mono), self.supply.lack.clone());
-        let why = (self.paused(now.mono), lack.clone());
+        let unplaced = self.unplaced.at(now.mono);
+        let why = (self.paused(now.mono), lack.clone(), unplaced.clone());
         let level = (self.live(), room, self.configured, kept, why, self.spec.clone());
         let unchanged = self.changed.is_empty() && self.gone.is_empty();
         if unchanged
             && self.released == 0
-            && self.answered == 0
+            && self.answered.is_empty()
             && self.reported.as_ref() == Some(&level)
         {
             return;
@@ -73,6 +74,7 @@ impl TemplateMind {
             gone: std::mem::take(&mut self.gone),
             released: std::mem::take(&mut self.released),
             answered: std::mem::take(&mut self.answered),
+            unplaced,
         })));
     }
 

@@ -6,6 +6,7 @@
 //! | a fault of a CI system | nothing: its machines are not to blame |
 //! | a fault of its template | the breaker counts it |
 //! | contention or silence | a pause |
+//! | no place for its size | a pause for agents of that size |
 
 use drover_model::fault::{Culprit, Fault};
 use drover_model::id::AgentId;
@@ -42,6 +43,7 @@ impl TemplateMind {
         match standing {
             Standing::Free { .. } | Standing::Busy if !was_ready && !phase.is_busy_unproven() => {
                 held.was_ready = true;
+                self.unplaced.succeeded(held.spec.size);
                 self.pace.succeeded();
                 self.obstacle = None;
                 turn.push(Effect::Proven(agent.clone()));
@@ -107,6 +109,11 @@ impl TemplateMind {
     /// An agent came to nothing by no fault of its template.
     fn stumble(&mut self, agent: &AgentId, fault: &Fault, placed: bool, now: Now) {
         self.breaker.left(agent);
+        let size = self.agents.get(agent).map(|held| held.spec.size).unwrap_or_default();
+        if !placed && !size.is_none() {
+            // That a large agent has no place says nothing of the template's own size.
+            return self.unplaced.stumbled(size, &fault.text, now.mono);
+        }
         self.pace.stumbled(placed, now.mono);
         self.obstacle = Some(fault.text.clone());
     }

@@ -7,6 +7,7 @@ use drover_model::time::{Moment, Now};
 
 use super::{Effect, TemplateMind};
 use crate::template::Pause;
+use crate::template::unplaced::Unplaced;
 
 impl TemplateMind {
     /// Notes what can be cloned. A breaker that judges another version of it closes.
@@ -65,6 +66,7 @@ impl TemplateMind {
 
     pub(super) fn reset_breaker(&mut self, now: Now, turn: &mut Turn<Effect>) {
         self.pace.succeeded();
+        self.unplaced = Unplaced::default();
         self.obstacle = None;
         if self.breaker.succeeded() {
             turn.push(self.record(now));

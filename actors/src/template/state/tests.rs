@@ -1,5 +1,6 @@
 //! The template's mind: permits, warm pool, breaker and idle agents, one sentence each.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
+use drover_model::size::Size;
 use std::time::Duration;
 
 use drover_model::fault::{Culprit, Fault, FaultKind};
@@ -109,7 +110,10 @@ fn a_reservation_larger_than_the_cap_begins_no_more_than_the_cap_and_gives_all_b
     let mut mind = mind(|spec| spec.cap = Some(2));
     assert_eq!(begin(&mut mind, 5, Some(5), 0).len(), 2);
     let news = mind.news(at(0).mono).unwrap();
-    assert_eq!((news.released, news.answered, news.live, news.room), (5, 5, 2, 0));
+    assert_eq!(
+        (news.released, news.answered.get(&Size::NONE), news.live, news.room),
+        (5, Some(&5), 2, 0)
+    );
 }
 
 #[test]
@@ -127,7 +131,7 @@ fn nothing_begins_before_the_cluster_is_known() {
     let spec = Arc::new(template("c/t", &[]));
     let mut mind = TemplateMind::new(spec, true, Breaker::default());
     assert!(begin(&mut mind, 3, Some(3), 0).is_empty());
-    assert_eq!(mind.news(at(0).mono).unwrap().answered, 3);
+    assert_eq!(mind.news(at(0).mono).unwrap().answered, [(Size::NONE, 3)].into());
 }
 
 // Invariant: an operator gets what the caps leave, and hears what stands in the way of more.
@@ -138,7 +142,7 @@ fn provision(mind: &mut TemplateMind, reserved: u32) -> usize {
         count += 1;
         AgentId::new(format!("p{count}"))
     };
-    let ids = (0..mind.startable(reserved, Some(0), at(0).mono)).map(|_| draw()).collect();
+    let ids = (0..mind.startable(reserved, true, at(0).mono)).map(|_| draw()).collect();
     let event = Event::Provisioned { slots: reserved, trial: false, ids };
     mind.effects_of(event, at(0), 0).len()
 }
@@ -149,7 +153,7 @@ fn what_an_operator_wants_is_started_without_demand_and_is_not_taken_back() {
     assert_eq!(begin(&mut mind, 1, Some(1), 0).len(), 1);
     assert_eq!(provision(&mut mind, 5), 2);
     let news = mind.news(at(0).mono).unwrap();
-    assert_eq!((news.released, news.answered, news.live), (6, 1, 3));
+    assert_eq!((news.released, news.answered.get(&Size::NONE), news.live), (6, Some(&1), 3));
     let takeable: Vec<bool> = news.agents.iter().map(|level| level.queued).collect();
     assert_eq!(takeable, [true, false, false], "only what was started for a lease goes with it");
 }

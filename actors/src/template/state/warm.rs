@@ -24,11 +24,16 @@ impl Held {
         lives(self.status.standing) && self.serves_on()
     }
 
-    /// Whether it will serve others after this. One that goes, drains, is held, is on trial or is kept
-    /// for its owner will not.
+    /// Whether it will serve others after this. One that goes, drains, is held, is on trial or is none of
+    /// the pool will not.
     fn serves_on(&self) -> bool {
         let over = self.status.phase.takes_no_more() || self.spec.trial;
-        !self.going && !over && self.status.owner.is_none()
+        !self.going && !over && !self.is_apart()
+    }
+
+    /// Whether it is none of the pool: kept for one owner, or of a size of its own.
+    fn is_apart(&self) -> bool {
+        self.status.owner.is_some() || !self.spec.size.is_none()
     }
 
     /// Whether it stands for one of the idle agents that are kept.
@@ -42,7 +47,7 @@ impl Held {
             | Standing::Parked
             | Standing::Gone => false,
         };
-        idle && !self.going && !self.spec.trial && self.status.owner.is_none()
+        idle && !self.going && !self.spec.trial && !self.is_apart()
     }
 
     /// Whether it is or can be in use, and goes on to be after that.
@@ -130,12 +135,13 @@ impl TemplateMind {
 
     /// Idle agents of the pool that stay, longest idle first.
     pub(super) fn idle(&self) -> Vec<(Moment, AgentId)> {
-        self.idle_where(|held| held.status.owner.is_none())
+        self.idle_where(|held| !held.is_apart())
     }
 
-    /// Idle agents that are each kept for one owner: none of the pool, and free to go.
-    pub(super) fn idle_of_owners(&self) -> Vec<(Moment, AgentId)> {
-        self.idle_where(|held| held.status.owner.is_some())
+    /// Idle agents that are kept for one owner or have a size of their own: none of the pool, and free
+    /// to go.
+    pub(super) fn idle_apart(&self) -> Vec<(Moment, AgentId)> {
+        self.idle_where(Held::is_apart)
     }
 
     fn idle_where(&self, wanted: fn(&Held) -> bool) -> Vec<(Moment, AgentId)> {

@@ -2,6 +2,7 @@
 //!
 //! After a wanted change the failing test prints the new table.
 
+use drover_model::size::Size;
 use drover_model::state_machine::{Row, table};
 use drover_model::status::Standing;
 
@@ -87,7 +88,7 @@ fn events(mind: &CloudMind) -> Vec<(&'static str, Event)> {
             Event::News { template: template(), live: 1, released: 0, over: false }
         }),
         ("WarmNeed", Event::WarmNeed { template: template(), count: 1 }),
-        ("Wanted", Event::Wanted { template: template(), count: 1 }),
+        ("Wanted", Event::Wanted { template: template(), size: Size::NONE, count: 1 }),
         ("Provisioned", Event::Provisioned { template: template(), count: 1 }),
         ("Settle", Event::Settle),
     ]

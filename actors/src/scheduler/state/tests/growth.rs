@@ -277,9 +277,9 @@ proptest! {
                 _ => Want::Expression(LabelExpression::parse("l0 || !l1").unwrap()),
             };
             let found: BTreeMap<TemplateId, usize> = scheduler.servers(&want).all.iter()
-                .map(|(rank, kind)| (scheduler.specs.get(*kind).unwrap().id.clone(), *rank)).collect();
+                .map(|(rank, kind)| (scheduler.specs.get(kind.0).unwrap().id.clone(), *rank)).collect();
             let looked: BTreeMap<TemplateId, usize> = specs.iter()
-                .filter_map(|spec| Some((spec.id.clone(), scheduler.rank(spec, &want)?))).collect();
+                .filter_map(|spec| Some((spec.id.clone(), scheduler.fit(spec, &want)?.rank))).collect();
             prop_assert_eq!(found, looked, "{:?}", want);
         }
     }

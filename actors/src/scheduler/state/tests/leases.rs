@@ -263,7 +263,7 @@ fn a_larger_one_is_started_where_the_smallest_has_room_on_no_node_or_its_breaker
         let small = TemplateNews { flowing: works, ..news(&specs[1], 9) };
         scheduler.news(&small, at(0).wall);
         if works {
-            scheduler.fits.insert(specs[1].id.clone(), 0);
+            scheduler.fits.insert((specs[1].id.clone(), Size::NONE), 0);
         }
         wait(&mut scheduler, &specs, "l1", labels(&["linux"]), 0);
         assert_eq!(text(&scheduler.decided()), ["start 1 c/big"], "its breaker flows: {works}");

@@ -1,5 +1,6 @@
 //! Demand of CI systems: levels, and shares of what is short.
 
+use drover_model::size::Size;
 use std::time::Duration;
 
 use drover_model::demand::spec::{ShareSpec, SourceSpec};
@@ -14,6 +15,7 @@ pub(super) fn source(name: &str, share: ShareSpec) -> Arc<SourceSpec> {
         kind: "gitea",
         share,
         labels: None,
+        size_keys: std::collections::BTreeSet::new(),
         ends_of_labels: &[],
         whole: false,
         single: true,
@@ -143,7 +145,7 @@ fn agents_started_for_jobs_that_went_away_are_let_go_while_they_cost_nothing() {
     wanted(&mut scheduler, "git", 2, 0, &[]);
     scheduler.decided();
     let mut started = news(&specs[0], 7);
-    started.answered = 2;
+    started.answered = [(Size::NONE, 2)].into();
     let agents = ["a1", "a2"].map(|agent| level(&specs[0], agent, Standing::Coming, &[]));
     started.agents = agents.into();
     scheduler.news(&started, at(1).wall);

@@ -1,6 +1,7 @@
 //! Steps of the template's mind as the tests speak of them.
 
 use drover_model::ports::Calendar;
+use drover_model::size::Size;
 
 use super::*;
 
@@ -37,7 +38,9 @@ impl TemplateMind {
         draw: &mut dyn FnMut() -> AgentId,
         now: Now,
     ) -> Vec<Effect> {
-        let ids = (0..self.startable(slots, asked, now.mono)).map(|_| draw()).collect();
+        let count = self.startable(slots, asked.is_some(), now.mono);
+        let ids = (0..count).map(|_| draw()).collect();
+        let asked = asked.map(|count| (Size::NONE, count));
         self.effects_of(Event::Reserved { slots, asked, ids }, now, 0)
     }
 

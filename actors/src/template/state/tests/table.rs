@@ -3,6 +3,7 @@
 //! After a wanted change the failing test prints the new table.
 
 use drover_model::id::{ClusterId, NodeName};
+use drover_model::size::Size;
 use drover_model::state_machine::{Row, table};
 
 use super::*;
@@ -90,7 +91,7 @@ fn events(mind: &TemplateMind) -> Vec<(&'static str, Event)> {
         ("Applied: another version", other(|spec| spec.source.0 += 1)),
         ("Stopped", Event::Stopped),
         ("Adopted", Event::Adopted(AgentId::new("b2"), Box::new(known))),
-        ("Reserved", Event::Reserved { slots: 1, asked: Some(1), ids: ids() }),
+        ("Reserved", Event::Reserved { slots: 1, asked: Some((Size::NONE, 1)), ids: ids() }),
         ("Reserved: warm", Event::Reserved { slots: 1, asked: None, ids: ids() }),
         ("Provisioned", Event::Provisioned { slots: 1, trial: false, ids: ids() }),
         ("Reported: ready", report("a1", IDLE, None)),
@@ -143,7 +144,7 @@ fn draw() -> String {
         if before == "open" {
             let mut mind = in_state(before);
             let ids = vec![AgentId::new("b1")];
-            let what = Event::Reserved { slots: 1, asked: Some(1), ids };
+            let what = Event::Reserved { slots: 1, asked: Some((Size::NONE, 1)), ids };
             let effects = mind.effects_of(what, at(500), 0).iter().map(name).collect();
             let (event, after) = ("Reserved: after its cool-down".into(), state(&mind, 500).into());
             rows.push(Row { before: before.to_owned(), event, after, effects });
