@@ -10,11 +10,13 @@ use std::time::Duration;
 use crate::demand::words::Words;
 use crate::fault::{Culprit, Fault};
 use crate::id::{CloudId, SourceId, Upid, VmId};
+use crate::order::MachineView;
 use crate::placement::Fleet;
 use crate::ports::{
-    AddressObservation, Ask, CloneCall, ClusterObservation, ConfigureCall, Configured, CreateCall,
-    FinishCall, Greeting, IdStatus, Ports, PullCall, Ran, SealCall, ShellTarget, Snapped,
-    SnapshotCall, SourceObservation, StartRunnerCall, Survey, TaskEnd, VmObservation, VmRef,
+    AddressObservation, Ask, Carried, CloneCall, ClusterObservation, ConfigureCall, Configured,
+    CreateCall, FinishCall, Greeting, IdStatus, OrderCall, Ports, PullCall, Ran, SealCall,
+    ShellTarget, Snapped, SnapshotCall, SourceObservation, StartRunnerCall, Survey, TaskEnd,
+    VmObservation, VmRef,
 };
 use crate::template_image::Found;
 
@@ -107,6 +109,15 @@ impl Subject for SnapshotCall {
     }
 }
 
+impl Subject for OrderCall {
+    fn culprit(&self) -> Culprit {
+        self.vm.culprit()
+    }
+    fn vmid(&self) -> Option<VmId> {
+        self.vm.vmid()
+    }
+}
+
 impl Subject for PullCall {
     fn culprit(&self) -> Culprit {
         self.cloud.culprit()
@@ -177,6 +188,7 @@ impl Reply for Configured {}
 impl Reply for Fleet {}
 impl Reply for Found {}
 impl Reply for Greeting {}
+impl Reply for MachineView {}
 impl Reply for Ran {}
 impl Reply for Snapped {}
 impl Reply for SourceObservation {}
@@ -184,6 +196,12 @@ impl Reply for Upid {}
 impl Reply for Words {}
 impl<T: Send + 'static> Reply for Vec<T> {}
 impl<T: Send + 'static> Reply for Option<T> {}
+
+impl Reply for Carried {
+    fn failure(&self) -> Option<&Fault> {
+        self.outcome.as_ref().err()
+    }
+}
 
 impl Reply for TaskEnd {
     fn failure(&self) -> Option<&Fault> {

@@ -4,6 +4,8 @@ use drover_model::overrides::Overrides;
 use drover_model::phase::AgentPhase;
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::OrderOut;
+
 /// How to log in to an agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -65,6 +67,9 @@ pub struct AgentOut {
     /// Whether it was made for trial, and serves nobody.
     #[serde(default)]
     pub on_trial: bool,
+    /// The last orders to its machine, oldest first; absent where there were none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub orders: Vec<OrderOut>,
     /// What it waits for, or why it goes.
     pub detail: String,
     /// Time spent in each state so far, in order.

@@ -65,6 +65,7 @@ impl Mind {
             held_until: self.held_until(),
             hold_owner: self.holding.hold().and_then(|hold| hold.owner.clone()),
             on_trial: self.spec.trial,
+            machine: self.machine.orders.clone(),
             detail: self.whole_detail(),
             phases: Vec::new(),
         }
@@ -169,7 +170,7 @@ impl Mind {
     /// Leases that still fit. None while the guest has the key of an ended lease, while an operator
     /// waits to hold the agent, or while it is on trial.
     pub(super) fn free_executors(&self) -> u32 {
-        if self.holding.is_wanted() || self.spec.trial {
+        if self.holding.is_wanted() || self.spec.trial || self.machine.spoils() {
             return 0;
         }
         if self.leases.any_expels() {
