@@ -185,9 +185,7 @@ fn an_order_that_was_cut_short_goes_on_or_says_that_nobody_knows() {
         let mut drive = leased(spec());
         give(&mut drive, 1, work.clone());
         let mut again = drive.adopt(secs(60));
-        again.effects.clear();
         let fair = again.observation();
-        again.event(crate::agent::event::Event::Begin);
         again.answer(Answer::Looked(Ok(VmObservation { running: Some(false), ..fair })));
         if work.is_repeatable() {
             let Some((_, Call::Order { repeated, .. })) = again.asked() else { panic!("{work}") };
