@@ -146,7 +146,7 @@ async fn a_lease_ends_cleanly_from_every_ordered_state() {
 
 #[tokio::test(start_paused = true)]
 async fn an_order_needs_a_lease_or_a_hold_and_comes_alone() {
-    let world = World::started(Setup::linux("instances: 1, instanceCap: 2")).await;
+    let world = World::started(Setup::linux("instanceMin: 1, instanceCap: 2")).await;
     let idle = world.until_state(AgentPhase::Ready).await;
     let refusal = try_order(&world, Target::Agent(idle.agent.clone()), Work::Stop).await;
     let Err(Refusal::Conflict(text)) = refusal else { panic!("{refusal:?}") };
