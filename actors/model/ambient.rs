@@ -7,7 +7,7 @@ use std::time::Duration;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha12Rng;
 
-use crate::id::{AgentId, Installation, LeaseId, crockford};
+use crate::id::{AgentId, Installation, LeaseId, OrderId, crockford};
 
 /// Seeded dice. The same seed and forks give the same draws, whatever else was drawn in between.
 #[derive(Debug, Clone)]
@@ -87,6 +87,11 @@ pub fn mint_agent(draw: impl FnMut() -> u64) -> AgentId {
 /// Mints a lease's id: `lease-` and 80 random bits.
 pub fn mint_lease(draw: impl FnMut() -> u64) -> LeaseId {
     LeaseId::new(format!("lease-{}", spell(16, draw)))
+}
+
+/// Mints an order's id: `order-` and 80 random bits.
+pub fn mint_order(draw: impl FnMut() -> u64) -> OrderId {
+    OrderId::new(format!("order-{}", spell(16, draw)))
 }
 
 /// Mints an installation's id: 40 random bits.

@@ -67,6 +67,10 @@ text_id!(
     LeaseId
 );
 text_id!(
+    /// An order to the machine of an agent: `order-` and 16 characters.
+    OrderId
+);
+text_id!(
     /// A source of demand: its key in `demand`.
     SourceId
 );

@@ -23,6 +23,7 @@ use crate::id::{
     VmId,
 };
 use crate::machine::Machine;
+use crate::order::Order;
 use crate::overrides::OverrideChange;
 use crate::phase::AgentPhase;
 use crate::record::{Body, Hold, LOST, LeaseAsk, Reason, Record, Troubled};
@@ -299,6 +300,10 @@ impl JournalState {
                     self.hold_next.remove(template);
                 }
             },
+            Body::MachineOrdered { agent, order } => self.set_order(agent, order),
+            Body::OrderEnded { agent, order, end } => {
+                self.with(agent, |entry| entry.machine.end(order, end, at));
+            }
             Body::SnapshotTaken { agent } => self.with(agent, |entry| entry.clean = true),
             // Its phase is reported too, and may be lost when this is not.
             Body::ResetIntended { agent } => {
@@ -387,6 +392,11 @@ impl JournalState {
             entry.state = Some(AgentPhase::Held);
             entry.expelling.clear();
         }
+    }
+
+    /// An agent's machine has an order.
+    pub fn set_order(&mut self, agent: &AgentId, order: &Order) {
+        self.with(agent, |entry| entry.machine.begin(order.clone()));
     }
 
     /// An agent's guest has called from an address.

@@ -11,11 +11,13 @@ use crate::demand::words::Words;
 use crate::fault::{Culprit, Fault};
 use crate::hardware::Devices;
 use crate::id::{CloudId, SourceId, Upid, VmId};
+use crate::order::MachineView;
 use crate::placement::Fleet;
 use crate::ports::{
-    AddressObservation, Ask, CloneCall, ClusterObservation, ConfigureCall, Configured, CreateCall,
-    FinishCall, Greeting, IdStatus, Ports, PullCall, Ran, SealCall, ShellTarget, Snapped,
-    SnapshotCall, SourceObservation, StartRunnerCall, Survey, TaskEnd, VmObservation, VmRef,
+    AddressObservation, Ask, Carried, CloneCall, ClusterObservation, ConfigureCall, Configured,
+    CreateCall, FinishCall, Greeting, IdStatus, OrderCall, Ports, PullCall, Ran, SealCall,
+    ShellTarget, Snapped, SnapshotCall, SourceObservation, StartRunnerCall, Survey, TaskEnd,
+    VmObservation, VmRef,
 };
 use crate::template_image::Found;
 
@@ -108,6 +110,15 @@ impl Subject for SnapshotCall {
     }
 }
 
+impl Subject for OrderCall {
+    fn culprit(&self) -> Culprit {
+        self.vm.culprit()
+    }
+    fn vmid(&self) -> Option<VmId> {
+        self.vm.vmid()
+    }
+}
+
 impl Subject for PullCall {
     fn culprit(&self) -> Culprit {
         self.cloud.culprit()
@@ -179,6 +190,7 @@ impl Reply for Devices {}
 impl Reply for Fleet {}
 impl Reply for Found {}
 impl Reply for Greeting {}
+impl Reply for MachineView {}
 impl Reply for Ran {}
 impl Reply for Snapped {}
 impl Reply for SourceObservation {}
@@ -186,6 +198,12 @@ impl Reply for Upid {}
 impl Reply for Words {}
 impl<T: Send + 'static> Reply for Vec<T> {}
 impl<T: Send + 'static> Reply for Option<T> {}
+
+impl Reply for Carried {
+    fn failure(&self) -> Option<&Fault> {
+        self.outcome.as_ref().err()
+    }
+}
 
 impl Reply for TaskEnd {
     fn failure(&self) -> Option<&Fault> {

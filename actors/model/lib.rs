@@ -18,6 +18,7 @@ pub mod layer;
 pub mod machine;
 pub mod marks;
 pub mod operations;
+pub mod order;
 pub mod os;
 pub mod overrides;
 pub mod phase;

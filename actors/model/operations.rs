@@ -9,17 +9,20 @@ use std::time::Duration;
 
 use crate::demand::words::Words;
 use crate::hardware::Devices;
-use crate::id::{CloudId, ClusterId, NodeName, RunnerName, SourceId, Upid, VmId};
+use crate::id::{
+    AgentId, CloudId, ClusterId, Installation, NodeName, RunnerName, SourceId, Upid, VmId,
+};
 use crate::image::ImageVersion;
 use crate::layer::{Layer, Layered, PortCall, Subject, port};
 use crate::marks::Marks;
+use crate::order::MachineView;
 use crate::os::Os;
 use crate::placement::Fleet;
 use crate::ports::{
-    AddressObservation, Ask, CloneCall, ClusterObservation, ConfigureCall, Configured, CreateCall,
-    FinishCall, Greeting, Holder, IdStatus, ImageObservation, Known, PullCall, Ran, SealCall,
-    ShellTarget, Snapped, SnapshotCall, SourceObservation, StartRunnerCall, Survey, TaskEnd,
-    VmObservation, VmRef,
+    AddressObservation, Ask, Carried, CloneCall, ClusterObservation, ConfigureCall, Configured,
+    CreateCall, FinishCall, Greeting, Holder, IdStatus, ImageObservation, Known, OrderCall,
+    PullCall, Ran, SealCall, ShellTarget, Snapped, SnapshotCall, SourceObservation,
+    StartRunnerCall, Survey, TaskEnd, VmObservation, VmRef,
 };
 use crate::spec::UploadSpec;
 use crate::template_image::{Found, Sought};
@@ -106,6 +109,13 @@ port! {
         change fn stop(vm: &VmRef) -> Upid, within CHANGE;
         /// Destroys the stopped guest and its listed disks.
         change fn destroy(vm: &VmRef) -> Upid, within LANE;
+        /// Verifies the marks, carries an order to the guest out to its end, and reads whether the guest
+        /// runs then.
+        change fn carry_out(call: OrderCall) -> Carried, within call.limit + CHANGE;
+        /// Reads what a guest of this agent is at this moment: its state, load, addresses, hardware
+        /// and snapshots. `Foreign` where its marks name another agent or installation.
+        read fn describe(vm: &VmRef, installation: &Installation, agent: &AgentId) -> MachineView,
+            within AGENT;
         /// Lists volumes that still carry the id on any storage. Those of `ours` are removed first,
         /// and only while a quorate cluster says that the id is free; one that cannot be removed is
         /// listed. So are disc images among `ours`, which carry no id. With `only` no other

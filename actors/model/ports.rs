@@ -17,7 +17,9 @@ use crate::fault::{Culprit, Fault, FaultKind};
 use crate::id::{CloudId, ClusterId, NodeName, RunnerName, SourceId, VmId};
 use crate::image::Hardware;
 use crate::marks::{Marks, Reading};
+use crate::order::Work;
 use crate::os::Os;
+use crate::phase::Power;
 use crate::record::{Body, Want};
 use crate::spec::{SshSpec, TemplateSpec, WindowSpec};
 use crate::time::{Now, WallTime};
@@ -210,6 +212,30 @@ pub struct SealCall {
     pub to: Marks,
     /// Text for people.
     pub description: String,
+}
+
+/// An order to a guest, to be carried out to its end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OrderCall {
+    pub vm: VmRef,
+    /// The marks it must carry; anything else is `Foreign` and nothing is written.
+    pub marks: Marks,
+    pub work: Work,
+    /// Whether it may have been carried out before, or may still be.
+    pub repeated: bool,
+    /// How long the guest has to shut down by itself.
+    pub shutdown: Duration,
+    /// How long the whole may take.
+    pub limit: Duration,
+}
+
+/// What came of an order to a guest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Carried {
+    /// Whether the machine runs now; `Unknown` where that could not be read.
+    pub power: Power,
+    /// What there is to say of it for people, or why it came to nothing.
+    pub outcome: Result<String, Fault>,
 }
 
 /// What came of taking a snapshot.

@@ -17,11 +17,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::addresses::AssignedAddress;
 use crate::id::{
-    AgentId, CloudId, ClusterId, Installation, LeaseId, NodeName, RunnerName, SourceId, TemplateId,
-    Upid, VmId,
+    AgentId, CloudId, ClusterId, Installation, LeaseId, NodeName, OrderId, RunnerName, SourceId,
+    TemplateId, Upid, VmId,
 };
 use crate::machine::Machine;
 use crate::marks::Marks;
+use crate::order::{Order, OrderEnd};
 use crate::overrides::OverrideChange;
 use crate::phase::AgentPhase;
 use crate::scope::Scope;
@@ -107,6 +108,8 @@ pub enum Reason {
     WindowClosed,
     /// It was made for trial, and that is over.
     TrialOver,
+    /// Orders have changed its machine, or left it stopped.
+    Altered,
     /// Wanted no longer before it was ready.
     Cancelled,
     /// A phase took too long.
@@ -149,6 +152,7 @@ impl Reason {
             Self::MadeRoom => "made-room",
             Self::WindowClosed => "window-closed",
             Self::TrialOver => "trial-over",
+            Self::Altered => "altered",
             Self::Cancelled => "cancelled",
             Self::TooSlow { .. } => "too-slow",
             Self::Failed { .. } => "failed",
@@ -186,6 +190,7 @@ impl fmt::Display for Reason {
             }
             Self::WindowClosed => f.write_str("the window that it was kept for closed (schedule)"),
             Self::TrialOver => f.write_str("it was made for trial, and that is over"),
+            Self::Altered => f.write_str("orders changed its machine, or left it stopped"),
             Self::Cancelled => f.write_str("nobody wanted it any more before it was ready"),
         }
     }
@@ -352,6 +357,10 @@ pub enum Body {
         /// The hold; none when it is taken back.
         hold: Option<Box<Hold>>,
     },
+    /// *Before acting.* The machine of an agent gets an order.
+    MachineOrdered { agent: AgentId, order: Box<Order> },
+    /// *Before acting.* The order is over: it is not carried out again.
+    OrderEnded { agent: AgentId, order: OrderId, end: OrderEnd },
     /// A snapshot of the guest from before its first use is there.
     SnapshotTaken { agent: AgentId },
     /// *Before acting.* The guest will be put back to its snapshot.
@@ -484,6 +493,8 @@ impl Body {
             | Self::OverrideSet { .. }
             | Self::HoldSet { .. }
             | Self::HoldNextSet { .. }
+            | Self::MachineOrdered { .. }
+            | Self::OrderEnded { .. }
             | Self::ResetIntended { .. }
             | Self::ImageIntended { .. }
             | Self::ImageSealed { .. }

@@ -12,6 +12,7 @@ use crate::id::{
 use crate::image::{Bios, Hardware, ImageLimits, ImageSource, ImageSpec};
 use crate::journal_state::{AgentEntry, Commands};
 use crate::marks::{Kind, Marks};
+use crate::order::MachineOrders;
 use crate::phase::AgentPhase;
 use crate::ports::{Calendar, WindowStatus};
 use crate::record::{LeaseAsk, Want};
@@ -200,6 +201,7 @@ pub fn entry(agent: &str, vmid: u32, spec: TemplateSpec, state: AgentPhase) -> A
         clean: false,
         unswept: false,
         commands: Commands::default(),
+        machine: MachineOrders::default(),
         stranded: None,
     }
 }

@@ -38,6 +38,7 @@ use drover_model::id::{
     AgentId, CloudId, ClusterId, LeaseId, NodeName, SourceId, TemplateId, VmId,
 };
 use drover_model::image::{ImagePlan, PrunePlan};
+use drover_model::order::{MachineView, Order, OrderStatus, Work};
 use drover_model::overrides::{OverrideChange, Overrides};
 use drover_model::placement::report::{NodeReport, WhyReport};
 use drover_model::record::{Hold, LeaseAsk, Reason};
@@ -112,6 +113,23 @@ pub enum HerdCommand {
         by: By,
         /// Receives a value when the hold is durable.
         reply: Reply<Result<(), Refusal>>,
+    },
+    /// Gives the machine of a leased or held agent an order.
+    Order {
+        target: Target,
+        work: Work,
+        /// Hash of the idempotency key with its principal.
+        key: Option<String>,
+        by: By,
+        /// Receives the order when it is durable.
+        reply: Reply<Result<Ordered, Refusal>>,
+    },
+    /// Looks at the machine of an agent.
+    Machine {
+        target: Target,
+        by: By,
+        /// Receives what its cluster shows, or a refusal.
+        reply: Reply<Result<MachineSeen, Refusal>>,
     },
     /// Holds the next agent of a template that fails before it is ready, or cancels that.
     HoldNext {
@@ -257,6 +275,32 @@ pub enum HerdCommand {
     },
 }
 
+/// Whose machine is meant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    Agent(AgentId),
+    /// That of the agent that a lease is on.
+    Lease(LeaseId),
+}
+
+/// The result of [`HerdCommand::Order`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ordered {
+    pub agent: AgentId,
+    pub status: OrderStatus,
+}
+
+/// The result of [`HerdCommand::Machine`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct MachineSeen {
+    pub agent: AgentId,
+    pub template: TemplateId,
+    pub cluster: ClusterId,
+    /// The cloud that it was looked at through.
+    pub cloud: CloudId,
+    pub view: MachineView,
+}
+
 /// The reply channel of [`HerdCommand::Provision`].
 pub type ProvisionReply = Reply<Result<Provisioned, Refusal>>;
 
@@ -400,6 +444,8 @@ pub enum AgentCommand {
     Override(OverrideChange),
     /// Holds the agent for debugging once it has no lease, or ends the hold (already durable).
     Hold(Option<Box<Hold>>),
+    /// Gives the machine an order (already durable).
+    Order(Box<Order>),
     /// Take no new lease; retire when the last lease ends.
     Drain(Reason),
     /// Retire now; with a lease, drain instead.

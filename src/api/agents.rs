@@ -5,6 +5,8 @@ use drover_model::phase::AgentPhase;
 use drover_model::size::Size;
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::OrderOut;
+
 /// How to log in to an agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -70,6 +72,9 @@ pub struct AgentOut {
     /// says it.
     #[serde(default, skip_serializing_if = "MachineSize::is_none")]
     pub size: MachineSize,
+    /// The last orders to its machine, oldest first; absent where there were none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub orders: Vec<OrderOut>,
     /// What it waits for, or why it goes.
     pub detail: String,
     /// Time spent in each state so far, in order.

@@ -30,6 +30,7 @@ mod fields;
 mod holds;
 mod images;
 mod leases;
+mod machines;
 mod nearest;
 mod nodes;
 mod problem;
@@ -56,6 +57,10 @@ pub use images::{
     ImageVersionOut, ImagesOut, ImportImageIn, ImportImageOut, PruneImagesIn, PruneImagesOut,
 };
 pub use leases::{LeaseIn, LeaseOut, LeasesOut, Opaque, RenewIn};
+pub use machines::{
+    ConfigOutValue, LoadOut, MachineOut, OrderIn, OrderOut, PowerIn, ResizeIn, SnapshotIn,
+    SnapshotOut, SnapshotsOut,
+};
 pub use nearest::nearest;
 pub use nodes::{DrainIn, DrainOut, NodeOut, NodesOut, RefusesOut, RoomOut, UnreadOut};
 pub use problem::{FieldFault, Problem};

@@ -93,6 +93,15 @@ impl Client {
         self.answer(self.send(Method::PATCH, path, Some(body), limit).await?).await
     }
 
+    /// Removes something, and reads what came of it.
+    pub async fn remove<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        limit: Duration,
+    ) -> Result<T, CallError> {
+        self.answer(self.send(Method::DELETE, path, None::<&()>, limit).await?).await
+    }
+
     /// Sends a command whose answer has no body.
     pub async fn report(&self, method: Method, path: &str) -> Result<(), CallError> {
         self.send(method, path, None::<&()>, CALL_LIMIT).await.map(|_| ())

@@ -21,6 +21,7 @@ mod kept;
 mod lease;
 mod leases;
 mod leasing;
+mod machine;
 mod nodes;
 mod options;
 mod over_ssh;
@@ -49,7 +50,8 @@ pub use global::{DEFAULT_SOCKET, Global};
 pub use options::{
     AgentAction, BreakerAction, BuildImageOptions, CheckOptions, Cli, ClusterAction, Command,
     CopyOptions, DemoOptions, EventsOptions, HoldNextOptions, HoldOptions, ImageAction,
-    LeaseOptions, LeasesOptions, Limit, NodeAction, RunOptions, TemplateAction,
+    LeaseOptions, LeasesOptions, Limit, MachineAction, NodeAction, ResizeOptions, RunOptions,
+    SnapshotAction, TakeOptions, TemplateAction, WaitOptions,
 };
 pub use over_ssh::{RunOverSsh, SshJob};
 pub use setup::{DhcpOptions, RightsOptions, ServiceOptions, SetupAction, VipOptions};
@@ -98,6 +100,7 @@ pub fn main() -> ExitCode {
         | Command::Hold(_)
         | Command::HoldNext(_)
         | Command::ReleaseHold { .. }
+        | Command::Machine(_)
         | Command::Reap { .. }
         | Command::Resync { .. }
         | Command::Reload

@@ -1,6 +1,7 @@
 //! The arguments of every command.
 
 mod image;
+mod machine;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,6 +18,7 @@ use super::sim_options::SimOptions;
 use super::stdin::is_standard_input;
 use super::topics;
 pub use image::{BuildImageOptions, ImageAction};
+pub use machine::{MachineAction, ResizeOptions, SnapshotAction, TakeOptions, WaitOptions};
 
 /// Turns Proxmox VE clusters into a pool of throw-away CI machines.
 #[derive(Debug, Parser)]
@@ -143,6 +145,10 @@ pub enum Command {
         /// The id of the agent
         agent: String,
     },
+    /// Look at the machine of an agent or a lease, switch it, give it other sizes, take snapshots
+    #[command(after_help = "The page of the book: `drover help machines`")]
+    #[command(subcommand)]
+    Machine(MachineAction),
     /// Retire everything idle that may go
     Reap {
         /// The warm minimum too

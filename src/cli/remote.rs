@@ -18,7 +18,7 @@ use super::leasing::{Leasing, TimeLimits};
 use super::options::{AgentAction, BreakerAction, ClusterAction, Command, Limit};
 use super::over_ssh::OverSsh;
 use super::term::{Term, print};
-use super::{doctor, events, hold, image, kept, leases, nodes, stdin, tables, why};
+use super::{doctor, events, hold, image, kept, leases, machine, nodes, stdin, tables, why};
 
 /// Runs one of the commands; gives the exit code.
 pub(super) async fn run(
@@ -120,6 +120,7 @@ pub(super) async fn run(
                 format!("agent {agent} is held no longer\n")
             })?;
         }
+        Command::Machine(action) => return machine::act(&client, action, json, term).await,
         Command::Reap { all } => {
             let out: ReapOut = client.post("/v1/reap", &ReapIn { all }, CALL_LIMIT).await?;
             print(term, json, &out, |out| {

@@ -38,6 +38,7 @@ pub static PAGES: &[Page] = pages![
     "ci/from-the-jenkins-plugin",
     "ci/from-garm-or-scripts",
     "leases",
+    "machines",
     "operations",
     "troubleshooting",
     "metrics",

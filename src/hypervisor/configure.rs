@@ -284,7 +284,7 @@ pub fn primary_disk(config: &VmConfig) -> Option<&str> {
 }
 
 /// A drive's size in bytes, if its value shows it.
-fn size_of(drive: &str) -> Option<u64> {
+pub(crate) fn size_of(drive: &str) -> Option<u64> {
     let text = drive.split(',').find_map(|part| part.strip_prefix("size="))?;
     let unit = match text.chars().last()? {
         'K' => 1 << 10,

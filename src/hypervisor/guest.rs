@@ -112,7 +112,7 @@ pub(crate) fn choose(
 }
 
 /// Whether an address is not a loopback, link-local, unspecified or multicast one.
-fn is_plain(address: IpAddr) -> bool {
+pub(crate) fn is_plain(address: IpAddr) -> bool {
     let special = match address {
         IpAddr::V4(v4) => v4.is_link_local() || v4 == Ipv4Addr::BROADCAST,
         IpAddr::V6(v6) => {
@@ -169,7 +169,7 @@ fn no_usable_address(interfaces: &[GuestInterface], networks: &[String]) -> Stri
 }
 
 /// Says a guest agent that is not up yet from a real failure.
-fn not_yet(error: PveError) -> Result<AddressObservation, PveError> {
+pub(crate) fn not_yet(error: PveError) -> Result<AddressObservation, PveError> {
     if let PveError::Unsent { source, .. } = &error {
         return Ok(AddressObservation::NotYet(format!(
             "drover did not ask the guest agent: {source}"

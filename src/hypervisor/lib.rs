@@ -35,6 +35,7 @@ mod client;
 mod cloud_init;
 mod cluster_aliases;
 mod configure;
+mod describe;
 mod devices;
 mod disc;
 mod fleet;

@@ -203,7 +203,10 @@ pub(crate) fn describe(observation: &mut VmObservation, node: &NodeName, config:
 
 /// Reads a guest's configuration on its expected node, else on the node in the list; none when it
 /// cannot be read.
-async fn read_config(client: &Client, vm: &VmRef) -> Result<Option<(NodeName, VmConfig)>, Failure> {
+pub(crate) async fn read_config(
+    client: &Client,
+    vm: &VmRef,
+) -> Result<Option<(NodeName, VmConfig)>, Failure> {
     match client.config(vm.node.as_str(), vm.vmid.0).await {
         Ok(config) => return Ok(Some((vm.node.clone(), config))),
         Err(error) => {

@@ -6,8 +6,10 @@
 //! that lead to the same one (`identity.rs`). Replacing a connection keeps the queue of calls and
 //! what it learned.
 
+mod fence;
 mod identity;
 mod leftovers;
+mod machine;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -19,15 +21,16 @@ use drover_limits::concurrency::{MaxConcurrent, OperationEnd};
 use drover_model::addresses::AddressSource;
 use drover_model::fault::{Culprit, Fault, FaultKind};
 use drover_model::hardware::Devices;
-use drover_model::id::{CloudId, ClusterId, NodeName, Upid, VmId};
+use drover_model::id::{AgentId, CloudId, ClusterId, Installation, NodeName, Upid, VmId};
 use drover_model::image::ImageVersion;
 use drover_model::marks::Marks;
+use drover_model::order::MachineView;
 use drover_model::os::Os;
 use drover_model::placement::Fleet;
 use drover_model::ports::{
-    AddressObservation, Ask, CloneCall, ClusterObservation, ConfigureCall, Configured, CreateCall,
-    FinishCall, Hypervisor, IdStatus, ImageObservation, PullCall, SealCall, Snapped, SnapshotCall,
-    Survey, TaskEnd, VmObservation, VmRef,
+    AddressObservation, Ask, Carried, CloneCall, ClusterObservation, ConfigureCall, Configured,
+    CreateCall, FinishCall, Hypervisor, IdStatus, ImageObservation, OrderCall, PullCall, SealCall,
+    Snapped, SnapshotCall, Survey, TaskEnd, VmObservation, VmRef,
 };
 use drover_model::spec::{CloneStrategy, CloudSpec, WIDTH};
 use drover_model::template_image::{Found, Sought};
@@ -43,12 +46,12 @@ use crate::call_in::CallInKey;
 use crate::calls::{ClusterCallLimiter, ClusterCalls, as_purpose};
 use crate::client::{Client, Failure, task};
 use crate::cluster_aliases::ClusterAliases;
-use crate::configure::{self, RETIRING, split_tags};
+use crate::configure;
 use crate::disc::ImageUpload;
 use crate::list::Lists;
 use crate::task_queue::{QueuedTask, TaskQueue};
 use crate::watcher::Watcher;
-use crate::{devices, disc, fleet, guest, image, observe, snapshot, template_image};
+use crate::{describe, devices, disc, fleet, guest, image, observe, snapshot, template_image};
 
 /// The shortest time between two reads of a cluster's tasks.
 pub const TASK_POLL_INTERVAL: Duration = Duration::from_millis(250);
@@ -318,37 +321,6 @@ impl Cloud {
         let upid = snapshot::roll_back(&self.client, &call).await?;
         Ok(snapshot::into_result(self.await_task(&upid, call.limit).await)?)
     }
-
-    /// Checks the marks and tags the guest as retiring. A guest that Proxmox has locked is not
-    /// written to. Whether it runs does not matter: shutdown and stop accept a stopped guest.
-    async fn fence(&self, vm: &VmRef, marks: &Marks) -> Result<VmObservation, Failure> {
-        let client = &self.client;
-        let config = client.config(vm.node.as_str(), vm.vmid.0).await?;
-        configure::verify(&config, marks, vm.vmid)?;
-        configure::unlocked(&config, vm.vmid)?;
-        self.cluster().tasks.note_volumes(vm.vmid, &configure::volumes(&config, vm.vmid));
-        let mut seen = VmObservation {
-            id: IdStatus::Taken,
-            node: None,
-            marks: None,
-            lock: None,
-            running: None,
-        };
-        observe::describe(&mut seen, &vm.node, &config);
-        let mut tags = split_tags(config.get("tags").unwrap_or_default());
-        if !tags.insert(RETIRING.to_owned()) {
-            return Ok(seen);
-        }
-        let tags = tags.into_iter().collect::<Vec<_>>().join(";");
-        let mut changes: Params = vec![("tags".to_owned(), tags)];
-        let digest = config.get("digest").map(|digest| ("digest".to_owned(), digest.to_owned()));
-        changes.extend(digest);
-        if let Err(error) = client.set_config(vm.node.as_str(), vm.vmid.0, changes).await {
-            let refused = configure::tag_refusal(client, &error).ok_or(error)?;
-            tracing::warn!(vmid = %vm.vmid, refusal = refused, "guest is retired without its tag");
-        }
-        Ok(seen)
-    }
 }
 
 /// A clone's parameters. Its marks are part of the call itself (book: safety, rule 2).
@@ -496,6 +468,20 @@ impl Hypervisor for Proxmox {
         let (vm, marks) = (vm.clone(), marks.clone());
         self.ask(&vm.cloud.clone(), |cloud| async move {
             as_purpose(CallPurpose::Change, cloud.fence(&vm, &marks)).await
+        })
+    }
+
+    fn carry_out(&self, call: OrderCall) -> Ask<Carried> {
+        let max = self.max_concurrent(&call.vm.cloud);
+        self.ask(&call.vm.cloud.clone(), move |cloud| async move {
+            Ok(as_purpose(CallPurpose::Change, cloud.carry_out(&call, max)).await)
+        })
+    }
+
+    fn describe(&self, vm: &VmRef, home: &Installation, agent: &AgentId) -> Ask<MachineView> {
+        let (vm, home, agent) = (vm.clone(), home.clone(), agent.clone());
+        self.ask(&vm.cloud.clone(), |cloud| async move {
+            describe::describe(&cloud.client, &vm, (&home, &agent)).await
         })
     }
 

@@ -5,6 +5,7 @@
 //! - guests: [`Client::config`], [`Client::set_config`], [`Client::clone_guest`],
 //!   [`Client::start`], [`Client::shutdown`], [`Client::stop`], [`Client::destroy`], snapshots,
 //!   [`Client::create_guest`], [`Client::make_template`].
+//! - what people do with one guest: power, snapshots, pending changes: `machine.rs`.
 //! - guest agent: [`Client::interfaces`], [`Client::read_file`].
 //! - storages: [`Client::volumes`], [`Client::upload_iso`], [`Client::download_url`],
 //!   [`Client::free_volume`].
@@ -33,11 +34,11 @@ const LOG_LINES_MAX: u32 = 1000;
 /// The most tasks that are listed of a node: its index keeps about half as many.
 const TASKS_LISTED_MAX: &str = "4000";
 
-fn params<const N: usize>(pairs: [(&str, &str); N]) -> Params {
+pub(crate) fn params<const N: usize>(pairs: [(&str, &str); N]) -> Params {
     pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).into()
 }
 
-fn guest(node: &str, vmid: u32, rest: &str) -> String {
+pub(crate) fn guest(node: &str, vmid: u32, rest: &str) -> String {
     format!("/nodes/{}/qemu/{vmid}{rest}", encode(node))
 }
 
@@ -320,7 +321,12 @@ impl Client {
         self.get(&path, how).await
     }
 
-    async fn start_task(&self, method: Method, path: &str, how: Params) -> Result<Upid, PveError> {
+    pub(crate) async fn start_task(
+        &self,
+        method: Method,
+        path: &str,
+        how: Params,
+    ) -> Result<Upid, PveError> {
         let upid: String = self.write(method, path, how).await?;
         Ok(Upid::new(upid))
     }

@@ -38,6 +38,7 @@ pub mod endpoint;
 pub mod error;
 pub mod limiter;
 pub mod loose;
+mod machine;
 pub mod refusal;
 pub mod route;
 #[cfg(any(test, feature = "testing"))]

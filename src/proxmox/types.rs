@@ -167,6 +167,65 @@ pub struct Current {
     /// The guest's lock.
     #[serde(default, deserialize_with = "loose::maybe_text")]
     pub lock: Option<String>,
+    /// The state of QEMU's process, such as `running`, `paused` or `io-error`.
+    #[serde(rename = "qmpstatus", default, deserialize_with = "loose::maybe_text")]
+    pub qmp_status: Option<String>,
+    /// Seconds since the process started.
+    #[serde(default, deserialize_with = "loose::figure")]
+    pub uptime: Option<f64>,
+    /// The process; none where there is none.
+    #[serde(default, deserialize_with = "loose::maybe_number")]
+    pub pid: Option<u64>,
+    /// The busy part of the processors, from 0 to 1.
+    #[serde(default, deserialize_with = "loose::figure")]
+    pub cpu: Option<f64>,
+    /// The number of processors.
+    #[serde(default, deserialize_with = "loose::figure")]
+    pub cpus: Option<f64>,
+    /// Memory in use, in bytes.
+    #[serde(default, deserialize_with = "loose::figure")]
+    pub mem: Option<f64>,
+    /// All memory, in bytes.
+    #[serde(rename = "maxmem", default, deserialize_with = "loose::figure")]
+    pub max_mem: Option<f64>,
+}
+
+/// One row of `GET …/pending`.
+#[derive(Debug, Clone, Deserialize)]
+pub struct PendingRow {
+    /// The key of the configuration.
+    pub key: String,
+    /// What holds now.
+    #[serde(default, deserialize_with = "loose::maybe_text")]
+    pub value: Option<String>,
+    /// What holds from the next start on.
+    #[serde(default, deserialize_with = "loose::maybe_text")]
+    pub pending: Option<String>,
+    /// Whether the next start takes the key away: 1, or 2 where that was forced.
+    #[serde(default, deserialize_with = "loose::maybe_number")]
+    pub delete: Option<u64>,
+}
+
+/// One row of `GET …/snapshot`. The row `current` is the present state and no snapshot.
+#[derive(Debug, Clone, Deserialize)]
+pub struct SnapshotRow {
+    /// The snapshot's name.
+    pub name: String,
+    /// What its maker wrote.
+    #[serde(default, deserialize_with = "loose::maybe_text")]
+    pub description: Option<String>,
+    /// When it was taken, in Unix seconds.
+    #[serde(default, deserialize_with = "loose::maybe_number")]
+    pub snaptime: Option<u64>,
+    /// Whether it holds the memory too.
+    #[serde(default, deserialize_with = "loose::flag")]
+    pub vmstate: bool,
+    /// The snapshot that it comes from.
+    #[serde(default, deserialize_with = "loose::maybe_text")]
+    pub parent: Option<String>,
+    /// `prepare` or `delete` of one that was begun and not finished.
+    #[serde(default, deserialize_with = "loose::maybe_text")]
+    pub snapstate: Option<String>,
 }
 
 /// One storage of `GET /nodes/{node}/storage`.

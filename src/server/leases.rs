@@ -321,7 +321,7 @@ fn read_want(fields: &mut Fields<LeaseIn>) -> Want {
 }
 
 /// SHA-256 over principal and key, so that two callers never share a key.
-fn key_hash(principal: &str, key: &str) -> String {
+pub(super) fn key_hash(principal: &str, key: &str) -> String {
     let mut hash = Sha256::new();
     hash.update(principal.as_bytes());
     hash.update([0]);

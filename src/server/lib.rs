@@ -24,6 +24,7 @@ mod images;
 mod intake;
 mod leases;
 mod line;
+mod machines;
 mod malformed;
 mod meter;
 mod metrics;

@@ -13,7 +13,7 @@ use super::place::Place;
 use super::problem::CONTENT_TYPE;
 use super::{
     addresses, agents, breakers, call_in, clusters, control, demand, events, health, holds, hooks,
-    images, leases, metrics, nodes, templates,
+    images, leases, machines, metrics, nodes, templates,
 };
 
 #[derive(OpenApi)]
@@ -26,6 +26,10 @@ use super::{
         agents::status, addresses::list, call_in::call, hooks::hear, templates::list, templates::provision, events::stream, control::reap, control::resync, control::plan_resync,
         control::reload,
         images::list, images::builds, images::build, images::prune, images::import,
+        machines::show, machines::power, machines::reconfigure, machines::snapshots, machines::take,
+        machines::delete, machines::revert, machines::order, machines::leased::show,
+        machines::leased::power, machines::leased::reconfigure, machines::leased::snapshots,
+        machines::leased::take, machines::leased::delete, machines::leased::revert,
         control::log_level, clusters::confirm, breakers::list, breakers::reset, nodes::list, nodes::drain, nodes::why, demand::list, demand::why, health::healthz, health::readyz, metrics::show, show,
     ),
     modifiers(&Bearer),

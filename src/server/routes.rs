@@ -18,7 +18,7 @@ use super::problem::Rejection;
 use super::state::BODY_LIMIT;
 use super::{
     addresses, agents, breakers, call_in, clusters, control, demand, events, health, holds, hooks,
-    images, leases, metrics, nodes, openapi, problem, templates,
+    images, leases, machines, metrics, nodes, openapi, problem, templates,
 };
 
 const OPEN: Access = Access::Open;
@@ -46,6 +46,25 @@ pub(super) fn places() -> Vec<Place> {
         Place::at("/v1/agents/{id}/hold")
             .post(OPERATOR, holds::hold)
             .delete(OPERATOR, holds::release),
+        // A look at a machine asks its cluster.
+        Place::at("/v1/agents/{id}/machine").get(OPERATOR, machines::show),
+        Place::at("/v1/agents/{id}/power").post(OPERATOR, machines::power),
+        Place::at("/v1/agents/{id}/reconfigure").post(OPERATOR, machines::reconfigure),
+        Place::at("/v1/agents/{id}/snapshots")
+            .get(OPERATOR, machines::snapshots)
+            .post(OPERATOR, machines::take),
+        Place::at("/v1/agents/{id}/snapshots/{name}").delete(OPERATOR, machines::delete),
+        Place::at("/v1/agents/{id}/snapshots/{name}/revert").post(OPERATOR, machines::revert),
+        Place::at("/v1/agents/{id}/orders/{order}").get(VIEWER, machines::order),
+        Place::at("/v1/leases/{id}/machine").get(OPERATOR, machines::leased::show),
+        Place::at("/v1/leases/{id}/power").post(OPERATOR, machines::leased::power),
+        Place::at("/v1/leases/{id}/reconfigure").post(OPERATOR, machines::leased::reconfigure),
+        Place::at("/v1/leases/{id}/snapshots")
+            .get(OPERATOR, machines::leased::snapshots)
+            .post(OPERATOR, machines::leased::take),
+        Place::at("/v1/leases/{id}/snapshots/{name}").delete(OPERATOR, machines::leased::delete),
+        Place::at("/v1/leases/{id}/snapshots/{name}/revert")
+            .post(OPERATOR, machines::leased::revert),
         Place::at("/v1/agents/{id}/retire").post(OPERATOR, agents::retire),
         Place::at("/v1/templates").get(VIEWER, templates::list),
         Place::at("/v1/templates/{id}/provision").post(OPERATOR, templates::provision),

@@ -4,10 +4,11 @@
 //! is decided here: [`lease`] and [`agent`] hide logins and owners from callers whose they are not.
 
 use drover_api::{
-    AgentOut, AlarmOut, CloudOut, ConfigOut, GoneOut, LeaseOut, PhaseOut, ReconcileOut, RestartOut,
-    SshOut, TemplateOut,
+    AgentOut, AlarmOut, CloudOut, ConfigOut, GoneOut, LeaseOut, OrderOut, PhaseOut, ReconcileOut,
+    RestartOut, SshOut, TemplateOut,
 };
-use drover_model::id::LeaseId;
+use drover_model::id::{AgentId, LeaseId};
+use drover_model::order::OrderStatus;
 use drover_model::phase::LeasePhase;
 use drover_model::status::{AgentStatus, CloudStatus, LeaseStatus, TemplateStatus};
 use drover_model::tenant::By;
@@ -90,8 +91,25 @@ pub(super) fn agent(view: &View, agent: &AgentStatus, by: &By) -> AgentOut {
         held_until: agent.held_until.map(rfc3339),
         on_trial: agent.on_trial,
         size: agent.size.into(),
+        orders: agent.machine.all().iter().map(|status| order(&agent.agent, status)).collect(),
         detail: agent.detail.clone(),
         phases: phases(&agent.phases),
+    }
+}
+
+/// An order to the machine of an agent.
+pub(super) fn order(agent: &AgentId, status: &OrderStatus) -> OrderOut {
+    let order = &status.order;
+    OrderOut {
+        id: order.id.to_string(),
+        agent: agent.to_string(),
+        action: order.work.name().to_owned(),
+        wants: order.work.to_string(),
+        state: status.phase,
+        principal: order.by.clone(),
+        asked_at: rfc3339(order.asked),
+        ended_at: status.ended.map(rfc3339),
+        detail: status.text.clone(),
     }
 }
 

@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panicking")]
 
+mod machine;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -197,6 +199,9 @@ fn book(view: Arc<View>, asks: Arc<Mutex<Vec<LeaseAsk>>>) -> impl FnMut(HerdComm
                 reported(&view, What::Agent(Arc::new(held)));
             });
             reply.send(answer);
+        }
+        command @ (HerdCommand::Order { .. } | HerdCommand::Machine { .. }) => {
+            machine::answer(&view, command);
         }
         HerdCommand::HoldNext { template, hold, reply, .. } => {
             let known = view.templates().into_iter().find(|one| one.template.answers_to(&template));

@@ -31,6 +31,7 @@ mod lifecycle;
 mod lives;
 mod lockouts;
 mod lost_cloud;
+mod machines;
 mod nodes;
 mod operators;
 mod placement;

@@ -26,6 +26,7 @@ mod jenkins;
 mod journal;
 mod keys;
 mod leases;
+mod machines;
 mod moved;
 mod nodes;
 mod open;

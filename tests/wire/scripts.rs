@@ -14,7 +14,7 @@ use crate::{rights, setup_service};
 
 /// Commands that ask the service, in an order in which they can be asked: what stands behind them, and
 /// the code that they end with.
-const ASKING: [(&str, &str, i32); 29] = [
+const ASKING: [(&str, &str, i32); 42] = [
     ("doctor template", "linux", 0),
     ("provision", "linux --count 2", 0),
     ("status", "", 0),
@@ -38,6 +38,19 @@ const ASKING: [(&str, &str, i32); 29] = [
     ("leases", "", 0),
     ("release", "LEASE", 0),
     ("hold", "AGENT1", 0),
+    ("machine show", "AGENT1", 0),
+    ("machine suspend", "AGENT1", 0),
+    ("machine resume", "AGENT1", 0),
+    ("machine snapshot create", "AGENT1 before --description words", 0),
+    ("machine snapshot list", "AGENT1", 0),
+    ("machine snapshot revert", "AGENT1 before", 0),
+    ("machine snapshot delete", "AGENT1 before", 0),
+    ("machine resize", "AGENT1 --cores 2", 0),
+    ("machine reboot", "AGENT1", 0),
+    ("machine reset", "AGENT1", 0),
+    ("machine shutdown", "AGENT1", 0),
+    ("machine start", "AGENT1", 0),
+    ("machine stop", "AGENT1", 0),
     ("release-hold", "AGENT1", 0),
     ("hold-next", "linux", 0),
     ("retire", "AGENT2", 0),

@@ -10,6 +10,7 @@ use super::unwritten;
 use crate::addresses::AssignedAddress;
 use crate::id::{LeaseId, NodeName};
 use crate::marks::Marks;
+use crate::order::MachineOrders;
 use crate::overrides::Overrides;
 use crate::phase::AgentPhase;
 use crate::place::Place;
@@ -89,6 +90,9 @@ pub struct AgentEntry {
     #[serde(default)]
     #[serde(rename = "wishes")]
     pub commands: Commands,
+    /// What was ordered of its machine.
+    #[serde(default, skip_serializing_if = "MachineOrders::is_untouched")]
+    pub machine: MachineOrders,
     /// Why it is stranded, with the command that helps.
     #[serde(default)]
     pub stranded: Option<(String, String)>,
@@ -126,6 +130,7 @@ impl AgentEntry {
             clean: false,
             retiring: None,
             commands: Commands::default(),
+            machine: MachineOrders::default(),
             stranded: None,
         }
     }
@@ -189,6 +194,7 @@ impl AgentEntry {
             owner: self.owner.clone().filter(|_| self.spec.reset.is_some()),
             on_trial: self.spec.trial,
             size: self.spec.asked_size(),
+            machine: self.machine.clone(),
             ..AgentStatus::started(agent, template, self.since.unwrap_or(self.intended))
         }
     }

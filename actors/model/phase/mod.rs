@@ -21,7 +21,7 @@
 //! The words sort as their names do, in maps of the API too. `ALL` has them in the order of life.
 //!
 //! Beside this: `agent.rs` the life of an agent, with its diagram; `lease.rs`, `breaker.rs`,
-//! `cloud.rs`, `image.rs`, `node.rs` and `job.rs` the others.
+//! `cloud.rs`, `image.rs`, `node.rs`, `job.rs`, `order.rs` and `power.rs` the others.
 
 mod agent;
 mod breaker;
@@ -30,6 +30,8 @@ mod image;
 mod job;
 mod lease;
 mod node;
+mod order;
+mod power;
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -44,6 +46,8 @@ pub use image::ImagePhase;
 pub use job::JobPhase;
 pub use lease::LeasePhase;
 pub use node::NodeStatus;
+pub use order::OrderPhase;
+pub use power::Power;
 
 /// A word that this version of drover does not know.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

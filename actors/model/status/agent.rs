@@ -7,6 +7,7 @@
 //! ```
 
 use crate::id::{AgentId, LeaseId, NodeName, TemplateId, VmId};
+use crate::order::MachineOrders;
 use crate::overrides::Overrides;
 use crate::phase::AgentPhase;
 use crate::record::{HoldOwner, Owner};
@@ -70,6 +71,8 @@ pub struct AgentStatus {
     pub on_trial: bool,
     /// How large it is, where a job or lease asked for that size.
     pub size: Size,
+    /// What was ordered of its machine.
+    pub machine: MachineOrders,
     /// A line for people about what it waits for or why it goes.
     pub detail: String,
     /// Milliseconds spent in each part of its life so far, in order: the waterfall. A part is a
@@ -99,6 +102,7 @@ impl AgentStatus {
             hold_owner: None,
             on_trial: false,
             size: Size::NONE,
+            machine: MachineOrders::default(),
             detail: String::new(),
             phases: Vec::new(),
         }
@@ -120,7 +124,7 @@ impl AgentStatus {
     }
 
     fn decisive(&self) -> impl PartialEq + '_ {
-        (self.phase, self.standing, &self.leases, self.overrides, &self.owner)
+        (self.phase, self.standing, &self.leases, self.overrides, &self.owner, &self.machine)
     }
 
     fn visible(&self) -> impl PartialEq + '_ {
@@ -128,10 +132,10 @@ impl AgentStatus {
         let Self { agent: _, template: _, phase, since, standing: _, .. } = self;
         let Self { vmid, node, address, ssh, host_keys, .. } = self;
         let Self { leases, uses, overrides, owner: _, held_until, hold_owner, .. } = self;
-        let Self { on_trial, size: _, detail, phases: _, .. } = self;
+        let Self { on_trial, size: _, machine, detail, phases: _, .. } = self;
         let reach = (vmid, node, address, ssh, host_keys);
         let hold = (held_until, hold_owner);
-        (phase, since, reach, leases, uses, overrides, hold, on_trial, detail)
+        (phase, since, reach, leases, uses, overrides, hold, on_trial, machine, detail)
     }
 }
 

@@ -38,6 +38,7 @@ use crate::agent::concurrency_place::ConcurrencyPlace;
 use crate::agent::event::{CloneProof, Effect, Guest};
 use crate::agent::holding::Holding;
 use crate::agent::leases::{Lease, Stage};
+use crate::agent::machine::Machine;
 use crate::agent::mind::{Mind, Out};
 use crate::agent::report::Waterfall;
 use crate::agent::retire::is_courteous;
@@ -77,6 +78,7 @@ impl Mind {
         *mind.report.waterfall_mut() =
             Waterfall::resumed(u64::try_from(earlier.as_millis()).unwrap_or(u64::MAX), now);
         mind.usage = Usage::of_entry(entry);
+        mind.machine = Machine::of_entry(entry.machine.clone());
         mind.holding = Holding::new(entry.commands.hold.clone(), entry.commands.held_why.clone());
         mind.addresses = Addresses::recorded(entry.addresses.clone(), entry.called);
         if !entry.settled {
@@ -192,6 +194,7 @@ impl Mind {
     pub(super) fn resume(&mut self, running: bool, out: &mut Out) {
         let unswept = self.adoption.see();
         self.start_deadline(out.now.mono);
+        self.resume_order(running, out);
         match self.state.clone() {
             State::Configuring => {
                 self.tries.calm();
@@ -210,7 +213,9 @@ impl Mind {
                 self.enter(State::Booting(BootStep::Start), out);
                 self.act(out);
             }
-            State::Ready | State::Leased | State::Draining(_) if !running => {
+            State::Ready | State::Leased | State::Draining(_)
+                if !running && self.machine.expects_running() =>
+            {
                 self.retire(Reason::PoweredOff, out);
             }
             // How far the reset came is unknown: the last user may still be in the guest.

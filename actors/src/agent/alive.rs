@@ -160,6 +160,9 @@ impl Mind {
 
     /// What keeps leases from being given out, for people.
     pub(super) fn trouble(&self) -> Option<String> {
+        if let Some(text) = self.machine.trouble().filter(|_| self.takes_orders()) {
+            return Some(text);
+        }
         if !self.is_watched() {
             return None;
         }
@@ -307,6 +310,7 @@ impl Mind {
         };
         // After a start of the service the node may be offline. Then no read of the guest ends.
         let started = !self.adoption.is_unseen() || self.reachability.is_parked();
+        let waits = waits && self.machine.expects_running();
         self.address().filter(|_| waits && started)
     }
 
@@ -348,6 +352,7 @@ pub(super) fn is_of_ssh(answer: &Answer) -> bool {
         | Answer::HostKeys(_)
         | Answer::Snapped(_)
         | Answer::RolledBack(_)
+        | Answer::Ordered(_)
         | Answer::Fenced(_)
         | Answer::Leftovers(_) => false,
     }

@@ -32,6 +32,7 @@ impl Mind {
             }
             AgentCommand::Override(change) => self.override_limits(change, out),
             AgentCommand::Hold(hold) => self.hold(hold.map(|hold| *hold), out),
+            AgentCommand::Order(order) => self.order(*order, out),
             AgentCommand::Drain(reason) => self.retire_idle(reason, out),
             AgentCommand::Retire(reason) => {
                 if matches!(reason, Reason::Asked | Reason::Stopping) {
@@ -135,7 +136,11 @@ impl Mind {
     }
 
     fn answer_taken(&mut self, attempt: Attempt, answer: Answer, out: &mut Out) {
+        if self.machine.awaits(attempt) {
+            return self.order_answered(answer, out);
+        }
         match answer {
+            Answer::Ordered(_) => {}
             Answer::Probed(result) => {
                 if self.alive.awaits(attempt) {
                     self.probed(result, out);
@@ -233,8 +238,11 @@ impl Mind {
             Answer::Unlocked(result) => self.unlocked(result, out),
             Answer::Fenced(result) => self.fenced(result, out),
             Answer::Leftovers(result) => self.remains_listed(result, out),
-            Answer::Admitted(..) | Answer::Expelled(..) | Answer::Words(..) | Answer::Probed(_) => {
-            }
+            Answer::Admitted(..)
+            | Answer::Expelled(..)
+            | Answer::Words(..)
+            | Answer::Ordered(_)
+            | Answer::Probed(_) => {}
         }
     }
 }

@@ -33,8 +33,10 @@ use drover_limits::concurrency::OperationEnd;
 
 use drover_model::journal_state::Pass;
 use drover_model::marks::Marks;
+use drover_model::order::Work;
 use drover_model::ports::{
-    AddressObservation, Configured, Greeting, IdStatus, Ran, Snapped, TaskEnd, VmObservation,
+    AddressObservation, Carried, Configured, Greeting, IdStatus, Ran, Snapped, TaskEnd,
+    VmObservation,
 };
 use drover_model::record::Body;
 use drover_model::spec::UploadSpec;
@@ -84,6 +86,7 @@ pub enum Answer {
     HostKeys(Result<Vec<String>, Fault>),
     Snapped(Result<Snapped, Fault>),
     RolledBack(Result<(), Fault>),
+    Ordered(Result<Carried, Fault>),
     Greeted(Result<Greeting, Fault>),
     Probed(Result<(), Fault>),
     /// Answers [`Call::Run`] and [`Call::Upload`].
@@ -171,6 +174,15 @@ pub enum Call {
     Snapshot,
     /// Return to the snapshot.
     Rollback,
+    /// Carry an order to the machine out.
+    Order {
+        work: Work,
+        /// Whether it may have been carried out before.
+        repeated: bool,
+        /// How long the guest has to shut down by itself.
+        shutdown: Duration,
+        limit: Duration,
+    },
     /// Log in once, within this limit.
     Greet(IpAddr, Duration),
     /// Check whether SSH answers, without a login.
@@ -207,6 +219,7 @@ impl Call {
             Self::Fence => Some(Answer::Fenced(Err(fault))),
             Self::Shutdown(_) | Self::Stop | Self::Destroy => Some(Answer::Accepted(Err(fault))),
             Self::Rollback => Some(Answer::RolledBack(Err(fault))),
+            Self::Order { .. } => Some(Answer::Ordered(Err(fault))),
             Self::Leftovers => Some(Answer::Leftovers(Err(fault))),
             Self::Clone { .. }
             | Self::Await(..)
@@ -251,6 +264,7 @@ impl Call {
             | Self::HostKeys
             | Self::Snapshot
             | Self::Rollback
+            | Self::Order { .. }
             | Self::Fence
             | Self::Shutdown(_)
             | Self::Stop

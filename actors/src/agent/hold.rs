@@ -90,7 +90,8 @@ impl Mind {
     }
 
     pub(super) fn unlock_call(&self, login: Login) -> Option<Call> {
-        let hold = self.holding.hold().filter(|_| login == Login::Owed)?;
+        let owed = login == Login::Owed && self.machine.expects_running();
+        let hold = self.holding.hold().filter(|_| owed)?;
         Some(Call::Unlock(self.address()?, hold.public_key.clone()))
     }
 

@@ -124,6 +124,9 @@ impl JournalView {
             AgentCommand::Hold(hold) => {
                 self.journal_state.borrow_mut().set_hold(&self.agent, hold.as_deref(), None);
             }
+            AgentCommand::Order(order) => {
+                self.journal_state.borrow_mut().set_order(&self.agent, order);
+            }
             AgentCommand::CalledIn(address) => {
                 self.journal_state.borrow_mut().set_called(&self.agent, *address);
             }

@@ -47,6 +47,7 @@ fn changes_keys(call: &Call) -> bool {
         | Call::HostKeys
         | Call::Snapshot
         | Call::Rollback
+        | Call::Order { .. }
         | Call::Greet(..)
         | Call::Probe(..)
         | Call::Run(..)

@@ -137,7 +137,8 @@ impl Mind {
         let Some(lease) = self.leases.get_mut(id) else { return };
         lease.retry = None;
         lease.waits = false;
-        if self.adoption.is_unseen() || lease.asked.is_some() {
+        // What a lease needs of a machine that stands still is done once it runs again.
+        if self.adoption.is_unseen() || lease.asked.is_some() || !self.machine.expects_running() {
             return;
         }
         let call = match (lease.stage, address, lease.granted.pass()) {
@@ -417,6 +418,7 @@ impl Mind {
     /// guest.
     fn goes_after(&self) -> bool {
         let goes = self.usage.is_used_up(&self.spec)
+            || self.machine.spoils()
             || self.spec.reset.is_some()
             || matches!(self.state, State::Draining(_));
         self.leases.only_expels() && goes && !self.holding.is_wanted()
@@ -447,6 +449,8 @@ impl Mind {
             self.retire(reason, out);
         } else if self.usage.is_used_up(&self.spec) {
             self.retire(Reason::UsedUp, out);
+        } else if self.machine.spoils() {
+            self.retire(Reason::Altered, out);
         } else if matches!(self.state, State::Leased) && self.spec.reset.is_some() {
             self.reset_or_retire(out);
         } else if matches!(self.state, State::Leased) {

@@ -39,6 +39,7 @@ use crate::agent::holding::Holding;
 use crate::agent::in_flight::InFlight;
 use crate::agent::keys::Keys;
 use crate::agent::leases::Leases;
+use crate::agent::machine::Machine;
 use crate::agent::reachability::Reachability;
 use crate::agent::report::Report;
 use crate::agent::state::{BootStep, CloneStep, ConnectStep, State};
@@ -64,6 +65,7 @@ pub struct Mind {
     pub(super) keys: Keys,
     pub(super) usage: Usage,
     pub(super) holding: Holding,
+    pub(super) machine: Machine,
     pub(super) in_flight: InFlight,
     pub(super) timers: Timers,
     pub(super) tries: Tries,
@@ -171,6 +173,7 @@ impl Mind {
             keys: Keys::default(),
             usage: Usage::default(),
             holding: Holding::default(),
+            machine: Machine::default(),
             in_flight: InFlight::new(epoch, incarnation, now.mono),
             timers: Timers::new(&spec.limits, now.mono),
             tries: Tries::default(),
@@ -225,7 +228,10 @@ impl Mind {
 
     /// Whether the mind still waits for this answer. Other calls are not made.
     pub fn awaits(&self, attempt: Attempt) -> bool {
-        self.in_flight.awaits(attempt) || self.alive.awaits(attempt) || self.leases.awaits(attempt)
+        self.in_flight.awaits(attempt)
+            || self.alive.awaits(attempt)
+            || self.leases.awaits(attempt)
+            || self.machine.awaits(attempt)
     }
 
     pub(super) fn start_deadline(&mut self, now: Moment) {
@@ -256,6 +262,7 @@ impl Mind {
             let state = self.state.phase();
             out.record(Body::Phase { agent: self.agent.clone(), state });
         }
+        self.drop_order(out);
         if self.adoption.is_unseen() {
             // The adopted guest must still be inspected, whatever a lease did to the state
             // meanwhile.
@@ -412,6 +419,7 @@ impl Mind {
         self.tick_leases(now - due, out);
         self.tick_age(out);
         self.tick_alive(out);
+        self.tick_order(out);
     }
 
     fn late(&mut self, out: &mut Out) {
@@ -470,12 +478,13 @@ impl Mind {
     /// Keeps exactly one wake pending, for the earliest due time.
     fn arm(&mut self, out: &mut Out) {
         let deadline = if self.reachability.is_parked() { None } else { self.timers.deadline() };
-        let due = [deadline, self.timers.retry(), self.old_due(), self.alive_due()]
-            .into_iter()
-            .flatten()
-            .chain(self.leases.due())
-            .min()
-            .map(|at| at.max(out.now.mono));
+        let due =
+            [deadline, self.timers.retry(), self.old_due(), self.alive_due(), self.machine.due()]
+                .into_iter()
+                .flatten()
+                .chain(self.leases.due())
+                .min()
+                .map(|at| at.max(out.now.mono));
         match due {
             None => self.timers.disarm(),
             Some(at) if self.timers.is_armed_for(at) => {}

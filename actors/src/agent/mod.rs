@@ -27,10 +27,10 @@
 //!
 //! Parts of the mind, each with private fields: `leases.rs`, `keys.rs`, `usage.rs`, `holding.rs`,
 //! `in_flight.rs`, `timers.rs`, `tries.rs`, `concurrency_place.rs`, `reachability.rs`, `address.rs`,
-//! `adoption.rs`, `boots.rs`, `alive.rs`, `report.rs`.
+//! `adoption.rs`, `boots.rs`, `alive.rs`, `machine.rs`, `report.rs`.
 //!
 //! What the mind decides: `mind.rs` (`step`), `dispatch.rs`, `verify_clone.rs`, `provision.rs`,
-//! `prepare.rs`, `leasing.rs`, `reset.rs`, `hold.rs`, `retire.rs`, `strand.rs`, `adopt.rs`, `image.rs`,
+//! `prepare.rs`, `leasing.rs`, `orders.rs`, `reset.rs`, `hold.rs`, `retire.rs`, `strand.rs`, `adopt.rs`, `image.rs`,
 //! `status.rs`. Its words: `state.rs` (states), `event.rs` (events, calls, effects).
 //!
 //! Beside it: `port_calls.rs` (calls of ports), `journal_view.rs` (the journal's view of this agent),
@@ -52,7 +52,9 @@ pub mod journal_view;
 mod keys;
 mod leases;
 mod leasing;
+mod machine;
 pub mod mind;
+mod orders;
 mod port_calls;
 mod prepare;
 mod provision;

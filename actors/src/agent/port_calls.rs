@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use drover_model::id::CloudId;
 use drover_model::ports::{
-    CloneCall, ConfigureCall, Holder, Ports, ShellTarget, SnapshotCall, StartRunnerCall, VmRef,
+    CloneCall, ConfigureCall, Holder, OrderCall, Ports, ShellTarget, SnapshotCall, StartRunnerCall,
+    VmRef,
 };
 use drover_model::spec::ResetKind;
 use drover_scripts::guest;
@@ -71,6 +72,11 @@ pub(super) fn make(
         Call::Rollback => {
             let call = snapshot_call(mind, guest, vm, spec.limits.reset);
             pve.rollback(call).map(Answer::RolledBack).boxed_local()
+        }
+        Call::Order { work, repeated, shutdown, limit } => {
+            let marks = guest.marks.clone();
+            let call = OrderCall { vm, marks, work, repeated, shutdown, limit };
+            pve.carry_out(call).map(Answer::Ordered).boxed_local()
         }
         Call::Greet(address, limit) => {
             ports.shell.greet(target(address), limit).map(Answer::Greeted).boxed_local()

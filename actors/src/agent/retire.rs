@@ -109,7 +109,9 @@ impl Mind {
         self.lose_leases(&reason.to_string(), out);
         let agent = self.agent.clone();
         out.record(Body::RetireIntended { agent, reason: reason.clone() });
-        let graceful = is_courteous(&self.spec, self.address().is_some());
+        // A machine that stands still hears neither a shutdown nor SSH.
+        let runs = self.machine.expects_running();
+        let graceful = runs && is_courteous(&self.spec, self.address().is_some());
         let why = reason.to_string();
         self.enter(
             State::Retiring { reason, step, graceful, alarmed: false, since: out.now.mono },

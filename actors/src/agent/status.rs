@@ -66,6 +66,7 @@ impl Mind {
             hold_owner: self.holding.hold().and_then(|hold| hold.owner.clone()),
             on_trial: self.spec.trial,
             size: self.spec.asked_size(),
+            machine: self.machine.orders.clone(),
             detail: self.whole_detail(),
             phases: Vec::new(),
         }
@@ -170,7 +171,7 @@ impl Mind {
     /// Leases that still fit. None while the guest has the key of an ended lease, while an operator
     /// waits to hold the agent, or while it is on trial.
     pub(super) fn free_executors(&self) -> u32 {
-        if self.holding.is_wanted() || self.spec.trial {
+        if self.holding.is_wanted() || self.spec.trial || self.machine.spoils() {
             return 0;
         }
         if self.leases.any_expels() {

@@ -15,9 +15,9 @@ use drover_model::fault::{Culprit, Fault, FaultKind};
 use drover_model::id::{AgentId, Attempt, ClusterId, Installation, LeaseId, NodeName, Upid, VmId};
 use drover_model::journal_state::JournalState;
 use drover_model::marks::{Marks, Reading};
-use drover_model::phase::AgentPhase;
+use drover_model::phase::{AgentPhase, Power};
 use drover_model::ports::{
-    AddressObservation, Configured, IdStatus, Ran, Snapped, TaskEnd, VmObservation,
+    AddressObservation, Carried, Configured, IdStatus, Ran, Snapped, TaskEnd, VmObservation,
 };
 use drover_model::record::{Body, Hold, LeaseAsk, Record, Want};
 use drover_model::spec::{LimitSpec, ResetKind, StepSpec, StepWork, TemplateSpec, UploadSpec};
@@ -283,6 +283,10 @@ impl Drive {
             Call::HostKeys => Answer::HostKeys(Ok(vec!["ssh-ed25519 HOST".into()])),
             Call::Snapshot => Answer::Snapped(Ok(Snapped::Taken)),
             Call::Rollback => Answer::RolledBack(Ok(())),
+            Call::Order { work, .. } => {
+                let power = work.leaves(Power::Running);
+                Answer::Ordered(Ok(Carried { power, outcome: Ok(String::new()) }))
+            }
             Call::Greet(..) => Answer::Greeted(Ok("ssh-ed25519 HOST".into())),
             Call::Probe(..) => Answer::Probed(Ok(())),
             Call::Run(..) | Call::Upload(..) => {
@@ -484,6 +488,10 @@ pub fn refused(call: &Call, fault: Fault) -> Answer {
         Call::HostKeys => Answer::HostKeys(Err(fault)),
         Call::Snapshot => Answer::Snapped(Err(fault)),
         Call::Rollback => Answer::RolledBack(Err(fault)),
+        Call::Order { .. } => {
+            let power = Power::Running;
+            Answer::Ordered(Ok(Carried { power, outcome: Err(fault) }))
+        }
         Call::Greet(..) => Answer::Greeted(Err(fault)),
         Call::Probe(..) => Answer::Probed(Err(fault)),
         Call::Run(..) | Call::Upload(..) => Answer::Ran(Err(fault)),

@@ -452,7 +452,7 @@ impl Mind {
                 | State::Held { .. }
                 | State::Resetting { step: ResetStep::Rollback, .. }
         );
-        self.state.is_alive() && !may_stand
+        self.state.is_alive() && !may_stand && self.machine.expects_running()
     }
 
     /// A list shows the guest stopped. The agent reads the guest itself, beside any other call.

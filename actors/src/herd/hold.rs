@@ -135,7 +135,7 @@ impl Herd {
     }
 
     /// Whether no hold is on an agent but one of theirs.
-    fn hold_is_theirs(&self, agent: &AgentId, by: &By) -> Result<(), Refusal> {
+    pub(super) fn hold_is_theirs(&self, agent: &AgentId, by: &By) -> Result<(), Refusal> {
         is_theirs(self.common.hold_next.on(agent), by, || format!("agent `{agent}`"))
     }
 

@@ -19,7 +19,7 @@
 //! again, and goes on from the roster and the journal.
 //!
 //! Beside it: `start.rs` (the start), `writes.rs` (records in order), `leases.rs`, `explain.rs` and
-//! `call_in.rs` (the door), `provision.rs`, `hold.rs`, `overrides.rs`, `breakers.rs`, `nodes.rs` and
+//! `call_in.rs` (the door), `provision.rs`, `hold.rs`, `orders.rs`, `overrides.rs`, `breakers.rs`, `nodes.rs` and
 //! `drain.rs` (operators), `images.rs` (builds of images), `clusters.rs`, `continued.rs`,
 //! `sources.rs` and `addresses.rs` (what it leads), `orphan.rs` and `machine.rs` (what another drover
 //! may own).
@@ -36,6 +36,7 @@ mod images;
 mod leases;
 mod machine;
 mod nodes;
+mod orders;
 mod orphan;
 mod overrides;
 mod provision;
@@ -52,6 +53,7 @@ use drover_model::fact::{Fact, What};
 use drover_model::fault::{Culprit, Fault, FaultKind};
 use drover_model::id::{AgentId, CloudId, ClusterId, LeaseId, SourceId, TemplateId};
 use drover_model::machine::Machine;
+use drover_model::order::Order;
 use drover_model::phase::LeasePhase;
 use drover_model::record::Reason;
 use drover_model::spec::{CloudSpec, HerdSpec, TemplateSpec};
@@ -126,6 +128,8 @@ pub struct Herd {
     taking: BTreeSet<AgentId>,
     /// Agents on drained nodes that were asked to go.
     leaving: BTreeSet<AgentId>,
+    /// The last order of each agent, which it may not have reported yet.
+    ordered: BTreeMap<AgentId, Order>,
     /// Where guests of living agents called from in this start.
     called: BTreeMap<AgentId, IpAddr>,
 }
@@ -535,6 +539,12 @@ impl Handler<HerdCommand> for Herd {
             }
             HerdCommand::Hold { agent, hold, by, reply } => {
                 self.hold(agent, (hold, &by), reply, ctx);
+            }
+            HerdCommand::Order { target, work, key, by, reply } => {
+                self.order(&target, (work, key), &by, reply, ctx);
+            }
+            HerdCommand::Machine { target, by, reply } => {
+                self.look_at_machine(&target, &by, reply, ctx);
             }
             HerdCommand::HoldNext { template, hold, by, reply } => {
                 self.hold_next(&template, (hold, &by), reply, ctx);

@@ -137,6 +137,7 @@ impl Herd {
                 pools: ShownPools::default(),
                 taking: BTreeSet::new(),
                 leaving: BTreeSet::new(),
+                ordered: BTreeMap::new(),
                 called: {
                     let all = journal_state.agents.iter();
                     all.filter_map(|(id, entry)| Some((id.clone(), entry.called?))).collect()

@@ -48,7 +48,7 @@ impl Claim {
         Self {
             node: place.node.clone(),
             vmid: Some(place.vmid),
-            sizes: sizes(&living.spec, origin),
+            sizes: living.status.machine.sizes.beside(sizes(&living.spec, origin)),
             storage,
             spec: Arc::clone(&living.spec),
         }

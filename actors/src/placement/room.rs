@@ -180,6 +180,16 @@ impl<'a> Scene<'a> {
         })
     }
 
+    /// Why a node takes no agent that is so much larger than one that it has.
+    pub fn lacks_room(
+        &self,
+        placement: &PlacementSpec,
+        more: Sizes,
+        node: &NodeName,
+    ) -> Option<Refusal> {
+        self.short_of_room(placement, more, &self.room(node))
+    }
+
     fn short_of_room(
         &self,
         placement: &PlacementSpec,

@@ -337,14 +337,16 @@ fn compare(plan: &mut Plan, agent: &AgentId, living: &Living, node: &NodeName, g
         plan.findings.push(Finding::of(Does::Report, vmid, text));
         plan.fenced.push(vmid);
     }
-    if guest.status == "stopped" && guest.lock.is_none() && living.status.phase.should_run() {
+    let expected = living.status.phase.should_run() && living.status.machine.expects_running();
+    if guest.status == "stopped" && guest.lock.is_none() && expected {
         let (vmid, state) = (guest.vmid, &living.status.phase);
         let text = format!("{vmid} of agent `{agent}` is stopped in state {state}");
         plan.findings.push(Finding::of(Does::Retire, vmid, text));
         plan.report.push((agent.clone(), AgentCommand::SeenStopped));
     }
-    if let Some(lock) = guest.lock.as_deref().filter(|lock| is_of_others(lock, living.status.phase))
-    {
+    let ordered = living.status.machine.running.is_some();
+    let of_others = |lock: &&str| !ordered && is_of_others(lock, living.status.phase);
+    if let Some(lock) = guest.lock.as_deref().filter(of_others) {
         let (vmid, state) = (guest.vmid, &living.status.phase);
         let text = format!(
             "{vmid} of agent `{agent}` is locked ({lock}) in state {state}: left alone until that \

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use drover_model::id::{AgentId, LeaseId};
+use drover_model::order::NewSizes;
 use drover_model::record::{LeaseAsk, WAITED};
 use drover_model::spec::TemplateSpec;
 use drover_model::tenant::{By, LeaseLimits, Quota, Whose};
@@ -166,6 +167,30 @@ impl Scheduler {
         let until = self.book.get(lease).map_or(now, |entry| entry.until);
         self.book.wait_until(lease, until.max(now + AGAIN));
         self.book.stand(lease, Stand::Waiting);
+    }
+}
+
+impl Scheduler {
+    /// Why a machine may not have these sizes, by the quotas of who asks and of who leased it.
+    pub fn sizes_beyond(&self, agent: &AgentId, by: &By, sizes: NewSizes) -> Option<Refusal> {
+        let asks = |quota: &Quota| quota.whose.is(&by.principal, by.group.as_deref());
+        let counts = |quota: &&Quota| asks(quota) || self.has_lease(&quota.whose, agent);
+        self.limits.quotas.iter().filter(counts).find_map(|quota| {
+            let sizes = [
+                (sizes.cores, quota.cores, "maxCores", "cores"),
+                (sizes.memory_mb, quota.memory_mb, "maxMemoryMB", "MiB of memory"),
+                (sizes.disk_gb, quota.disk_gb, "maxDiskGB", "GiB of disk"),
+            ];
+            sizes.into_iter().find_map(|(size, most, key, unit)| {
+                let (size, most) = (size?, most?);
+                (size > most).then(|| {
+                    Refusal::Forbidden(format!(
+                        "{size} {unit} are too many: `{key}` of the quota of {} is {most}",
+                        quota.whose
+                    ))
+                })
+            })
+        })
     }
 }
 

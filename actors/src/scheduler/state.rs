@@ -272,6 +272,50 @@ impl Scheduler {
         Ok(())
     }
 
+    /// Whether all leases on an agent are theirs, those of sources too, which are the admins'.
+    ///
+    /// # Errors
+    /// Forbidden where one is another's.
+    pub fn has_machine(&self, agent: &AgentId, by: &By) -> Result<(), Refusal> {
+        for (lease, _) in self.book.at(agent) {
+            if self.book.of_source(&lease).is_none() {
+                self.theirs(&lease, by)?;
+            } else if !by.all {
+                return Err(Refusal::Forbidden(format!(
+                    "agent `{agent}` runs jobs of a CI system: only an admin may do this"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a lease is on an agent, or on its way there.
+    pub fn any_on(&self, agent: &AgentId) -> bool {
+        !self.book.at(agent).is_empty()
+    }
+
+    /// Whether a lease serves a source of jobs.
+    pub fn is_sources(&self, lease: &LeaseId) -> bool {
+        self.book.of_source(lease).is_some()
+    }
+
+    /// The agent that a lease is on, where it is theirs.
+    ///
+    /// # Errors
+    /// Unknown, forbidden where it is another's, and a conflict where it is on none.
+    pub fn agent_of(&self, lease: &LeaseId, by: &By) -> Result<AgentId, Refusal> {
+        match &self.theirs(lease, by)?.stand {
+            Stand::Recording => Err(Refusal::Unknown(format!("no lease `{lease}` is known"))),
+            Stand::Sent(agent) | Stand::On(agent) => Ok(agent.clone()),
+            Stand::Waiting | Stand::Cancelling => {
+                Err(Refusal::Conflict(format!("lease `{lease}` waits and has no machine yet")))
+            }
+            Stand::Ended(_) => {
+                Err(Refusal::Conflict(format!("lease `{lease}` is over and has no machine")))
+            }
+        }
+    }
+
     /// Whether a lease is over already, where they may end it.
     ///
     /// # Errors

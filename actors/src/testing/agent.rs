@@ -239,6 +239,7 @@ impl Handler<AgentCommand> for FakeAgent {
             | AgentCommand::SeenStopped
             | AgentCommand::Observed(_)
             | AgentCommand::CalledIn(_)
+            | AgentCommand::Order(_)
             | AgentCommand::NodeDown(_)
             | AgentCommand::Rest => {}
         }

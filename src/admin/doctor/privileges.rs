@@ -18,6 +18,7 @@ impl CloudCheck<'_> {
         let wanted: Vec<&Need> = needs
             .all
             .iter()
+            .filter(|need| !need.row.feature.is_quiet())
             .filter(|need| !need.asked.iter().any(|path| path.contains('<')))
             .collect();
         let paths: BTreeSet<&str> =
@@ -82,7 +83,7 @@ impl CloudCheck<'_> {
     ) -> Vec<Remedy> {
         let kind = RoleKind::of(need.row.at);
         let role = kind.name(ROLE_PREFIX);
-        let all = grants(needs, &BTreeMap::new(), GrantOptions { optional: false });
+        let all = grants(needs, &BTreeMap::new(), GrantOptions::default());
         let whole = all.roles.get(&kind).cloned().unwrap_or_default();
         let mut lines = Vec::new();
         let spell = |set: &BTreeSet<String>| set.iter().cloned().collect::<Vec<_>>().join(" ");

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::need::{Needs, is_placeholder};
-use super::table::At;
+use super::table::{At, Feature};
 
 /// The roles that hold drover's privileges: one for each kind of path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -62,6 +62,8 @@ impl RoleKind {
 pub struct GrantOptions {
     /// Privileges without which drover works as documented: `Datastore.Allocate`.
     pub optional: bool,
+    /// Whether snapshots and other sizes of machines may be ordered.
+    pub orders: bool,
 }
 
 /// Roles with their privileges, and the paths on which each is granted.
@@ -83,7 +85,10 @@ pub fn grants(needs: &Needs, pools: &BTreeMap<String, String>, options: GrantOpt
     let mut grants = Grants::default();
     let wanted = || {
         let all = needs.all.iter();
-        all.filter(|need| options.optional || !need.row.feature.is_optional())
+        all.filter(|need| match need.row.feature {
+            Feature::Orders => options.orders,
+            feature => options.optional || !feature.is_optional(),
+        })
     };
     for need in wanted() {
         let kind = RoleKind::of(need.row.at);

@@ -81,6 +81,8 @@ pub enum Feature {
     Reset,
     /// Removing volumes that a destroy left behind.
     Leftovers,
+    /// Snapshots and other sizes of machines (`drover machine`).
+    Orders,
     Pool,
     /// `images` with a `source.url`: guests made of disk images that nodes download.
     Images,
@@ -89,7 +91,7 @@ pub enum Feature {
 }
 
 impl Feature {
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::Cluster,
         Self::Life,
         Self::AgentAddress,
@@ -109,6 +111,7 @@ impl Feature {
         Self::CallIn,
         Self::Reset,
         Self::Leftovers,
+        Self::Orders,
         Self::Pool,
         Self::Images,
         Self::Doctor,
@@ -122,6 +125,7 @@ impl Feature {
             | Self::HostKeys
             | Self::Placement
             | Self::Leftovers
+            | Self::Orders
             | Self::Doctor => true,
             Self::AgentAddress => spec.address == AddressSource::GuestAgent,
             Self::Cores => spec.cores.is_some() || spec.size_labels.cores.is_some(),
@@ -157,7 +161,12 @@ impl Feature {
 
     /// Whether drover works as documented without it, so that it is granted on request only.
     pub fn is_optional(self) -> bool {
-        self == Self::Leftovers
+        matches!(self, Self::Leftovers | Self::Orders)
+    }
+
+    /// Whether nobody misses it who does not use it: the doctor does not speak of it.
+    pub fn is_quiet(self) -> bool {
+        self == Self::Orders
     }
 
     /// The name for people.
@@ -182,6 +191,7 @@ impl Feature {
             Self::CallIn => "addressFrom: call",
             Self::Reset => "reset",
             Self::Leftovers => "left volumes",
+            Self::Orders => "drover machine",
             Self::Pool => "targetPool",
             Self::Images => "images",
             Self::Doctor => "doctor",
@@ -270,7 +280,12 @@ pub static TABLE: &[Row] = &[
         &["VM.Config.Options"],
         "PUT config: tags, onboot, agent, protection, bios",
     ),
-    fails(Feature::Life, At::Guests, &["VM.PowerMgmt"], "POST status/start, shutdown, stop"),
+    fails(
+        Feature::Life,
+        At::Guests,
+        &["VM.PowerMgmt"],
+        "POST status/start, shutdown, stop, reboot, reset, suspend, resume",
+    ),
     fails(Feature::Life, At::Storage, &["Datastore.AllocateSpace"], "POST clone: its disks"),
     fails(Feature::Life, At::Bridge, &["SDN.Use"], "POST clone, PUT config: netN"),
     Row {
@@ -349,6 +364,34 @@ pub static TABLE: &[Row] = &[
         &["Datastore.Allocate"],
         "GET and DELETE storage content",
         "drover neither sees nor removes volumes that a destroy left behind, and does not report them",
+    ),
+    degrades(
+        Feature::Orders,
+        At::Guests,
+        &["VM.Snapshot"],
+        "POST snapshot, rollback, DELETE snapshot",
+        "orders for snapshots fail",
+    ),
+    degrades(
+        Feature::Orders,
+        At::Guests,
+        &["VM.Config.CPU"],
+        "PUT config: cores",
+        "orders for other cores fail",
+    ),
+    degrades(
+        Feature::Orders,
+        At::Guests,
+        &["VM.Config.Memory"],
+        "PUT config: memory, balloon",
+        "orders for other memory fail",
+    ),
+    degrades(
+        Feature::Orders,
+        At::Guests,
+        &["VM.Config.Disk"],
+        "PUT resize",
+        "orders for larger disks fail",
     ),
     degrades(
         Feature::Pool,

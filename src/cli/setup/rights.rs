@@ -60,6 +60,9 @@ pub struct RightsOptions {
     /// Grant what drover works without, too: Datastore.Allocate, to remove volumes left behind
     #[arg(long)]
     pub leftovers: bool,
+    /// Grant snapshots and other sizes of machines, for `drover machine`
+    #[arg(long)]
+    pub orders: bool,
     /// What the names of roles begin with
     #[arg(long, value_name = "WORD", default_value = ROLE_PREFIX, value_parser = role_prefix)]
     pub role_prefix: String,
@@ -251,7 +254,8 @@ impl<'a> Work<'a> {
 
     fn wanted(&self, release: Release, facts: &Facts) -> WantedRights {
         let needs = Needs::of(&self.checked.herd, &self.cloud, release, facts);
-        let commands = GrantOptions { optional: self.options.leftovers };
+        let commands =
+            GrantOptions { optional: self.options.leftovers, orders: self.options.orders };
         WantedRights {
             grants: grants(&needs, &facts.template_pools(&self.checked.herd), commands),
             user: self.user.clone(),

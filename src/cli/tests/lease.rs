@@ -433,6 +433,8 @@ async fn a_lost_answer_is_asked_for_again_with_the_same_key() {
         | HerdCommand::Provision { .. }
         | HerdCommand::Override { .. }
         | HerdCommand::Hold { .. }
+        | HerdCommand::Order { .. }
+        | HerdCommand::Machine { .. }
         | HerdCommand::CallIn { .. }
         | HerdCommand::Wake { .. }
         | HerdCommand::HoldNext { .. }

@@ -12,6 +12,7 @@ mod image;
 mod keys;
 mod lease;
 mod line;
+mod order;
 mod prepare;
 mod probe;
 mod provision;

@@ -211,6 +211,7 @@ fn agent_of(body: &Body) -> Option<&AgentId> {
         | Body::RunnerIntended { agent, .. }
         | Body::KeyRemoved { agent, .. }
         | Body::SnapshotTaken { agent }
+        | Body::OrderEnded { agent, .. }
         | Body::ResetIntended { agent }
         | Body::RetireIntended { agent, .. }
         | Body::Stranded { agent, .. }
@@ -238,6 +239,7 @@ fn agent_of(body: &Body) -> Option<&AgentId> {
         | Body::ImagePruned { .. }
         | Body::ImageGone { .. }
         | Body::OverrideSet { .. }
+        | Body::MachineOrdered { .. }
         | Body::HoldSet { .. }
         | Body::HoldNextSet { .. }
         | Body::MarksAhead { .. } => None,

@@ -94,6 +94,7 @@ pub async fn served(setup: Setup, features: &[Feature]) -> World {
             | Feature::Cluster
             | Feature::Life
             | Feature::Leftovers
+            | Feature::Orders
             | Feature::Pool
             | Feature::Images
             | Feature::Doctor => {}

@@ -64,6 +64,7 @@ fn keys(feature: Feature) -> &'static str {
         | Feature::HostKeys
         | Feature::Placement
         | Feature::Leftovers
+        | Feature::Orders
         | Feature::Pool
         | Feature::Images
         | Feature::Doctor => "",
@@ -143,7 +144,8 @@ impl Stage {
         assert_eq!(Release::of(&version), release(self.version));
         let needs = Needs::of(&checked.herd, &rack, release(self.version), &facts);
         assert!(needs.unknown.is_empty(), "{:?}", needs.unknown);
-        let commands = GrantOptions { optional: features.contains(&Feature::Leftovers) };
+        let optional = features.contains(&Feature::Leftovers);
+        let commands = GrantOptions { optional, orders: false };
         let grants = grants(&needs, &BTreeMap::new(), commands);
         for (kind, privileges) in grants.roles {
             self.roles.insert(kind.name("Drover"), privileges);

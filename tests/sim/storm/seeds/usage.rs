@@ -142,6 +142,7 @@ pub(super) fn going(
         | Reason::ReturnedFromPark
         | Reason::WindowClosed
         | Reason::TrialOver
+        | Reason::Altered
         | Reason::MadeRoom
         | Reason::NodeDrained
         | Reason::Cancelled => false,

@@ -1,0 +1,66 @@
+//! What one look at a machine shows.
+
+use std::net::IpAddr;
+
+use crate::id::{NodeName, VmId};
+use crate::phase::Power;
+
+/// A machine as its cluster showed it at one moment.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MachineView {
+    pub node: NodeName,
+    pub vmid: VmId,
+    pub power: Power,
+    /// Proxmox's own word for that: QEMU's where the machine has a process.
+    pub word: String,
+    /// Proxmox's `lock` of its configuration, such as `backup`.
+    pub lock: Option<String>,
+    /// Seconds since its process started.
+    pub uptime_secs: u64,
+    /// The busy part of its processors, from 0 to 1.
+    pub cpu: Option<f64>,
+    pub cpus: Option<f64>,
+    /// Memory in use, in bytes.
+    pub memory_used: Option<f64>,
+    /// All its memory, in bytes.
+    pub memory: Option<f64>,
+    /// Addresses that its guest agent reports, without loopback and link-local ones.
+    pub addresses: Vec<IpAddr>,
+    /// Why no address is known; none where some are.
+    pub no_address: Option<String>,
+    /// The page of Proxmox with its console.
+    pub console_url: String,
+    /// Hardware, with changes that wait for a restart.
+    pub config: Vec<ConfigValue>,
+    /// Snapshots, drover's own too.
+    pub snapshots: Vec<SnapshotView>,
+    /// The snapshot that its present state comes from.
+    pub parent: Option<String>,
+}
+
+/// One key of a machine's configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigValue {
+    pub key: String,
+    /// What holds now; none where nothing does.
+    pub value: Option<String>,
+    /// What holds from the next start on; none where nothing changes.
+    pub pending: Option<String>,
+    /// Whether the next start takes the key away.
+    pub deleted: bool,
+}
+
+/// A snapshot of a machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SnapshotView {
+    pub name: String,
+    pub description: String,
+    /// When it was taken, in Unix seconds.
+    pub taken: Option<u64>,
+    /// Whether it holds the memory too.
+    pub memory: bool,
+    /// The snapshot that it comes from.
+    pub parent: Option<String>,
+    /// `prepare` or `delete` where it was begun and not finished.
+    pub unfinished: Option<String>,
+}

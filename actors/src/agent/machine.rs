@@ -1,0 +1,117 @@
+//! What was ordered of the machine, and how far the running order is.
+
+use drover_model::id::Attempt;
+use drover_model::order::{MachineOrders, Work};
+use drover_model::phase::Power;
+use drover_model::time::Moment;
+
+/// The step of an order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum OrderStep {
+    /// Proxmox carries it out.
+    Carry,
+    /// The guest runs again; reads its address, which may have changed.
+    Address,
+    Greet,
+    /// Repairs clock, network, randomness and sessions after a return to a snapshot.
+    Remedy,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Machine {
+    pub(super) orders: MachineOrders,
+    pub(super) step: OrderStep,
+    /// The running call.
+    pub(super) asked: Option<Attempt>,
+    /// When the step is repeated.
+    pub(super) retry: Option<Moment>,
+    /// When the order is given up; none while it waits for the first look at an adopted guest.
+    pub(super) ends: Option<Moment>,
+    /// Whether the order may have been carried out before, or may still be.
+    pub(super) repeated: bool,
+    /// Failures of this step in a row.
+    pub(super) tries: u32,
+    /// What Proxmox's part of the order came to, for people.
+    pub(super) reported: String,
+    /// The last fault of the order.
+    pub(super) hindered: Option<String>,
+}
+
+impl Default for Machine {
+    fn default() -> Self {
+        Self {
+            orders: MachineOrders::default(),
+            step: OrderStep::Carry,
+            asked: None,
+            retry: None,
+            ends: None,
+            repeated: false,
+            tries: 0,
+            reported: String::new(),
+            hindered: None,
+        }
+    }
+}
+
+impl Machine {
+    /// As the journal knows it. An order that was under way may have been carried out.
+    pub(super) fn of_entry(orders: MachineOrders) -> Self {
+        let repeated = orders.running.is_some();
+        Self { orders, repeated, ..Self::default() }
+    }
+
+    /// The running order is over, or begins.
+    pub(super) fn rest(&mut self) {
+        *self = Self { orders: std::mem::take(&mut self.orders), ..Self::default() };
+    }
+
+    /// The next step begins.
+    pub(super) fn go_to(&mut self, step: OrderStep) {
+        self.step = step;
+        self.tries = 0;
+        self.retry = None;
+    }
+
+    pub(super) fn work(&self) -> Option<&Work> {
+        self.orders.running.as_ref().map(|order| &order.work)
+    }
+
+    pub(super) fn expects_running(&self) -> bool {
+        self.orders.expects_running()
+    }
+
+    /// Whether nobody else may get the machine.
+    pub(super) fn spoils(&self) -> bool {
+        self.orders.spoils()
+    }
+
+    /// Whether this is the running call.
+    pub(super) fn awaits(&self, attempt: Attempt) -> bool {
+        self.asked == Some(attempt)
+    }
+
+    /// When the order must be thought of again.
+    pub(super) fn due(&self) -> Option<Moment> {
+        self.orders.running.as_ref()?;
+        [self.retry, self.ends].into_iter().flatten().min()
+    }
+
+    /// What keeps the machine from use, for people.
+    pub(super) fn trouble(&self) -> Option<String> {
+        if let Some(order) = &self.orders.running {
+            let why = self.hindered.as_ref().map(|why| format!("; last: {why}"));
+            let why = why.unwrap_or_default();
+            return Some(format!("order `{}` is carried out: {}{why}", order.id, order.work));
+        }
+        let last = self.orders.past.last().map(|status| format!(" (order `{}`)", status.order.id));
+        let last = last.unwrap_or_default();
+        match self.orders.power {
+            Power::Running => None,
+            Power::Stopped => Some(format!("its machine is stopped as ordered{last}")),
+            Power::Suspended => Some(format!("its machine is suspended as ordered{last}")),
+            Power::Unknown => Some(format!(
+                "whether its machine runs is not known{last}: `drover machine show` looks"
+            )),
+        }
+    }
+}

@@ -1,0 +1,316 @@
+//! Orders to a machine: what is no loss, what is tried again, what comes after.
+
+use drover_model::fault::FaultKind;
+use drover_model::id::{LeaseId, OrderId};
+use drover_model::order::{NewSizes, Order, Work};
+use drover_model::phase::{AgentPhase, OrderPhase, Power};
+use drover_model::ports::{Carried, VmObservation};
+use drover_model::record::{Body, Reason};
+use drover_model::spec::TemplateSpec;
+use drover_model::status::Standing;
+use drover_model::time::WallTime;
+
+use crate::agent::event::{Answer, Call, Effect};
+use crate::agent::testing::*;
+use crate::message::{AgentCommand, Observed, Shown};
+
+const KEY: &str = "ssh-ed25519 USER";
+
+fn leased(spec: TemplateSpec) -> Drive {
+    let mut drive = Drive::new(spec);
+    drive.go_to(AgentPhase::Ready);
+    drive.command(AgentCommand::Lease { ask: Box::new(ask("l1", Some(KEY))) });
+    drive.answer(Answer::Admitted(LeaseId::new("l1"), Ok(())));
+    assert_eq!(drive.asked(), None);
+    drive
+}
+
+fn order(n: u32, work: Work) -> Box<Order> {
+    let id = OrderId::new(format!("order-{n}"));
+    Box::new(Order { id, work, by: "alice".into(), asked: WallTime(WALL), key: None })
+}
+
+/// The herd's record comes first.
+fn give(drive: &mut Drive, n: u32, work: Work) -> Vec<Effect> {
+    let order = order(n, work);
+    drive.record(Body::MachineOrdered { agent: agent_id(), order: order.clone() });
+    drive.command(AgentCommand::Order(order))
+}
+
+/// Answers the calls of an order as a cluster without faults does.
+fn carry_out(drive: &mut Drive) {
+    for _ in 0..20 {
+        if drive.mind.machine.orders.running.is_none() {
+            return;
+        }
+        match drive.asked() {
+            Some((_, call)) => {
+                let answer = drive.fair_answer(call);
+                drive.answer(answer);
+            }
+            None => drive.wait(secs(1)),
+        }
+    }
+    panic!("the order is not over");
+}
+
+fn ended(drive: &Drive) -> Vec<(OrderPhase, Power)> {
+    let records = drive.records().into_iter();
+    let ends = records.filter_map(|body| match body {
+        Body::OrderEnded { end, .. } => Some((end.phase, end.power)),
+        _ => None,
+    });
+    ends.collect()
+}
+
+fn why(drive: &Drive) -> Option<Reason> {
+    drive.records().into_iter().find_map(|body| match body {
+        Body::RetireIntended { reason, .. } => Some(reason.clone()),
+        _ => None,
+    })
+}
+
+fn listed(drive: &Drive, status: Shown) -> AgentCommand {
+    let node = drive.mind.guest().expect("a guest").node.clone();
+    let at = drive.now.mono;
+    AgentCommand::Observed(Observed { at, node, offline: false, status, lock: None })
+}
+
+fn is_order(call: &Call) -> bool {
+    matches!(call, Call::Order { .. })
+}
+
+/// Everything that only switches a machine.
+const POWER: [Work; 7] = [
+    Work::Start,
+    Work::Stop,
+    Work::Shutdown,
+    Work::Reboot,
+    Work::Reset,
+    Work::Suspend,
+    Work::Resume,
+];
+
+// Invariant: an order is carried out once, and done only when its machine is what was ordered.
+
+#[test]
+fn every_order_to_a_machine_ends_with_the_power_that_was_ordered() {
+    for work in POWER {
+        let mut drive = leased(spec());
+        drive.effects.clear();
+        give(&mut drive, 1, work.clone());
+        drive.command(AgentCommand::Order(order(1, work.clone())));
+        assert_eq!(drive.calls().iter().filter(|call| is_order(call)).count(), 1, "{work}");
+        assert_eq!(drive.mind.standing(), Standing::Busy);
+        carry_out(&mut drive);
+        assert_eq!(ended(&drive), [(OrderPhase::Done, work.leaves(Power::Running))], "{work}");
+        let greets = drive.calls().iter().any(|call| matches!(call, Call::Greet(..)));
+        assert_eq!(greets, work.wakes(), "{work}: a machine that wakes is reached again");
+        assert_eq!((drive.state(), why(&drive)), (AgentPhase::Leased, None));
+        assert_eq!(drive.journal_state.agents[&agent_id()].machine, drive.mind.machine.orders);
+    }
+}
+
+#[test]
+fn an_order_to_an_agent_that_nobody_has_comes_to_nothing() {
+    for state in [AgentPhase::Ready, AgentPhase::Preparing, AgentPhase::Retiring] {
+        let mut drive = Drive::new(spec());
+        drive.go_to(AgentPhase::Preparing);
+        if state == AgentPhase::Retiring {
+            drive.command(AgentCommand::ForceRetire(Reason::Asked));
+        }
+        drive.go_to(state);
+        give(&mut drive, 1, Work::Stop);
+        assert!(!drive.calls().iter().any(is_order));
+        assert_eq!(ended(&drive), [(OrderPhase::Failed, Power::Running)], "{state}");
+    }
+}
+
+// Invariant: what was ordered is no loss of the machine, whatever lists and silence show.
+
+#[test]
+fn a_machine_that_was_stopped_or_suspended_by_order_is_not_lost() {
+    for work in [Work::Stop, Work::Shutdown, Work::Suspend] {
+        let mut drive = leased(spec());
+        give(&mut drive, 1, work.clone());
+        let stopped = listed(&drive, Shown::Stopped);
+        drive.command(stopped);
+        carry_out(&mut drive);
+        drive.silent = Some(FaultKind::Unreachable);
+        drive.effects.clear();
+        for _ in 0..10 {
+            drive.wait(secs(30));
+            let stopped = listed(&drive, Shown::Stopped);
+            drive.command(stopped);
+            drive.command(AgentCommand::SeenStopped);
+        }
+        assert_eq!((drive.calls(), drive.state()), (Vec::new(), AgentPhase::Leased), "{work}");
+        let text = drive.mind.trouble().expect("people see it");
+        assert!(text.contains("as ordered (order `order-1`)"), "{text}");
+        // Somebody else stops a machine that runs: that is a loss as ever.
+        drive.silent = None;
+        give(&mut drive, 2, Work::Start);
+        carry_out(&mut drive);
+        assert_eq!(drive.mind.trouble(), None);
+        drive.command(AgentCommand::SeenStopped);
+        let stopped = VmObservation { running: Some(false), ..drive.observation() };
+        drive.answer(Answer::Looked(Ok(stopped)));
+        assert_eq!(why(&drive), Some(Reason::PoweredOff), "{work}");
+    }
+}
+
+#[test]
+fn a_restart_of_the_service_keeps_a_machine_that_is_stopped_as_ordered() {
+    for work in [Work::Stop, Work::Suspend] {
+        let mut drive = leased(spec());
+        give(&mut drive, 1, work.clone());
+        carry_out(&mut drive);
+        let mut again = drive.adopt(secs(60));
+        let stopped = VmObservation { running: Some(false), ..again.observation() };
+        again.answer(Answer::Looked(Ok(stopped)));
+        again.wait(secs(600));
+        assert_eq!((again.state(), again.calls().len()), (AgentPhase::Leased, 1), "{work}");
+        // Once it runs the holder's key is looked after again.
+        give(&mut again, 2, Work::Start);
+        carry_out(&mut again);
+        assert!(matches!(again.asked(), Some((_, Call::Admit(..)))), "{work}");
+    }
+}
+
+// Invariant: an order that a restart cut short is carried out again where that does no harm.
+
+#[test]
+fn an_order_that_was_cut_short_goes_on_or_says_that_nobody_knows() {
+    for work in POWER {
+        let mut drive = leased(spec());
+        give(&mut drive, 1, work.clone());
+        let mut again = drive.adopt(secs(60));
+        let fair = again.observation();
+        again.answer(Answer::Looked(Ok(VmObservation { running: Some(false), ..fair })));
+        if work.is_repeatable() {
+            let Some((_, Call::Order { repeated, .. })) = again.asked() else { panic!("{work}") };
+            assert!(repeated);
+            carry_out(&mut again);
+            assert_eq!(ended(&again), [(OrderPhase::Done, work.leaves(Power::Running))]);
+        } else {
+            assert_eq!(ended(&again), [(OrderPhase::Failed, Power::Unknown)], "{work}");
+            again.wait(secs(600));
+        }
+        assert_eq!(again.state(), AgentPhase::Leased, "{work}");
+    }
+}
+
+// Invariant: what passes is tried again, what may have happened is not done twice, and all ends in time.
+
+#[test]
+fn a_lock_is_waited_for_and_a_refusal_ends_the_order() {
+    let mut drive = leased(spec());
+    give(&mut drive, 1, Work::Suspend);
+    for kind in [FaultKind::Locked { lock: "backup".into() }, FaultKind::Contention] {
+        drive.answer(Answer::Ordered(Err(fault(kind))));
+        assert_eq!(drive.asked(), None);
+        drive.wait(secs(60));
+    }
+    let refusal = Carried { power: Power::Running, outcome: Err(fault(FaultKind::Broken)) };
+    drive.answer(Answer::Ordered(Ok(refusal)));
+    assert_eq!(ended(&drive), [(OrderPhase::Failed, Power::Running)]);
+    assert!(drive.reports().iter().all(|report| report.fault.is_none()), "no breaker is charged");
+}
+
+#[test]
+fn a_reset_whose_outcome_is_unknown_is_not_sent_again() {
+    let mut drive = leased(spec());
+    give(&mut drive, 1, Work::Reset);
+    let unclear = Carried { power: Power::Unknown, outcome: Err(fault(FaultKind::UnknownOutcome)) };
+    drive.answer(Answer::Ordered(Ok(unclear)));
+    assert_eq!(ended(&drive), [(OrderPhase::Failed, Power::Unknown)]);
+    drive.command(AgentCommand::SeenStopped);
+    assert_eq!(drive.asked(), None, "that it does not run proves no loss");
+}
+
+#[test]
+fn an_order_that_no_answer_comes_to_is_given_up() {
+    for (work, power) in [(Work::Stop, Power::Unknown), (Work::Start, Power::Unknown)] {
+        let mut drive = leased(spec());
+        give(&mut drive, 1, work);
+        drive.wait(secs(3600 - 60));
+        assert_eq!(ended(&drive), [(OrderPhase::Failed, power)]);
+        assert_eq!(drive.state(), AgentPhase::Leased);
+    }
+    // Only the login is missing: the machine runs, and what its SSH shows counts again.
+    let mut drive = leased(spec());
+    give(&mut drive, 1, Work::Reset);
+    let carried = Carried { power: Power::Running, outcome: Ok(String::new()) };
+    drive.answer(Answer::Ordered(Ok(carried)));
+    drive.wait(secs(3600 - 60));
+    assert_eq!(ended(&drive), [(OrderPhase::Failed, Power::Running)]);
+}
+
+// Invariant: nobody else gets a machine that orders have changed, and none that does not run.
+
+#[test]
+fn a_machine_that_orders_have_changed_goes_after_its_lease() {
+    let name = String::from("before");
+    let sizes = NewSizes { cores: Some(4), ..NewSizes::default() };
+    let snapshot = Work::Snapshot { name: name.clone(), description: String::new(), memory: false };
+    let orders = [
+        (Work::Stop, true),
+        (Work::Suspend, true),
+        (snapshot, true),
+        (Work::Revert { name: name.clone() }, true),
+        (Work::Resize(sizes), true),
+        (Work::Reboot, false),
+    ];
+    for (work, goes) in orders {
+        for with_reset in [false, true] {
+            let spec = if with_reset { reset_spec() } else { spec() };
+            let mut drive = leased(spec);
+            give(&mut drive, 1, work.clone());
+            carry_out(&mut drive);
+            while let Some((_, call)) = drive.asked() {
+                let answer = drive.fair_answer(call);
+                drive.answer(answer);
+            }
+            let lease = LeaseId::new("l1");
+            drive.command(AgentCommand::EndLease { lease, why: "released".into() });
+            let altered = (why(&drive) == Some(Reason::Altered), drive.state());
+            if goes {
+                assert_eq!(altered, (true, AgentPhase::Retiring), "{work}");
+                drive.go_to(AgentPhase::Gone);
+            } else {
+                assert_ne!(drive.state(), AgentPhase::Retiring, "{work}");
+            }
+        }
+    }
+}
+
+#[test]
+fn an_agent_that_goes_ends_its_order() {
+    let mut drive = leased(spec());
+    give(&mut drive, 1, Work::Shutdown);
+    drive.command(AgentCommand::ForceRetire(Reason::Asked));
+    assert_eq!(ended(&drive), [(OrderPhase::Failed, Power::Unknown)]);
+    drive.go_to(AgentPhase::Gone);
+}
+
+// Invariant: after a revert the holder has a key in the machine again, whatever the snapshot had.
+
+#[test]
+fn a_revert_repairs_the_guest_and_installs_the_keys_again() {
+    let mut drive = leased(spec());
+    drive.effects.clear();
+    give(&mut drive, 1, Work::Revert { name: "before".into() });
+    carry_out(&mut drive);
+    let calls = drive.calls();
+    assert!(calls.iter().any(|call| matches!(call, Call::Run(..))), "clock and sessions");
+    assert!(matches!(drive.asked(), Some((_, Call::Admit(..)))), "{calls:?}");
+    drive.answer(Answer::Admitted(LeaseId::new("l1"), Ok(())));
+    assert_eq!(drive.asked(), None);
+    let mut held = Drive::new(spec());
+    held.go_to(AgentPhase::Ready);
+    held.be_held();
+    held.answer(Answer::Unlocked(Ok(())));
+    give(&mut held, 1, Work::Revert { name: "before".into() });
+    carry_out(&mut held);
+    assert!(matches!(held.asked(), Some((_, Call::Unlock(..)))));
+}

@@ -1,0 +1,227 @@
+//! `drover machine`: one machine of an agent or a lease: looks, orders and their ends, snapshots.
+
+use std::time::Duration;
+
+use drover_api::{
+    ConfigOutValue, MachineOut, OrderIn, OrderOut, PowerIn, ResizeIn, SnapshotIn, SnapshotOut,
+    SnapshotsOut,
+};
+use drover_model::phase::{OrderPhase, Power};
+use tokio::time::Instant;
+
+use super::client::{CALL_LIMIT, Client, LONG_LIMIT, path};
+use super::error::CliError;
+use super::options::{MachineAction, ResizeOptions, SnapshotAction, TakeOptions, WaitOptions};
+use super::tables::{clean, dash, table};
+use super::term::{Term, print};
+
+/// The longest that one request waits for the end of an order, in seconds.
+const WAIT_SECONDS: u64 = 60;
+
+/// Runs one of the commands; gives the exit code.
+pub(super) async fn act(
+    client: &Client,
+    action: MachineAction,
+    json: bool,
+    term: &mut Term<'_>,
+) -> Result<u8, CliError> {
+    let (wait, verb) = match action {
+        MachineAction::Show { target } => {
+            let out: MachineOut = client.get(&of(&target, "/machine"), LONG_LIMIT).await?;
+            print(term, json, &out, shown)?;
+            return Ok(0);
+        }
+        MachineAction::Resize(options) => return resize(client, &options, json, term).await,
+        MachineAction::Snapshot(action) => return snapshot(client, action, json, term).await,
+        MachineAction::Start(wait) => (wait, "start"),
+        MachineAction::Stop(wait) => (wait, "stop"),
+        MachineAction::Shutdown(wait) => (wait, "shutdown"),
+        MachineAction::Reboot(wait) => (wait, "reboot"),
+        MachineAction::Reset(wait) => (wait, "reset"),
+        MachineAction::Suspend(wait) => (wait, "suspend"),
+        MachineAction::Resume(wait) => (wait, "resume"),
+    };
+    let command = PowerIn { action: verb.to_owned(), idempotency_key: None };
+    let out: OrderOut = client.post(&of(&wait.target, "/power"), &command, LONG_LIMIT).await?;
+    follow(client, out, &wait, json, term).await
+}
+
+/// A path of the machine of an agent, or of that of a lease.
+fn of(target: &str, rest: &str) -> String {
+    let kind = if target.starts_with("lease-") { "leases" } else { "agents" };
+    path(kind, target, rest)
+}
+
+async fn resize(
+    client: &Client,
+    options: &ResizeOptions,
+    json: bool,
+    term: &mut Term<'_>,
+) -> Result<u8, CliError> {
+    let command = ResizeIn {
+        cores: options.cores,
+        memory_mb: options.memory,
+        disk_size_gb: options.disk,
+        idempotency_key: None,
+    };
+    let path = of(&options.wait.target, "/reconfigure");
+    let out: OrderOut = client.post(&path, &command, LONG_LIMIT).await?;
+    follow(client, out, &options.wait, json, term).await
+}
+
+async fn snapshot(
+    client: &Client,
+    action: SnapshotAction,
+    json: bool,
+    term: &mut Term<'_>,
+) -> Result<u8, CliError> {
+    let one = |name: &str| path("", name, "").trim_start_matches("/v1/").to_owned();
+    let (out, wait): (OrderOut, WaitOptions) = match action {
+        SnapshotAction::List { target } => {
+            let out: SnapshotsOut = client.get(&of(&target, "/snapshots"), LONG_LIMIT).await?;
+            print(term, json, &out, listed)?;
+            return Ok(0);
+        }
+        SnapshotAction::Create(TakeOptions { wait, name, description, ram }) => {
+            let command = SnapshotIn { name, description, memory: ram, idempotency_key: None };
+            let path = of(&wait.target, "/snapshots");
+            (client.post(&path, &command, LONG_LIMIT).await?, wait)
+        }
+        SnapshotAction::Revert { wait, name } => {
+            let path = of(&wait.target, &format!("/snapshots{}/revert", one(&name)));
+            (client.post(&path, &OrderIn::default(), LONG_LIMIT).await?, wait)
+        }
+        SnapshotAction::Delete { wait, name } => {
+            let path = of(&wait.target, &format!("/snapshots{}", one(&name)));
+            (client.remove(&path, LONG_LIMIT).await?, wait)
+        }
+    };
+    follow(client, out, &wait, json, term).await
+}
+
+/// Waits for the end of an order, unless that is not wanted; gives the exit code.
+async fn follow(
+    client: &Client,
+    mut out: OrderOut,
+    wait: &WaitOptions,
+    json: bool,
+    term: &mut Term<'_>,
+) -> Result<u8, CliError> {
+    let deadline = Instant::now() + wait.wait;
+    while out.state == OrderPhase::Running && !wait.no_wait {
+        let left = deadline.saturating_duration_since(Instant::now()).as_secs();
+        if left == 0 {
+            return Err(CliError::Waited(format!(
+                "order {} ({}) goes on after {} s: `drover machine show {}` shows how it ends",
+                out.id,
+                out.wants,
+                wait.wait.as_secs(),
+                out.agent
+            )));
+        }
+        let seconds = left.min(WAIT_SECONDS);
+        let rest = format!("/orders/{}?waitSeconds={seconds}", out.id);
+        let limit = CALL_LIMIT + Duration::from_secs(seconds);
+        out = client.get(&path("agents", &out.agent, &rest), limit).await?;
+    }
+    print(term, json, &out, ended)?;
+    Ok(u8::from(out.state == OrderPhase::Failed))
+}
+
+fn ended(out: &OrderOut) -> String {
+    let (id, wants, agent) = (clean(&out.id), clean(&out.wants), clean(&out.agent));
+    let detail = clean(&out.detail);
+    let why = if detail.is_empty() { String::new() } else { format!(": {detail}") };
+    match out.state {
+        OrderPhase::Running => format!("order {id}: {wants} of agent {agent} is carried out\n"),
+        OrderPhase::Done => format!("order {id}: {wants} of agent {agent} is done{why}\n"),
+        OrderPhase::Failed => format!("order {id}: {wants} of agent {agent} failed{why}\n"),
+    }
+}
+
+fn shown(out: &MachineOut) -> String {
+    let mut text = String::new();
+    let mut line = |name: &str, value: String| {
+        text += format!("{name:<10} {}\n", clean(&value)).trim_start_matches('\n');
+    };
+    line("agent", format!("{} ({})", out.agent, out.template));
+    line("place", format!("VMID {} on {}, cloud {}", out.vmid, out.node, out.cloud));
+    let word = &out.proxmox_state;
+    let own = if out.state.name() == word { String::new() } else { format!(" ({word})") };
+    let lock = out.lock.as_ref().map(|lock| format!(", locked ({lock})")).unwrap_or_default();
+    let meant = match out.ordered_state {
+        Power::Running => String::new(),
+        other => format!(", {other} as ordered"),
+    };
+    line("state", format!("{}{own}{lock}{meant}", out.state));
+    if out.state == Power::Running {
+        line("uptime", format!("{} s", out.uptime_seconds));
+        line("load", load(out));
+    }
+    match &out.no_address {
+        Some(why) => line("addresses", format!("none: {why}")),
+        None => line("addresses", out.addresses.join(", ")),
+    }
+    line("console", out.console_url.clone());
+    line("snapshots", out.snapshots.to_string());
+    let pending: Vec<&ConfigOutValue> =
+        out.config.iter().filter(|one| one.pending.is_some() || one.deleted).collect();
+    let rows = out.config.iter().map(|one| {
+        let after =
+            if one.deleted { Some("is taken away".to_owned()) } else { one.pending.clone() };
+        [one.key.clone(), dash(one.value.as_ref()), dash(after)]
+    });
+    text += &table(["HARDWARE", "NOW", "AFTER A RESTART"], rows.collect());
+    if !pending.is_empty() {
+        text += &format!(
+            "{} of these wait for a restart: `drover machine reboot {}`\n",
+            pending.len(),
+            clean(&out.agent)
+        );
+    }
+    for order in &out.orders {
+        text += &format!("{} {}", clean(&order.asked_at), ended(order));
+    }
+    text
+}
+
+fn load(out: &MachineOut) -> String {
+    let load = &out.load;
+    let cpu = load.cpu.map(|busy| format!("{:.0} %", busy * 100.0));
+    let cpus = load.cpus.map(|cpus| format!(" of {cpus:.0} processors")).unwrap_or_default();
+    let mib = |bytes: f64| format!("{:.0} MiB", bytes / f64::from(1 << 20));
+    let used = dash(load.memory_used_bytes.map(mib));
+    format!("{}{cpus}, {used} of {}", dash(cpu), dash(load.memory_bytes.map(mib)))
+}
+
+fn listed(out: &SnapshotsOut) -> String {
+    if out.snapshots.is_empty() {
+        return "none\n".to_owned();
+    }
+    let depth = |one: &SnapshotOut| {
+        let parent = |one: &SnapshotOut| {
+            out.snapshots.iter().find(|other| Some(&other.name) == one.parent.as_ref())
+        };
+        let (mut depth, mut at) = (0, parent(one));
+        while let Some(before) = at.filter(|_| depth < out.snapshots.len()) {
+            depth += 1;
+            at = parent(before);
+        }
+        depth
+    };
+    let rows = out.snapshots.iter().map(|one| {
+        let marks = [
+            one.current.then_some("current"),
+            one.own.then_some("drover's own"),
+            one.unfinished.as_deref(),
+        ];
+        [
+            format!("{}{}", "  ".repeat(depth(one)), one.name),
+            dash(one.taken_at.as_ref()),
+            if one.memory { "yes".to_owned() } else { "no".to_owned() },
+            marks.into_iter().flatten().collect::<Vec<_>>().join(", "),
+            one.description.replace('\n', " "),
+        ]
+    });
+    table(["SNAPSHOT", "TAKEN", "RAM", "STATE", "DESCRIPTION"], rows.collect())
+}

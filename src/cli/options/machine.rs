@@ -1,0 +1,106 @@
+//! The arguments of `drover machine`.
+
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+
+use super::read_span;
+
+/// What to do with one machine.
+#[derive(Debug, Clone, Subcommand)]
+pub enum MachineAction {
+    /// Show its state, load, addresses, console, hardware and orders
+    Show {
+        /// The id of its agent, or of a lease on it
+        target: String,
+    },
+    /// Start it
+    Start(WaitOptions),
+    /// Stop it hard
+    Stop(WaitOptions),
+    /// Let its system shut it down
+    Shutdown(WaitOptions),
+    /// Shut it down and start it with what is pending
+    Reboot(WaitOptions),
+    /// Reset it hard
+    Reset(WaitOptions),
+    /// Let it stand still with its memory
+    Suspend(WaitOptions),
+    /// Let it run on
+    Resume(WaitOptions),
+    /// Give it other sizes: what cannot change while it runs waits for a reboot
+    Resize(ResizeOptions),
+    /// Work with its snapshots
+    #[command(subcommand)]
+    Snapshot(SnapshotAction),
+}
+
+/// What to do with the snapshots of one machine.
+#[derive(Debug, Clone, Subcommand)]
+pub enum SnapshotAction {
+    /// List them, each behind the one that it comes from
+    List {
+        /// The id of its agent, or of a lease on it
+        target: String,
+    },
+    /// Take one
+    Create(TakeOptions),
+    /// Go back to one; the machine runs afterwards
+    Revert {
+        #[command(flatten)]
+        wait: WaitOptions,
+        /// The snapshot
+        name: String,
+    },
+    /// Delete one
+    Delete {
+        #[command(flatten)]
+        wait: WaitOptions,
+        /// The snapshot
+        name: String,
+    },
+}
+
+/// Whose machine, and how long to wait for the end of an order.
+#[derive(Debug, Clone, Args)]
+pub struct WaitOptions {
+    /// The id of its agent, or of a lease on it
+    pub target: String,
+    /// How long to wait for the end of the order, such as 90s, 30m; it goes on after that
+    #[arg(long, value_name = "TIME", default_value = "30m", value_parser = read_span)]
+    pub wait: Duration,
+    /// Do not wait for the end of the order
+    #[arg(long, conflicts_with = "wait")]
+    pub no_wait: bool,
+}
+
+/// Options of `machine resize`.
+#[derive(Debug, Clone, Args)]
+pub struct ResizeOptions {
+    #[command(flatten)]
+    pub wait: WaitOptions,
+    /// Processor cores of each socket
+    #[arg(long, required_unless_present_any = ["memory", "disk"])]
+    pub cores: Option<u32>,
+    /// Memory in MiB
+    #[arg(long, value_name = "MIB")]
+    pub memory: Option<u32>,
+    /// The disk it boots from, in GiB; disks cannot shrink
+    #[arg(long, value_name = "GIB")]
+    pub disk: Option<u32>,
+}
+
+/// Options of `machine snapshot create`.
+#[derive(Debug, Clone, Args)]
+pub struct TakeOptions {
+    #[command(flatten)]
+    pub wait: WaitOptions,
+    /// Its name: 2 to 40 letters, digits, `_` and `-`, a letter first
+    pub name: String,
+    /// What people should know of it
+    #[arg(long)]
+    pub description: Option<String>,
+    /// Hold the memory of the running machine too
+    #[arg(long)]
+    pub ram: bool,
+}

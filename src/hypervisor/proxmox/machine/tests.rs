@@ -1,0 +1,185 @@
+//! Orders through the port's own calls: marks first, what is refused before any write, and what counts
+//! as done already.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use std::sync::Arc;
+
+use drover_model::id::{CloudId, NodeName};
+use drover_model::ports::Hypervisor as _;
+use serde_json::{Value, json};
+
+use super::super::{Proxmox, TASK_POLL_INTERVAL};
+use super::*;
+use crate::testing::{Script, Step, connection, marks, token};
+
+fn call(work: Work, repeated: bool) -> OrderCall {
+    let (cloud, node) = (CloudId::new("primary"), NodeName::new("pve1"));
+    let vm = VmRef { cloud, node, vmid: VmId(101) };
+    let (shutdown, limit) = (Duration::from_secs(60), Duration::from_secs(120));
+    OrderCall { vm, marks: marks(), work, repeated, shutdown, limit }
+}
+
+/// A guest in this state with these further keys, its snapshots, and what it answers to writes: every
+/// task ends well.
+fn guest(status: &'static str, qmp: &'static str, keys: Value, snapshots: Value) -> Script {
+    Script::new(move |asked| {
+        if asked.ends_with("/config") {
+            let mut config = json!({
+                "name": marks().name("ci"),
+                "description": marks().describe("x"),
+                "digest": "abc",
+            });
+            config.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
+            return Step::Data(config);
+        }
+        match asked.split(' ').nth(1).unwrap() {
+            path if path.ends_with("/status/current") => {
+                Step::Data(json!({"status": status, "qmpstatus": qmp, "pid": 7}))
+            }
+            path if path.ends_with("/snapshot") && asked.starts_with("GET") => {
+                Step::Data(snapshots.clone())
+            }
+            path if path.ends_with("/pending") => {
+                Step::Data(json!([{"key": "cores", "value": 2, "pending": 4}]))
+            }
+            path if path.contains("/tasks/") && path.ends_with("/status") => {
+                Step::Data(json!({"status": "stopped", "exitstatus": "OK"}))
+            }
+            path if path.ends_with("/tasks") => Step::Data(json!([])),
+            path if path.ends_with("/config") => Step::Data(Value::Null),
+            _ => Step::Data(UPID.into()),
+        }
+    })
+}
+
+const UPID: &str = "UPID:pve1:00000001:00000002:65000000:qmorder:101:ci@pve!drover:";
+
+async fn carry_out(script: &Script, call: OrderCall) -> (Carried, Vec<String>) {
+    let port = Proxmox::new(None, Arc::new(script.clone()), TASK_POLL_INTERVAL);
+    port.set_cloud(CloudId::new("primary"), &connection(&["pve1"], token())).unwrap();
+    let carried = port.carry_out(call).await.unwrap();
+    let writes = script.seen().into_iter().filter(|asked| !asked.starts_with("pve1 GET"));
+    let short = |asked: String| asked.replace("pve1 ", "").replace("/nodes/pve1/qemu/101", "");
+    (carried, writes.map(short).collect())
+}
+
+fn none() -> Value {
+    json!([{"name": "current", "running": 1}])
+}
+
+// Invariant: each order makes its one call where the guest is not yet what was ordered, and none else.
+
+#[tokio::test(start_paused = true)]
+async fn each_verb_makes_its_call_and_what_holds_already_makes_none() {
+    let (running, paused, stopped) =
+        (("running", "running"), ("running", "paused"), ("stopped", "stopped"));
+    for (work, (status, qmp), wanted) in [
+        (Work::Start, stopped, Ok(Some("POST /status/start"))),
+        (Work::Start, running, Ok(None)),
+        (Work::Start, paused, Err("resume it instead")),
+        (Work::Stop, running, Ok(Some("POST /status/stop overrule-shutdown=1"))),
+        (Work::Stop, paused, Ok(Some("POST /status/stop overrule-shutdown=1"))),
+        (Work::Stop, stopped, Ok(None)),
+        (Work::Shutdown, running, Ok(Some("POST /status/shutdown timeout=60"))),
+        (Work::Shutdown, paused, Err("resume it first, or stop it")),
+        (Work::Shutdown, stopped, Ok(None)),
+        (Work::Reset, running, Ok(Some("POST /status/reset"))),
+        (Work::Reset, stopped, Err("start it instead")),
+        (Work::Reboot, paused, Err("resume it first, or reset it")),
+        (Work::Reboot, stopped, Err("start it instead")),
+        (Work::Suspend, running, Ok(Some("POST /status/suspend"))),
+        (Work::Suspend, paused, Ok(None)),
+        (Work::Suspend, stopped, Err("start it instead")),
+        (Work::Resume, paused, Ok(Some("POST /status/resume"))),
+        (Work::Resume, running, Ok(None)),
+        (Work::Resume, stopped, Err("start it instead")),
+    ] {
+        let script = guest(status, qmp, json!({}), none());
+        let (carried, writes) = carry_out(&script, call(work.clone(), false)).await;
+        match wanted {
+            Ok(write) => {
+                assert!(carried.outcome.is_ok(), "{work} {qmp}: {carried:?}");
+                assert_eq!(writes, write.into_iter().collect::<Vec<_>>(), "{work} {qmp}");
+            }
+            Err(text) => {
+                let fault = carried.outcome.unwrap_err();
+                assert!(fault.text.contains(text) && writes.is_empty(), "{work} {qmp}: {fault}");
+            }
+        }
+        let power = crate::describe::power_of(
+            &serde_json::from_value(json!({"status": status, "qmpstatus": qmp})).unwrap(),
+        );
+        assert_eq!(carried.power, power.0, "as it was read at the end");
+    }
+}
+
+// Invariant: nothing is written to a guest that is not the agent's, or that Proxmox itself has locked.
+
+#[tokio::test(start_paused = true)]
+async fn strangers_and_locked_guests_are_left_alone() {
+    for (keys, kind) in [
+        (json!({"description": "somebody else's"}), "foreign"),
+        (json!({"lock": "backup"}), "locked"),
+    ] {
+        for work in [Work::Stop, Work::Revert { name: "ab".into() }] {
+            let script = guest("running", "running", keys.clone(), none());
+            let (carried, writes) = carry_out(&script, call(work, false)).await;
+            let fault = carried.outcome.unwrap_err();
+            assert_eq!((fault.kind.label(), writes.len()), (kind, 0), "{fault}");
+        }
+    }
+}
+
+// Invariant: a snapshot is taken once, and what is not there is neither gone back to nor deleted.
+
+#[tokio::test(start_paused = true)]
+async fn snapshots_that_are_there_are_not_taken_twice() {
+    let work = || Work::Snapshot { name: "one".into(), description: "d".into(), memory: true };
+    let there = json!([{"name": "one", "snaptime": 1}, {"name": "current"}]);
+    let (carried, writes) =
+        carry_out(&guest("running", "running", json!({}), none()), call(work(), false)).await;
+    assert!(carried.outcome.is_ok());
+    assert_eq!(writes, ["POST /snapshot snapname=one vmstate=1 description=d"]);
+    let taken = || guest("running", "running", json!({}), there.clone());
+    let (carried, writes) = carry_out(&taken(), call(work(), true)).await;
+    assert!(carried.outcome.is_ok() && writes.is_empty(), "an earlier try took it");
+    let (carried, writes) = carry_out(&taken(), call(work(), false)).await;
+    assert!(carried.outcome.is_err() && writes.is_empty(), "its name is taken");
+    let (carried, writes) =
+        carry_out(&taken(), call(Work::Revert { name: "one".into() }, false)).await;
+    assert!(carried.outcome.is_ok());
+    assert_eq!(writes, ["POST /snapshot/one/rollback start=1"]);
+    let other = || Work::DeleteSnapshot { name: "two".into() };
+    let (carried, writes) = carry_out(&taken(), call(other(), false)).await;
+    let text = carried.outcome.unwrap_err().text;
+    assert!(text.contains("no snapshot `two`; known: `one`") && writes.is_empty(), "{text}");
+    let (carried, _) = carry_out(&taken(), call(other(), true)).await;
+    assert!(carried.outcome.is_ok(), "an earlier try deleted it");
+    let most: Vec<Value> = (0..16).map(|n| json!({"name": format!("s{n}")})).collect();
+    let full = guest("running", "running", json!({}), json!(most));
+    let (carried, writes) = carry_out(&full, call(work(), false)).await;
+    assert!(carried.outcome.is_err() && writes.is_empty(), "there are as many as may be");
+}
+
+// Invariant: sizes are written once, with the digest that was read; a smaller disk is refused first.
+
+#[tokio::test(start_paused = true)]
+async fn a_smaller_disk_is_refused_before_anything_is_written() {
+    let keys = json!({"cores": 2, "memory": "2048", "scsi0": "local:vm-101-disk-0,size=20G"});
+    let sized = |disk_gb| {
+        let sizes = NewSizes { cores: Some(4), memory_mb: Some(2048), disk_gb };
+        call(Work::Resize(sizes), false)
+    };
+    let machine = || guest("running", "running", keys.clone(), none());
+    let (carried, writes) = carry_out(&machine(), sized(Some(19))).await;
+    let text = carried.outcome.unwrap_err().text;
+    assert!(text.contains("cannot shrink to 19 GiB") && writes.is_empty(), "{text} {writes:?}");
+    let (carried, writes) = carry_out(&machine(), sized(Some(30))).await;
+    let said =
+        "4 cores: pending until the machine restarts; 2048 MiB: applied; 30 GiB of disk: applied";
+    assert_eq!(carried.outcome, Ok(said.to_owned()));
+    assert_eq!(writes, ["PUT /config cores=4 digest=abc", "PUT /resize disk=scsi0 size=30G"]);
+    let (_, writes) = carry_out(&machine(), sized(Some(20))).await;
+    assert_eq!(writes, ["PUT /config cores=4 digest=abc"], "it has that size");
+}
