@@ -8,6 +8,7 @@ fn marks() -> Marks {
         vmid: VmId(10417),
         cluster: ClusterId::new("9f31c0aa52e7d410"),
         kind: Kind::Agent,
+        guest: GuestType::Vm,
         seq: 48213,
         cloud: "primary".into(),
         template: "linux-builder".into(),

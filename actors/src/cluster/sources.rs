@@ -55,7 +55,13 @@ impl Cluster {
         if under_way {
             return;
         }
-        let answer = self.common.ports.hypervisor.locate(&key.0, &key.1, key.2.as_deref());
+        let hypervisor = &self.common.ports.hypervisor;
+        let answer = match &key.1 {
+            Sought::Os(template) => {
+                hypervisor.provide(&key.0, template, key.2.as_deref().unwrap_or_default())
+            }
+            sought => hypervisor.locate(&key.0, sought, key.2.as_deref()),
+        };
         ctx.spawn(answer.into_actor(self).map(move |found, actor, ctx| {
             actor.found(key, found, ctx);
         }));
@@ -64,7 +70,8 @@ impl Cluster {
     /// What must be known of a spec's templates. Their storages must be where one may be at fault.
     fn key(&self, spec: &TemplateSpec) -> Key {
         // Whether it reaches other nodes hangs on its storages too.
-        let near = self.common.board.rests() && !spec.roams();
+        // An OS template is provided on the nodes that the spec names.
+        let near = (self.common.board.rests() || spec.create().is_some()) && !spec.roams();
         let near = near.then(|| spec.nodes());
         (spec.id.cloud.clone(), spec.sought(), near)
     }
@@ -252,6 +259,7 @@ fn named(spec: &TemplateSpec, fault: &Fault) -> Option<NodeName> {
         | FaultKind::Broken => false,
     };
     let whole = spec.search.is_none()
+        && spec.create().is_none()
         && spec.nodes.is_empty()
         && spec.storages.is_empty()
         && spec.placement.thickness.is_none();

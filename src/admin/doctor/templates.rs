@@ -134,13 +134,19 @@ impl CloudCheck<'_> {
     ) {
         let rows = self.client.resources(true).await.map(|(_, rows)| rows).unwrap_or_default();
         let guests = || rows.iter().filter(|row| row.kind == "qemu");
-        let build = match &spec.search {
+        let build = match spec.search.as_ref().map(Sought::by) {
             Some(Sought::Image(name)) => {
                 vec![Remedy::here(self.drover_command(&format!("image build {name}")))]
             }
-            Some(Sought::Id(_) | Sought::Name(_) | Sought::Pattern(_) | Sought::Tag(_)) | None => {
-                Vec::new()
-            }
+            Some(
+                Sought::Id(_)
+                | Sought::Name(_)
+                | Sought::Pattern(_)
+                | Sought::Tag(_)
+                | Sought::Container(_)
+                | Sought::Os(_),
+            )
+            | None => Vec::new(),
         };
         let of_id = |row: &&Resource| row.vmid == Some(u64::from(spec.source.0));
         let meant = guests().find(of_id).filter(|_| spec.search.is_none());

@@ -53,7 +53,7 @@ macro_rules! topics {
 }
 
 topics! {
-    addresses agents cloud_init clouds credentials demand environment github images layers mappings
+    addresses agents cloud_init clouds containers credentials demand environment github images layers mappings
     networks origins placing service steps syntax windows
 }
 

@@ -6,13 +6,15 @@ use proxmox_client::Endpoint;
 use proxmox_client::transport::Transport;
 use serde_json::{Value, json};
 
+use drover_model::spec::CloneStrategy;
 use proxmox_client::PveError;
 
 use super::*;
 use crate::testing::{Script, Step, connection, marks, spec, token};
 
 fn vm() -> VmRef {
-    VmRef { cloud: CloudId::new("primary"), node: NodeName::new("pve1"), vmid: VmId(101) }
+    let (cloud, node) = (CloudId::new("primary"), NodeName::new("pve1"));
+    VmRef { cloud, node, vmid: VmId(101), guest: GuestType::Vm }
 }
 
 fn port(script: &Script, clouds: &[&str]) -> Proxmox {

@@ -187,8 +187,8 @@ fn is_agents(knock: &Knock) -> bool {
             .records
             .iter()
             .any(|body| matches!(body, Body::LeaseEnded { .. }) || agent_of(body).is_some()),
-        "identify" | "survey" | "locate" | "fleet" | "id_taken" | "observe" | "now" | "draw"
-        | "look_at_jobs" | "obstacle" | "quiet" | "deregister" => false,
+        "identify" | "survey" | "locate" | "provide" | "fleet" | "id_taken" | "observe" | "now"
+        | "draw" | "look_at_jobs" | "obstacle" | "quiet" | "deregister" => false,
         _ => true,
     }
 }
