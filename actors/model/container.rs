@@ -83,7 +83,7 @@ pub struct ContainerSpec {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CreateSpec {
-    /// The archive.
+    /// The archive of its files.
     pub template: OsTemplate,
     /// Whether root in the container is an ordinary user of the node.
     pub unprivileged: bool,

@@ -31,7 +31,7 @@ pub(super) fn container(
         return None;
     }
     of_machines_alone(raw, layer, cards, &mut cx.faults);
-    let create = create(raw, layer, key, cx);
+    let create = create(raw, layer, (key, cards), cx);
     if create.is_none() && !layer.has(OS_TEMPLATE) {
         of_new_ones_alone(raw, layer, &mut cx.faults);
     }
@@ -136,7 +136,7 @@ fn of_new_ones_alone(raw: &RawAgent, layer: &Layer, faults: &mut Vec<Fault>) {
 fn create(
     raw: &RawAgent,
     layer: &Layer,
-    key: Option<&SshKeySpec>,
+    (key, cards): (Option<&SshKeySpec>, &Cards),
     cx: &mut Context<'_>,
 ) -> Option<CreateSpec> {
     let volume = raw.os_template.as_deref()?;
@@ -155,6 +155,11 @@ fn create(
                        storage it could take";
         add(STORAGES[0], message.to_owned(), "add `targetStorage:`, the storage of its disk");
     }
+    if raw.bridge.is_empty() && !cards.any() {
+        let message =
+            "`bridge` is missing: a new container has no network card of a template image";
+        add("bridge", message.to_owned(), "add `bridge: vmbr0`, or networks");
+    }
     if let Some(user) = key.map(|key| &key.username).filter(|user| *user != ROOT) {
         let message = format!("its username is `{user}`, and Proxmox gives a key to {ROOT} alone");
         add("credentialsId", message, "name an sshKey with `username: root`");
@@ -170,35 +175,40 @@ fn create(
         cx.warnings
             .push(warning.help("set it to true unless the jobs need a privileged container"));
     }
-    let download = download(raw, layer, &mut cx.faults)?;
+    let download = download(raw, layer, &mut cx.faults).ok()?;
     let template = OsTemplate { storage: storage.into(), file: file.into(), download };
     Some(CreateSpec { template, unprivileged: raw.unprivileged })
 }
 
-/// Where the node downloads a missing OS template; an inner none stands for Proxmox's own list, an
-/// outer one for a fault.
-#[expect(clippy::option_option, reason = "a fault is neither of the two")]
-fn download(raw: &RawAgent, layer: &Layer, faults: &mut Vec<Fault>) -> Option<Option<Download>> {
+/// Where the node downloads a missing OS template; none stands for Proxmox's own list.
+///
+/// # Errors
+/// Nothing, after a fault.
+fn download(
+    raw: &RawAgent,
+    layer: &Layer,
+    faults: &mut Vec<Fault>,
+) -> Result<Option<Download>, ()> {
     let Some(url) = &raw.os_template_url else {
         if let Some(key) = URL[1..].iter().find(|key| layer.is_own(key)) {
             let fault = layer.fault(key, "osTemplateUrl is missing");
             faults.push(fault.help("add `osTemplateUrl:`, or remove the checksum"));
         }
-        return Some(None);
+        return Ok(None);
     };
     let Some(checksum) = &raw.os_template_checksum else {
         let fault = layer.fault_beside(URL[1], URL[0], "`osTemplateChecksum` is missing");
         faults.push(fault.help("add the checksum that the publisher lists beside the archive"));
-        return None;
+        return Err(());
     };
     let checksum = checksum.trim().to_ascii_lowercase();
     if checksum.is_empty() || !checksum.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         let message = "the checksum has other characters than 0-9 and a-f";
         faults.push(layer.fault(URL[1], message).help("copy it from the publisher's list"));
-        return None;
+        return Err(());
     }
     let algorithm = raw.os_template_checksum_algorithm.clone();
-    Some(Some(Download { url: url.clone(), checksum, algorithm }))
+    Ok(Some(Download { url: url.clone(), checksum, algorithm }))
 }
 
 /// Whether a template's guests are containers, for messages about missing keys.

@@ -10,7 +10,7 @@ pub struct GuestId {
 }
 
 impl GuestId {
-    /// A container.
+    /// The id of a container.
     pub fn container(vmid: u32) -> Self {
         Self { vmid, container: true }
     }

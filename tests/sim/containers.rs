@@ -1,7 +1,6 @@
 //! Containers as agents: cloned one after another and served as machines are, cut off at each step,
 //! and left alone where they are somebody else's.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use drover_model::phase::{AgentPhase, BreakerPhase, LeasePhase};
@@ -10,37 +9,19 @@ use pve_sim::spec::{ClusterSpec, GuestSpec};
 use pve_sim::world::{Faults, TaskFault};
 
 use super::world::World;
-use super::world::setup::Setup;
+use super::world::setup::{Setup, container_template};
 use super::world::tally::Hold;
 
 const MINUTE: Duration = Duration::from_secs(60);
 const AWAY: Duration = Duration::from_secs(30);
 
 /// The template of the containers.
-pub const TEMPLATE: u32 = 9100;
-
-/// A container's template on a node.
-pub fn template(vmid: u32, node: &str) -> GuestSpec {
-    let config = [
-        ("hostname", "debian-ct".to_owned()),
-        ("arch", "amd64".into()),
-        ("ostype", "debian".into()),
-        ("cores", "1".into()),
-        ("memory", "512".into()),
-        ("swap", "512".into()),
-        ("unprivileged", "1".into()),
-        ("rootfs", format!("local-lvm:base-{vmid}-disk-0,size=4G")),
-        ("net0", "name=eth0,bridge=vmbr0,hwaddr=BC:24:11:00:91:00,ip=dhcp,type=veth".into()),
-    ];
-    let config: BTreeMap<String, String> =
-        config.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
-    GuestSpec { vmid, node: node.to_owned(), template: true, running: false, pool: None, config }
-}
+const TEMPLATE: u32 = 9100;
 
 /// The cluster with a container's template.
 fn cluster() -> ClusterSpec {
     let mut cluster = Setup::three_nodes();
-    cluster.containers.push(template(TEMPLATE, "pve1"));
+    cluster.containers.push(container_template(TEMPLATE, "pve1"));
     cluster
 }
 
@@ -132,7 +113,7 @@ async fn clones_of_one_template_run_one_after_another() {
 #[tokio::test(start_paused = true)]
 async fn clones_of_two_templates_run_beside_each_other() {
     let mut setup = setup("cloneStrategy: FULL, instanceCap: 1");
-    setup.cluster.containers.push(template(TEMPLATE + 1, "pve1"));
+    setup.cluster.containers.push(container_template(TEMPLATE + 1, "pve1"));
     let keys = "guestType: CONTAINER, templateVmId: 9101, cloneStrategy: FULL, instanceCap: 1";
     let setup = setup.template("other", keys);
     let world = World::started(setup).await;
@@ -255,7 +236,7 @@ async fn an_orphan_of_a_lost_record_is_retired_and_a_copy_is_not() {
     world.crash();
     world.restore(backup);
     // A copy made by hand has the same name and description at another VMID.
-    let copy = GuestSpec { vmid: 700, template: false, ..template(700, "pve2") };
+    let copy = GuestSpec { vmid: 700, template: false, ..container_template(700, "pve2") };
     let copied = ["hostname", "description", "tags"];
     let marks = copied.iter().map(|key| ((*key).to_owned(), config[*key].clone()));
     let copy = GuestSpec { config: copy.config.into_iter().chain(marks).collect(), ..copy };
@@ -263,6 +244,9 @@ async fn an_orphan_of_a_lost_record_is_retired_and_a_copy_is_not() {
     world.notes.planted(700);
     world.keep_planted(700);
     world.start().await;
+    world.pass(60 * MINUTE).await;
+    let found = world.resync().await.join("\n");
+    assert!(found.contains(&vmid.to_string()), "{found}");
     world.confirm_older_journal();
     world.until("the orphan is gone", |_| !world.side.guests().contains(&vmid)).await;
     assert!(world.side.guests().contains(&700));
@@ -333,4 +317,77 @@ async fn a_machines_template_is_none_of_containers() {
     assert!(why.contains("guestType: VM") && why.contains("guestType: CONTAINER"), "{why}");
     assert_eq!(world.notes.intended(), 0);
     world.end().await;
+}
+
+// Invariant: an OS template that is missing is downloaded once, then containers are made of it.
+
+const MADE: &str = "guestType: CONTAINER, cloneStrategy: FULL, targetStorage: local-lvm, \
+                    bridge: vmbr0, credentialsId: root, ciUser: \"\"";
+
+/// One template of new containers of this archive, on one node.
+fn making(archive: &str, keys: &str) -> Setup {
+    let mut setup = Setup::linux(&format!(
+        "{MADE}, node: pve1, osTemplate: \"local:vztmpl/{archive}\", {keys}"
+    ));
+    setup.credentials = setup.login_of_root();
+    setup
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_missing_archive_is_downloaded_once_and_containers_are_made_of_it() {
+    let world = World::started(making("debian-13-standard_13.1-2_amd64.tar.zst", "")).await;
+    world.wire.take();
+    let mut leases = Vec::new();
+    for _ in 0..4 {
+        leases.push(world.lease("linux").await);
+    }
+    for lease in &leases {
+        world.ready(lease).await;
+    }
+    let calls = world.wire.take();
+    let count = |wanted: &str| calls.iter().filter(|call| *call == wanted).count();
+    assert_eq!(count("POST /nodes/pve1/aplinfo"), 1, "{calls:?}");
+    assert_eq!((count("POST /nodes/pve1/lxc"), world.notes.intended()), (4, 4));
+    assert_eq!(world.view().templates()[0].breaker, BreakerPhase::Closed);
+    let vmid = world.view().agents()[0].vmid.unwrap().0;
+    let config = world.side.config(vmid).unwrap();
+    assert!(config["rootfs"].contains("size=8G"), "{config:?}");
+    assert!(config["ssh-public-keys"].contains("ssh-ed25519"), "{config:?}");
+    assert_eq!(config["unprivileged"], "1");
+    let mut world = world;
+    world.keep_volume("pve1", "local");
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_archive_that_nobody_has_opens_the_breaker() {
+    let keys = "breakerThreshold: 2, breakerCooldownSec: 300";
+    let world = World::started(making("nobody_1_amd64.tar.zst", keys)).await;
+    world.lease("linux").await;
+    world.until("it opens", |view| view.templates()[0].breaker == BreakerPhase::Open).await;
+    let cause = world.view().templates()[0].tripped.clone().unwrap().1;
+    assert!(cause.contains("pveam available") && cause.contains("osTemplateUrl"), "{cause}");
+    assert_eq!(world.notes.intended(), 0, "nothing was made");
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn cut_at_each_call_a_new_container_is_served_all_the_same() {
+    for (method, end) in [("POST", "/aplinfo"), ("POST", "/lxc"), ("PUT", "/config")] {
+        for hold in [Hold::Call, Hold::Answer] {
+            let keys = "instanceCap: 2, maxTotalUses: 1, idleTerminationMinutes: 1";
+            let setup = making("debian-13-standard_13.1-2_amd64.tar.zst", keys);
+            let mut world = World::started(setup).await;
+            world.wire.hold(method, end, hold);
+            let lease = world.lease("linux").await;
+            world.until_sprung().await;
+            world.restart(AWAY).await;
+            world.ready(&lease).await;
+            world.release(&lease).await;
+            world.until("the agents are gone", |view| view.agents().is_empty()).await;
+            assert_eq!(world.ours(), Vec::<u32>::new());
+            world.keep_volume("pve1", "local");
+            world.end().await;
+        }
+    }
 }

@@ -18,7 +18,7 @@ pub enum RoleKind {
     Storage,
     /// Uploads cloud-init images, on their storage.
     Discs,
-    /// Downloads disk images, on their storage.
+    /// Downloads disk images and container templates, on their storage.
     Imports,
     /// Uses bridges, on each of them.
     Network,
@@ -33,7 +33,7 @@ impl RoleKind {
             At::Template => Self::Templates,
             At::Storage => Self::Storage,
             At::DiscStorage => Self::Discs,
-            At::ImportStorage => Self::Imports,
+            At::ImportStorage | At::OsTemplateStorage => Self::Imports,
             At::Bridge => Self::Network,
         }
     }
@@ -89,9 +89,12 @@ pub fn grants(needs: &Needs, pools: &BTreeMap<String, String>, options: GrantOpt
                 Some(pool) => format!("/pool/{pool}"),
                 None => need.path.clone(),
             },
-            At::Guests | At::Storage | At::DiscStorage | At::ImportStorage | At::Bridge => {
-                need.path.clone()
-            }
+            At::Guests
+            | At::Storage
+            | At::DiscStorage
+            | At::ImportStorage
+            | At::OsTemplateStorage
+            | At::Bridge => need.path.clone(),
         };
         if let (At::Guests, Some(pool)) = (need.row.at, need.path.strip_prefix("/pool/")) {
             grants.pools.insert(pool.to_owned());

@@ -111,7 +111,7 @@ table! {
             "memory that stays free on a node, beside headroom: MiB, or with a unit such as 4Gi; \
              0: none";
         "templateVmId" => template_vm_id: Option<u32>, whole(100..=LAST_VMID).eg("9000"),
-            "VMID of the template image; this or one of the next four keys is required";
+            "VMID of the template image; this or one of the next five keys is required";
         "templateName",
             text().check(value::filled).eg(r#""debian-13""#).variable("TEMPLATE_NAME"),
             "name of the template image, unique on each node; the agent's node comes first";
