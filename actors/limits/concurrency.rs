@@ -332,6 +332,21 @@ mod tests {
     }
 
     #[test]
+    fn what_is_used_alone_is_used_by_one_at_a_time() {
+        let alone = |node: &str, template: u32| {
+            let alone = Some(format!("container template {template}"));
+            Footprint { alone, ..footprint(node, node) }
+        };
+        let mut limits = ConcurrencyLimits::default();
+        limits.enqueue(agent(1), alone("pve1", 9100));
+        limits.enqueue(agent(2), alone("pve2", 9100));
+        limits.enqueue(agent(3), alone("pve3", 9101));
+        assert_eq!(names(limits.admit(WIDTH, NOW)), ["a1", "a3"]);
+        limits.release(&agent(1), OperationEnd::Done, NOW);
+        assert_eq!(names(limits.admit(WIDTH, NOW)), ["a2"]);
+    }
+
+    #[test]
     fn a_busy_storage_holds_all_its_nodes_back() {
         let mut limits = ConcurrencyLimits::default();
         for n in 1..4 {

@@ -4,7 +4,7 @@ use super::table::{At, Release, Row, TABLE, Without};
 
 impl At {
     /// Every kind of path, in the order of the table.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Root,
         Self::Access,
         Self::Nodes,
@@ -14,6 +14,7 @@ impl At {
         Self::Storage,
         Self::DiscStorage,
         Self::ImportStorage,
+        Self::OsTemplateStorage,
         Self::Bridge,
     ];
 
@@ -29,6 +30,7 @@ impl At {
             Self::Storage => "`/storage/{storage}` of the disks",
             Self::DiscStorage => "`/storage/{cloudInitIsoStorage}`",
             Self::ImportStorage => "`/storage/{importStorage}`",
+            Self::OsTemplateStorage => "`/storage/{storage}` of osTemplate",
             Self::Bridge => "`/sdn/zones/{zone}/{bridge}`",
         }
     }

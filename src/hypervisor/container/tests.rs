@@ -1,7 +1,7 @@
 //! Configurations of containers: only what differs is written, and new containers carry their marks.
 use drover_model::container::{ContainerSpec, GuestType, OsTemplate};
 use drover_model::id::{CloudId, NodeName, VmId};
-use drover_model::marks::Marks;
+use drover_model::marks::{self, Marks, Reading};
 use drover_model::ports::VmRef;
 use drover_model::spec::NetworkSpec;
 
@@ -64,7 +64,14 @@ fn text(params: &Params) -> String {
 #[test]
 fn a_clone_gets_sizes_card_and_features_of_its_template() {
     let changes = changes(&cloned(), &call(container_spec()));
-    insta::assert_snapshot!(text(&changes), @"");
+    insta::assert_snapshot!(text(&changes), @r"
+    cores: 2
+    memory: 2048
+    swap: 256
+    features: keyctl=1,nesting=1
+    protection: 0
+    net0: name=eth0,bridge=vmbr1,hwaddr=BC:24:11:00:00:01,ip=dhcp,tag=7,type=veth
+    ");
 }
 
 #[test]
@@ -98,7 +105,11 @@ fn every_card_of_a_template_is_named_and_further_ones_go() {
     let now = VmConfig::new(now.iter().chain([("net3", "name=eth3,bridge=vmbr9")]));
     let changes = changes(&now, &call(spec));
     let cards = changes.iter().filter(|(key, _)| key.starts_with("net") || key == "delete");
-    insta::assert_snapshot!(text(&cards.cloned().collect()), @"");
+    insta::assert_snapshot!(text(&cards.cloned().collect()), @r"
+    net0: name=eth0,bridge=vmbr0,firewall=1,hwaddr=BC:24:11:00:00:01,ip=dhcp,type=veth
+    net1: name=eth1,bridge=vmbr2,firewall=1,ip=10.9.0.2/24
+    delete: net3
+    ");
 }
 
 // Invariant: a new container carries its marks, and drover's key alone.
@@ -117,5 +128,15 @@ fn a_new_container_carries_marks_key_and_sizes() {
         spec,
     };
     let params = create_params(&call, &create());
-    insta::assert_snapshot!(text(&params), @"");
+    let of = |key: &str| {
+        let found = params.iter().find(|(name, _)| name == key);
+        found.map(|(_, value)| value.as_str()).unwrap_or_default()
+    };
+    assert_eq!((of("vmid"), of("rootfs"), of("unprivileged")), ("101", "local-zfs:20", "1"));
+    assert_eq!(of("ostemplate"), "local:vztmpl/debian-13-standard_13.1-2_amd64.tar.zst");
+    assert_eq!(of("net0"), "name=eth0,bridge=vmbr1,ip=dhcp,tag=7");
+    assert_eq!(of("ssh-public-keys").trim(), call.spec.ssh.public_key.trim());
+    let read = marks::read(of("hostname"), of("description"));
+    assert_eq!(read, Reading::Marked(Box::new(container_marks())));
+    assert_eq!(of("tags"), "", "Proxmox may refuse them");
 }
