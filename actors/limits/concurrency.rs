@@ -19,6 +19,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
+use drover_model::container::GuestType;
 use drover_model::id::{AgentId, NodeName};
 use drover_model::spec::{CloneStrategy, CloudSpec, TemplateSpec};
 use drover_model::time::Moment;
@@ -40,6 +41,9 @@ pub struct Footprint {
     pub node: NodeName,
     /// The kind of work, for the limits that learn from durations.
     pub work: Work,
+    /// What no other operation may use meanwhile: Proxmox locks a container's template during the
+    /// whole clone, and refuses a second one at once (book: proxmox, section 18).
+    pub alone: Option<String>,
 }
 
 impl Footprint {
@@ -61,7 +65,15 @@ impl Footprint {
             CloneStrategy::Full => ("full", Some(FULL_CLONE_LOCK_TIME)),
             CloneStrategy::Linked => ("linked", None),
         };
-        Self { storages, node, work: Work { name: format!("{kind} {}", spec.source), holds } }
+        let (name, alone) = match (spec.create(), spec.guest()) {
+            (Some(create), _) => (format!("create {}", create.template.volume()), None),
+            (None, GuestType::Vm) => (format!("{kind} {}", spec.source), None),
+            (None, GuestType::Container) => {
+                let template = format!("container template {}", spec.source);
+                (format!("{kind} {}", spec.source), Some(template))
+            }
+        };
+        Self { storages, node, work: Work { name, holds }, alone }
     }
 }
 
@@ -151,6 +163,7 @@ struct Operation {
     started_here: bool,
     storages: BTreeMap<String, RunningWork>,
     node: Option<(NodeName, RunningWork)>,
+    alone: Option<String>,
 }
 
 /// Who runs and who waits on the storages and nodes of one cluster.
@@ -187,7 +200,7 @@ impl<Who: Ord + Clone> ConcurrencyLimits<Who> {
     }
 
     fn run(&mut self, who: Who, footprint: Footprint, started_here: bool, now: Moment) {
-        let Footprint { storages, node, work } = footprint;
+        let Footprint { storages, node, work, alone } = footprint;
         let works = storages.into_iter().map(|storage| {
             let running_work =
                 self.storages.entry(storage.clone()).or_default().begin(work.clone(), now);
@@ -195,8 +208,10 @@ impl<Who: Ord + Clone> ConcurrencyLimits<Who> {
         });
         let storages = works.collect();
         let running_work = self.nodes.entry(node.clone()).or_default().begin(work, now);
-        self.running
-            .insert(who, Operation { started_here, storages, node: Some((node, running_work)) });
+        self.running.insert(
+            who,
+            Operation { started_here, storages, node: Some((node, running_work)), alone },
+        );
     }
 
     /// Those that run, in order.
@@ -214,7 +229,7 @@ impl<Who: Ord + Clone> ConcurrencyLimits<Who> {
 
     /// Removes an operation, whether it runs or waits, and learns from its end.
     pub fn release(&mut self, who: &Who, end: OperationEnd, now: Moment) {
-        let Operation { started_here, storages, node } =
+        let Operation { started_here, storages, node, alone: _ } =
             self.running.remove(who).unwrap_or_default();
         let end = if started_here { end } else { OperationEnd::Inconclusive };
         for (storage, running_work) in storages {
@@ -266,10 +281,12 @@ impl<Who: Ord + Clone> ConcurrencyLimits<Who> {
             let limit = limit.unwrap_or(&fresh);
             limit.running() < limit.width(&footprint.work, rule, most, now)
         };
-        footprint
-            .storages
-            .iter()
-            .all(|one| fits(self.storages.get(one), rules.storage, width.per_storage))
+        let taken = |alone| self.running.values().any(|other| other.alone.as_ref() == Some(alone));
+        !footprint.alone.as_ref().is_some_and(taken)
+            && footprint
+                .storages
+                .iter()
+                .all(|one| fits(self.storages.get(one), rules.storage, width.per_storage))
             && fits(self.nodes.get(&footprint.node), rules.node, width.per_node)
     }
 }
@@ -292,6 +309,7 @@ mod tests {
             storages: BTreeSet::from([storage.to_owned()]),
             node: NodeName::new(node),
             work: Work { name: "linked 9000".into(), holds: None },
+            alone: None,
         }
     }
 
@@ -310,6 +328,21 @@ mod tests {
         limits.enqueue(agent(3), footprint("nfs", "pve2"));
         assert_eq!(names(limits.admit(WIDTH, NOW)), ["a1", "a3"]);
         limits.release(&agent(1), OperationEnd::Inconclusive, NOW);
+        assert_eq!(names(limits.admit(WIDTH, NOW)), ["a2"]);
+    }
+
+    #[test]
+    fn what_is_used_alone_is_used_by_one_at_a_time() {
+        let alone = |node: &str, template: u32| {
+            let alone = Some(format!("container template {template}"));
+            Footprint { alone, ..footprint(node, node) }
+        };
+        let mut limits = ConcurrencyLimits::default();
+        limits.enqueue(agent(1), alone("pve1", 9100));
+        limits.enqueue(agent(2), alone("pve2", 9100));
+        limits.enqueue(agent(3), alone("pve3", 9101));
+        assert_eq!(names(limits.admit(WIDTH, NOW)), ["a1", "a3"]);
+        limits.release(&agent(1), OperationEnd::Done, NOW);
         assert_eq!(names(limits.admit(WIDTH, NOW)), ["a2"]);
     }
 

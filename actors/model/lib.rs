@@ -5,6 +5,7 @@
 
 pub mod addresses;
 pub mod ambient;
+pub mod container;
 pub mod demand;
 pub mod fact;
 pub mod fault;

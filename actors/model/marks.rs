@@ -3,10 +3,14 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::container::GuestType;
 use crate::id::{AgentId, ClusterId, Installation, VmId, is_crockford};
 
 const FENCE_OPEN: &str = "```drover-1";
 const FENCE_CLOSE: &str = "```";
+/// Only containers have this line: descriptions of virtual machines stay as older versions wrote
+/// them.
+const CONTAINER_LINE: &str = "guest container\n";
 /// The longest readable head of a guest's name.
 pub const SLUG_MAX: usize = 36;
 
@@ -45,6 +49,9 @@ pub struct Marks {
     pub cluster: ClusterId,
     /// What it is.
     pub kind: Kind,
+    /// Whether it is a container; a description says so only of containers.
+    #[serde(default, skip_serializing_if = "GuestType::is_vm")]
+    pub guest: GuestType,
     /// The journal's sequence of its `CloneIntended`.
     pub seq: u64,
     /// The cloud's name, for people.
@@ -82,12 +89,16 @@ impl Marks {
             text.push_str("\n\n");
         }
         text.push_str(&format!(
-            "{FENCE_OPEN}\ninstallation {}\nagent {}\nvmid {}\ncluster {}\nkind {}\nseq {}\ncloud {}\ntemplate {}\nborn {}\n{FENCE_CLOSE}\n",
+            "{FENCE_OPEN}\ninstallation {}\nagent {}\nvmid {}\ncluster {}\nkind {}\n{}seq {}\ncloud {}\ntemplate {}\nborn {}\n{FENCE_CLOSE}\n",
             self.installation,
             self.agent,
             self.vmid,
             self.cluster,
             self.kind.label(),
+            match self.guest {
+                GuestType::Vm => "",
+                GuestType::Container => CONTAINER_LINE,
+            },
             self.seq,
             one_line(&self.cloud),
             one_line(&self.template),
@@ -188,6 +199,11 @@ fn parse_block(lines: &[&str]) -> Result<Marks, String> {
     if !is_crockford(installation, 8) || !is_crockford(agent, 16) {
         return Err("the block's ids are malformed".into());
     }
+    let guest = match lines.iter().any(|line| line.starts_with("guest ")) {
+        false => GuestType::Vm,
+        true if field("guest")? == "container" => GuestType::Container,
+        true => return Err("the block's type of guest is unknown".into()),
+    };
     let number = |key: &str| -> Result<u64, String> {
         field(key)?.parse().map_err(|_| format!("the block's `{key}` is not a number"))
     };
@@ -204,6 +220,7 @@ fn parse_block(lines: &[&str]) -> Result<Marks, String> {
         vmid: VmId(vmid),
         cluster: ClusterId::new(field("cluster")?),
         kind,
+        guest,
         seq: number("seq")?,
         cloud: field("cloud")?.into(),
         template: field("template")?.into(),
@@ -214,7 +231,8 @@ fn parse_block(lines: &[&str]) -> Result<Marks, String> {
 /// The tag of a guest that is being retired: the fence that is set before it is stopped.
 pub const RETIRING: &str = "drover-retiring";
 
-/// Whether a reading is exactly these marks: installation, agent, VMID, cluster and kind.
+/// Whether a reading is exactly these marks: installation, agent, VMID, cluster, kind and type of
+/// guest.
 pub fn is_ours(reading: &Reading, expected: &Marks, at: VmId) -> bool {
     match reading {
         Reading::Marked(marks) => {
@@ -224,6 +242,7 @@ pub fn is_ours(reading: &Reading, expected: &Marks, at: VmId) -> bool {
                 && marks.vmid == at
                 && marks.cluster == expected.cluster
                 && marks.kind == expected.kind
+                && marks.guest == expected.guest
         }
         Reading::Unmarked | Reading::Damaged(_) => false,
     }

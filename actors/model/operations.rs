@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use crate::container::OsTemplate;
 use crate::demand::words::Words;
 use crate::hardware::Devices;
 use crate::id::{
@@ -66,6 +67,11 @@ port! {
         /// any where none is named: its node is all that must be known.
         read fn locate(cloud: &CloudId, sought: &Sought, near: Option<&[NodeName]>) -> Found,
             within LIST, about sought.vmid();
+        /// Finds which of these nodes (all where none is named) have an OS template, and starts its
+        /// download where it is missing. Repeatable: one download of it runs at a time. `Contention`
+        /// while no node has it yet.
+        change fn provide(cloud: &CloudId, template: &OsTemplate, nodes: &[NodeName]) -> Found,
+            within LOOK;
         /// Reads what the list of the cloud's cluster says of nodes, storages and guests (at most
         /// one call: a list of the last ten seconds does).
         read fn fleet(cloud: &CloudId) -> Fleet, within LIST;

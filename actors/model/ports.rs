@@ -11,6 +11,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 
+use crate::container::GuestType;
 use crate::demand::{report::UnreadJob, words::Words};
 use crate::fact::Fact;
 use crate::fault::{Culprit, Fault, FaultKind};
@@ -40,6 +41,8 @@ pub struct VmRef {
     /// The node it is on, as last known.
     pub node: NodeName,
     pub vmid: VmId,
+    /// Whether it is a container, which has calls of its own.
+    pub guest: GuestType,
 }
 
 /// What a cloud's endpoint says of itself.

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::addresses::{AddressPoolSpec, AddressSource};
 use crate::ambient::fnv1a;
+use crate::container::ContainerSpec;
 use crate::demand::spec::{ShareSpec, SourceSpec};
 use crate::hardware::HardwareSpec;
 use crate::id::{AddressPoolId, CloudId, Generation, NodeName, SourceId, TemplateId, VmId};
@@ -196,6 +197,9 @@ pub struct TemplateSpec {
     /// What runs in its guests.
     #[serde(default)]
     pub os: Os,
+    /// What is said of containers; none for virtual machines.
+    #[serde(default)]
+    pub container: Option<ContainerSpec>,
     /// The agent's working directory.
     pub remote_fs: String,
     /// Who may use its agents.
@@ -289,11 +293,6 @@ impl TemplateSpec {
         format!("{:016x}", fnv1a(&format!("{same:?}")))
     }
 
-    /// By what its template is found.
-    pub fn sought(&self) -> Sought {
-        self.search.clone().unwrap_or(Sought::Id(self.source))
-    }
-
     /// The nodes its agents may be on; empty for those of its templates.
     pub fn nodes(&self) -> Vec<NodeName> {
         match &self.nodes[..] {
@@ -356,6 +355,7 @@ impl TemplateSpec {
             hardware: HardwareSpec::default(),
             on_boot: false,
             os: Os::Linux,
+            container: None,
             remote_fs: String::new(),
             mode: Mode::Exclusive,
             ssh: SshSpec {

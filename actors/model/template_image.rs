@@ -7,6 +7,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::ambient::fnv1a;
+use crate::container::{GuestType, OsTemplate};
 use crate::id::{NodeName, VmId};
 use crate::placement::{Fleet, Sizes};
 
@@ -24,6 +25,10 @@ pub enum Sought {
     Tag(String),
     /// By the image that it is a version of (`image`).
     Image(String),
+    /// A container's template, by one of the others.
+    Container(Box<Self>),
+    /// No guest: an archive that containers are made of (`osTemplate`).
+    Os(OsTemplate),
 }
 
 impl Sought {
@@ -32,8 +37,29 @@ impl Sought {
     pub fn vmid(&self) -> Option<VmId> {
         match self {
             Self::Id(vmid) => Some(*vmid),
-            Self::Name(_) | Self::Pattern(_) | Self::Tag(_) | Self::Image(_) => None,
+            Self::Container(by) => by.vmid(),
+            Self::Name(_) | Self::Pattern(_) | Self::Tag(_) | Self::Image(_) | Self::Os(_) => None,
         }
+    }
+
+    /// The same without the type of guest.
+    #[must_use]
+    pub fn by(&self) -> &Self {
+        match self {
+            Self::Container(by) => by,
+            Self::Id(_)
+            | Self::Name(_)
+            | Self::Pattern(_)
+            | Self::Tag(_)
+            | Self::Image(_)
+            | Self::Os(_) => self,
+        }
+    }
+
+    /// The type of the guest that is sought.
+    #[must_use]
+    pub fn guest(&self) -> GuestType {
+        GuestType::of_listed(matches!(self, Self::Container(_) | Self::Os(_)))
     }
 }
 
@@ -45,6 +71,8 @@ impl fmt::Display for Sought {
             Self::Pattern(pattern) => write!(f, "has a name that matches `{pattern}`"),
             Self::Tag(tag) => write!(f, "carries the tag `{tag}`"),
             Self::Image(name) => write!(f, "is a version of image `{name}`"),
+            Self::Container(by) => write!(f, "is a container and {by}"),
+            Self::Os(template) => write!(f, "can be made of `{}`", template.volume()),
         }
     }
 }

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::container::GuestType;
 use crate::id::{
     AgentId, CloudId, ClusterId, Generation, Installation, LeaseId, NodeName, TemplateId, VmId,
 };
@@ -169,6 +170,7 @@ pub fn marks(agent: &str, vmid: u32) -> Marks {
         vmid: VmId(vmid),
         cluster: ClusterId::new(CLUSTER),
         kind: Kind::Agent,
+        guest: GuestType::Vm,
         seq: 5,
         cloud: "c".into(),
         template: "t".into(),

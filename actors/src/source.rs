@@ -254,7 +254,7 @@ impl<'a> Choosing<'a> {
         };
         let others = self.shared.iter().copied().filter(|one| one.node != *node);
         let mut order: Vec<&Candidate> = own.into_iter().chain(others).collect();
-        if !matches!(self.sought, Sought::Name(_)) {
+        if !matches!(self.sought.by(), Sought::Name(_)) {
             order.sort_by_key(|one| Reverse((one.created, one.vmid)));
         }
         order
@@ -275,7 +275,7 @@ impl<'a> Choosing<'a> {
 
     /// Several images of one name on one node: drover cannot know which one is meant.
     fn is_doubled(&self, candidate: &Candidate) -> Option<String> {
-        let Sought::Name(name) = &self.sought else { return None };
+        let Sought::Name(name) = self.sought.by() else { return None };
         if self.homes.get(&candidate.node).is_none_or(|count| *count < 2) {
             return None;
         }
@@ -340,7 +340,11 @@ impl<'a> Choosing<'a> {
         let placement = &self.spec.placement;
         let fleet = &self.found.fleet;
         let kind = placement.thickness;
-        let of_kind = || fleet.for_images(&candidate.node).map(|one| one.name.clone()).collect();
+        let guest = self.spec.guest();
+        let of_kind = || {
+            let fit = fleet.for_guests(&candidate.node, guest);
+            fit.map(|one| one.name.clone()).collect()
+        };
         let wanted: Vec<String> = match (&self.spec.storages[..], self.spec.clone) {
             // A linked clone stays on the image's storage, whatever else is named.
             (_, CloneStrategy::Linked) => Vec::new(),
@@ -414,6 +418,11 @@ fn explain(
     passed: &[String],
 ) -> String {
     let Choice { vmid, node, origin, .. } = choice;
+    if let Sought::Os(template) = sought {
+        let mut text = format!("a new container of `{}` on node {node}", template.volume());
+        add_passed(&mut text, passed);
+        return text;
+    }
     let chosen = best.iter().find(|one| one.vmid == *vmid);
     let name = chosen.map(|one| one.name.as_str()).filter(|name| !name.is_empty());
     let name = name.map(|name| format!(" `{name}`")).unwrap_or_default();
@@ -442,10 +451,14 @@ fn explain(
         let names: Vec<&str> = preferred.iter().map(NodeName::as_str).collect();
         text.push_str(&format!("; none of preferredNodes takes it: {}", names.join(", ")));
     }
+    add_passed(&mut text, passed);
+    text
+}
+
+fn add_passed(text: &mut String, passed: &[String]) {
     if !passed.is_empty() {
         text.push_str(&format!("; passed over: {}", passed.join("; ")));
     }
-    text
 }
 
 #[cfg(test)]

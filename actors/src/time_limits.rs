@@ -39,6 +39,7 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
+    use drover_model::container::GuestType;
     use drover_model::fault::Culprit;
     use drover_model::id::{CloudId, NodeName, VmId};
     use drover_model::layer::Layered;
@@ -62,7 +63,12 @@ mod tests {
         let silent: Arc<dyn Hypervisor> = Arc::new(Silent);
         let port = Layered { layer: TimeLimits, port: silent };
         let cloud = CloudId::new("rack");
-        let vm = VmRef { cloud: cloud.clone(), node: NodeName::new("n1"), vmid: VmId(100) };
+        let vm = VmRef {
+            cloud: cloud.clone(),
+            node: NodeName::new("n1"),
+            vmid: VmId(100),
+            guest: GuestType::Vm,
+        };
         let second = Duration::from_secs(1);
         for (call, limit) in [("identify", 60), ("look", 90)] {
             let ask = || -> Ask<()> {

@@ -27,6 +27,7 @@ pub static PAGES: &[Page] = pages![
     "configuration",
     "reference/configuration",
     "images",
+    "containers",
     "ci/index",
     "ci/gitea",
     "ci/forgejo",

@@ -85,8 +85,8 @@ use serde_yaml::{Mapping, Value as Yaml};
 use super::value::{self, Check};
 
 pub(super) use agent::{
-    AGENT, AddressFrom, OsType, RawAgent, RawStep, RawUpload, RawWindow, Reset, SELECTION, SOUGHT,
-    STORAGES, TEXTS,
+    AGENT, AddressFrom, OS_TEMPLATE, OsType, RawAgent, RawStep, RawUpload, RawWindow, Reset,
+    SELECTION, SOUGHT, STORAGES, TEXTS,
 };
 pub(super) use cloud::{CLOUD, RawCloud};
 pub(super) use credential::{CREDENTIALS, CredentialKind, KEY_SOURCES};

@@ -30,6 +30,7 @@ pub mod calendar;
 mod cloud;
 mod cloud_init;
 mod connection;
+mod container;
 mod context;
 mod copy;
 mod credential;

@@ -11,6 +11,7 @@ use drover_model::id::TemplateId;
 use drover_model::template_image::Sought;
 use serde_yaml::Value as Yaml;
 
+use super::container;
 use super::fault::Fault;
 use super::keys::{AGENT, SELECTION, SOUGHT};
 use super::layer::Layer;
@@ -21,7 +22,8 @@ use super::template::CheckedTemplate;
 /// The key that says which of them counts.
 const MODE: &str = "templateSelectionMode";
 /// All keys about it.
-const FOUND_BY: [&str; 6] = [SOUGHT[0], SOUGHT[1], SOUGHT[2], SOUGHT[3], SOUGHT[4], MODE];
+const FOUND_BY: [&str; 7] =
+    [SOUGHT[0], SOUGHT[1], SOUGHT[2], SOUGHT[3], SOUGHT[4], SOUGHT[5], MODE];
 
 /// Merges two layers. Beside the ways of the table, cards and classes of storages in the upper one
 /// replace other keys below.
@@ -80,10 +82,13 @@ pub(super) fn search(layer: &Layer, faults: &mut Vec<Fault>) -> Option<Sought> {
         faults.push(fault.help(format!("add `{key}:`, or remove {MODE}")));
     } else if !SOUGHT.iter().any(|key| layer.has(key)) {
         let fault = layer.fault(SOUGHT[0], "`templateVmId` is missing");
-        faults.push(fault.help(
+        faults.push(fault.help(if container::is_container(layer) {
+            "add `templateVmId:`, the VMID of a container's template; or templateName, \
+             templateNamePattern, templateTag or osTemplate"
+        } else {
             "add `templateVmId:`, the VMID of the template image; or templateName, \
-             templateNamePattern, templateTag or image",
-        ));
+             templateNamePattern, templateTag or image"
+        }));
     }
     let text = |key: &str| layer.text(key).map(str::to_owned);
     let by_name = text("templateName").map(Sought::Name);

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use drover_model::addresses::AddressSource;
+use drover_model::container::ContainerSpec;
 use drover_model::hardware::HardwareSpec;
 use drover_model::id::{CloudId, Generation, NodeName, TemplateId, VmId};
 use drover_model::os::Os;
@@ -24,6 +25,7 @@ use drover_model::template_image::Sought;
 use super::addresses::{self, Pools};
 use super::cloud::CheckedCloud;
 use super::cloud_init::{self, Texts};
+use super::container;
 use super::context::Context;
 use super::credential::{Credential, Credentials, SshKeySpec, resolve};
 use super::environment::Defaults;
@@ -77,6 +79,7 @@ struct Parts<'a> {
     os: Os,
     sizes: SizeLabels,
     search: Option<Sought>,
+    container: Option<ContainerSpec>,
     address: AddressSource,
     cards: Cards,
     texts: Texts,
@@ -107,9 +110,13 @@ pub(super) fn template(
     let windows = schedule::windows(raw.instance_cap, &layer, &mut cx.faults);
     let cards = network::cards(&layer, &raw, &mut cx.faults);
     let ip_config = if cards.any() { cards.first().unwrap_or_default() } else { &raw.ip_config };
+    let container = container::container(&raw, &layer, key, &cards, cx);
     let (listens, pools) = (inputs.listens, inputs.pools);
     let address = addresses::source(&raw, ip_config, listens, &layer, pools, &mut cx.faults);
-    let common = placement::common(&raw, places(&raw, &layer, cx), &layer, &mut cx.faults);
+    let (all, named) = places(&raw, &layer, cx);
+    // Every node can make a container of an OS template.
+    let all = all || (raw.os_template.is_some() && !named);
+    let common = placement::common(&raw, (all, named), &layer, &mut cx.faults);
     placement::check_storages(raw.clone_strategy == CloneStrategy::Linked, &layer, cx);
     placement::warn_weights(raw.placement, &layer, &mut cx.warnings);
     warn_unwise(&raw, &layer, key, cx);
@@ -117,8 +124,20 @@ pub(super) fn template(
     addresses::warn_few(&address, kept, &layer, pools, &mut cx.warnings);
     cloud_init::warn_no_dns(&texts, &cards, &layer, &mut cx.warnings);
     let hardware = hardware::hardware(raw.reset, &layer, &mut cx.faults);
-    let parts =
-        Parts { raw, steps, windows, key, os, sizes, search, address, cards, texts, hardware };
+    let parts = Parts {
+        raw,
+        steps,
+        windows,
+        key,
+        os,
+        sizes,
+        search,
+        container,
+        address,
+        cards,
+        texts,
+        hardware,
+    };
     let specs = clouds.iter().map(|cloud| {
         let name = cloud.spec.id.as_str();
         let nics = parts.cards.on(name, &cloud.networks, &layer, &mut cx.faults);
@@ -307,7 +326,7 @@ fn spec(
         target_pool: given(&raw.target_pool),
         cores: limited(raw.cores),
         memory_mb: limited(raw.memory_mb),
-        disk_gb: limited(raw.disk_size_gb),
+        disk_gb: limited(container::disk_gb(raw)),
         size_labels: parts.sizes.clone(),
         size: SizeOfAgent::NONE,
         network: NetworkSpec {
@@ -318,6 +337,7 @@ fn spec(
         hardware: parts.hardware.clone(),
         on_boot: raw.on_boot,
         os: parts.os,
+        container: parts.container.clone(),
         remote_fs: given(&raw.remote_fs).unwrap_or_else(home),
         mode: raw.mode,
         ssh: SshSpec {

@@ -385,6 +385,19 @@ pub(super) fn snippet(text: &str) -> Checked {
     must(sound, text, "a snippet on a storage", FORM)
 }
 
+/// Checks the volume of a container template.
+pub(super) fn os_template(text: &str) -> Checked {
+    const FORM: &str = "write it as `local:vztmpl/debian-13-standard_13.1-2_amd64.tar.zst`: a storage \
+                        and a file, as `pveam list STORAGE` shows it";
+    const ENDS: [&str; 5] = [".tar", ".tar.gz", ".tar.xz", ".tar.zst", ".tar.bz2"];
+    let plain = |part: &str, more: &str| !part.is_empty() && made_of(part, more);
+    let parts = text.split_once(":vztmpl/");
+    let sound = parts.is_some_and(|(storage, name)| {
+        plain(storage, "_.-") && plain(name, "_.+-") && ENDS.iter().any(|end| name.ends_with(end))
+    });
+    must(sound, text, "a container template on a storage", FORM)
+}
+
 /// Checks DNS servers: addresses separated by blanks or commas.
 pub(super) fn nameserver(text: &str) -> Checked {
     let mut servers = text.split([' ', ',', ';']).filter(|server| !server.is_empty());

@@ -16,6 +16,7 @@ use drover_model::fault::{Culprit, Fault, FaultKind};
 use drover_model::id::{CloudId, NodeName};
 use proxmox_client::error::Call;
 use proxmox_client::refusal::{Refusal, bounded};
+use proxmox_client::transport::Method;
 
 /// Through which cloud and login a call went.
 #[derive(Debug, Clone, Copy)]
@@ -44,7 +45,7 @@ pub(crate) fn refusal(place: CallOrigin<'_>, call: &Call, refusal: &Refusal) -> 
         return fault;
     }
     let fallback = match (node_in_path(&call.path), guest_in_path(&call.path)) {
-        (_, true) if call.path.ends_with("/clone") => Culprit::Template,
+        _ if makes_guest(call) => Culprit::Template,
         (_, true) if !call.method.writes() => Culprit::Guest,
         (_, true) => Culprit::Template,
         (Some(node), false) => node,
@@ -52,14 +53,13 @@ pub(crate) fn refusal(place: CallOrigin<'_>, call: &Call, refusal: &Refusal) -> 
     };
     let what = format!("`{call}`");
     let node = node_in_path(&call.path);
-    fault_of_text(
-        place,
-        &what,
-        &refusal.text,
-        &whole,
-        (fallback, node),
-        call.path.ends_with("/clone"),
-    )
+    fault_of_text(place, &what, &refusal.text, &whole, (fallback, node), makes_guest(call))
+}
+
+/// Whether a call makes an agent's guest: a clone, or a container of an OS template.
+fn makes_guest(call: &Call) -> bool {
+    let creates = call.method == Method::Post && call.path.ends_with("/lxc");
+    creates || call.path.ends_with("/clone")
 }
 
 /// The fault of a task that failed with this exit status; `kind` is the task's type, such as
@@ -69,7 +69,8 @@ pub(crate) fn task(place: CallOrigin<'_>, node: &NodeName, kind: &str, exit: &st
     let whole = format!("task `{kind}` on node `{node}` failed: {exit}");
     let what = format!("task `{kind}`");
     let culprits = (Culprit::Template, Some(Culprit::Node(node.clone())));
-    fault_of_text(place, &what, &exit, &whole, culprits, kind == "qmclone")
+    let makes_guest = matches!(kind, "qmclone" | "vzclone" | "vzcreate");
+    fault_of_text(place, &what, &exit, &whole, culprits, makes_guest)
 }
 
 /// Status codes of Proxmox's inner proxy, or of a proxy in front of it (book: proxmox, section 1).
@@ -106,6 +107,7 @@ fn fault_of_text(
     }
     let guest = if cloning { Culprit::Template } else { Culprit::Guest };
     let (kind, culprit) = existence(text, &guest)
+        .or_else(|| power(text))
         .or_else(|| locks(place, text, &guest))
         .or_else(|| no_memory(text, node))
         .or_else(|| no_space(text, &fallback))
@@ -187,6 +189,17 @@ fn existence(text: &str, guest: &Culprit) -> KindAndCulprit {
     (renamed || exists).then_some((FaultKind::IdTaken, Culprit::Guest))
 }
 
+/// Containers that already are what a call wants: the request refuses it, and a look at the guest
+/// shows how it is (book: proxmox, section 18).
+fn power(text: &str) -> KindAndCulprit {
+    let of = |kind| text.starts_with("CT ").then_some((kind, Culprit::Guest));
+    if text.ends_with(" already running") {
+        // A start of drover's own may have come first.
+        return of(FaultKind::UnknownOutcome);
+    }
+    if text.ends_with(" not running") { of(FaultKind::Contention) } else { None }
+}
+
 /// The three layers of locks (book: proxmox, section 6), and other failures that pass by
 /// themselves.
 fn locks(place: CallOrigin<'_>, text: &str, guest: &Culprit) -> KindAndCulprit {
@@ -212,6 +225,7 @@ fn locks(place: CallOrigin<'_>, text: &str, guest: &Culprit) -> KindAndCulprit {
         "checksum mismatch (file change",
         "detected modified configuration",
         "is running - destroy failed",
+        "- container is running",
         "guest agent is not running",
         "received interrupt",
         "interrupted by signal",

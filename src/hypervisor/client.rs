@@ -9,10 +9,11 @@ use std::sync::{Arc, OnceLock};
 
 use drover_model::fault::{Culprit, Fault, FaultKind};
 use drover_model::id::{CloudId, Upid};
+use drover_model::ports::VmRef;
 use proxmox_client::connection::Connection;
 use proxmox_client::transport::{Dialer, Sent};
 use proxmox_client::wire::WireDialer;
-use proxmox_client::{PveError, client};
+use proxmox_client::{GuestId, PveError, client};
 
 use crate::calls::ClusterCallLimiter;
 use crate::classify::{self, CallOrigin};
@@ -116,6 +117,11 @@ impl AsFault for Failure {
             Self::Fault(fault) => fault.clone(),
         }
     }
+}
+
+/// The guest as the paths of calls name it.
+pub(crate) fn guest_id(vm: &VmRef) -> GuestId {
+    GuestId { vmid: vm.vmid.0, container: vm.guest.is_container() }
 }
 
 /// Converts a task's name into the actors' type.

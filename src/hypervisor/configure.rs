@@ -17,6 +17,7 @@ use std::collections::BTreeSet;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use drover_model::container::GuestType;
 use drover_model::fault::{Culprit, Fault, FaultKind};
 use drover_model::id::{Installation, Upid, VmId};
 use drover_model::marks::{self, Kind, Marks, Reading};
@@ -30,7 +31,8 @@ use proxmox_client::transport::encode;
 use proxmox_client::types::VmConfig;
 use secrecy::{ExposeSecret as _, SecretString};
 
-use crate::client::{Client, Failure, task};
+use crate::client::{Client, Failure, guest_id, task};
+use crate::container;
 use crate::disc::{self, DiscImage};
 use crate::nics;
 
@@ -58,17 +60,25 @@ pub(crate) struct Configuring {
 
 /// The marks in a configuration: whose guest it is.
 pub(crate) fn reading(config: &VmConfig) -> Reading {
-    marks::read(
-        config.get("name").unwrap_or_default(),
-        config.get("description").unwrap_or_default(),
-    )
+    marks::read(name(config).unwrap_or_default(), config.get("description").unwrap_or_default())
+}
+
+/// A guest's name, which containers have as their host name.
+pub(crate) fn name(config: &VmConfig) -> Option<&str> {
+    config.get("name").or_else(|| config.get("hostname"))
+}
+
+/// The type of a guest by its configuration; a container that is being made shows none.
+fn guest_type(config: &VmConfig) -> GuestType {
+    GuestType::of_listed(config.get("rootfs").is_some())
 }
 
 /// The fault of a guest that Proxmox itself has locked.
-fn locked(vmid: VmId, lock: &str) -> Fault {
+fn locked(vmid: VmId, lock: &str, guest: GuestType) -> Fault {
+    let tool = guest.tool();
     let text = format!(
         "guest `{vmid}` is locked by Proxmox (`{lock}`); when no task needs this lock any more, run \
-         `qm unlock {vmid}` on its node"
+         `{tool} unlock {vmid}` on its node"
     );
     Fault::new(FaultKind::Locked { lock: lock.to_owned() }, Culprit::Guest, text)
 }
@@ -77,8 +87,14 @@ fn locked(vmid: VmId, lock: &str) -> Fault {
 /// has only a lock and no marks: that is a locked guest, not a stranger's.
 pub(crate) fn verify(config: &VmConfig, expected: &Marks, vmid: VmId) -> Result<(), Fault> {
     let reading = reading(config);
-    if let (Some(lock @ ("clone" | "destroyed")), Reading::Unmarked) = (config.lock(), &reading) {
-        return Err(locked(vmid, lock));
+    let bare = match config.lock() {
+        Some(lock @ ("clone" | "destroyed")) => Some(lock),
+        // Proxmox locks new containers with it, also those that it clones.
+        Some(lock @ "create") if expected.guest.is_container() => Some(lock),
+        Some(_) | None => None,
+    };
+    if let (Some(lock), Reading::Unmarked) = (bare, &reading) {
+        return Err(locked(vmid, lock, expected.guest));
     }
     let allowed = match expected.kind {
         Kind::Agent => !config.is_template(),
@@ -102,12 +118,17 @@ pub(crate) fn verify(config: &VmConfig, expected: &Marks, vmid: VmId) -> Result<
 
 /// Refuses a guest that Proxmox itself has locked.
 pub(crate) fn unlocked(config: &VmConfig, vmid: VmId) -> Result<(), Fault> {
-    config.lock().map_or(Ok(()), |lock| Err(locked(vmid, lock)))
+    config.lock().map_or(Ok(()), |lock| Err(locked(vmid, lock, guest_type(config))))
 }
 
 /// What differs from the template's specification. Pure.
 pub(crate) fn plan(config: &VmConfig, call: &ConfigureCall) -> Plan {
     let spec = &call.spec;
+    let tags = tags_to_write(config, &call.marks.installation, &spec.tags);
+    let resize = disk_to_grow(config, spec.disk_gb);
+    if call.marks.guest.is_container() {
+        return Plan { changes: container::changes(config, call), tags, resize };
+    }
     let mut changes = match spec.os {
         Os::Linux => cloud_init_changes(config, spec),
         // Windows guests have no cloud-init that reads these values.
@@ -138,11 +159,7 @@ pub(crate) fn plan(config: &VmConfig, call: &ConfigureCall) -> Plan {
     }
     changes.extend(hardware::changes(config, &spec.hardware));
     changes.extend(nics::changes(config, call));
-    Plan {
-        changes,
-        tags: tags_to_write(config, &call.marks.installation, &spec.tags),
-        resize: disk_to_grow(config, spec.disk_gb),
-    }
+    Plan { changes, tags, resize }
 }
 
 /// The cloud-init values that differ.
@@ -258,13 +275,13 @@ fn tags_to_write(
     (tags != now).then(|| tags.into_iter().collect::<Vec<_>>().join(";"))
 }
 
-/// Whether a key of the configuration holds a drive.
+/// Whether a key of the configuration holds a drive, or a mount point of a container.
 pub(super) fn is_drive(key: &str) -> bool {
     let digits = key.trim_start_matches(|ch: char| ch.is_ascii_alphabetic());
     let bus = &key[..key.len() - digits.len()];
     let numbered = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-    numbered
-        && matches!(bus, "scsi" | "virtio" | "sata" | "ide" | "efidisk" | "tpmstate" | "unused")
+    let of_vm = ["scsi", "virtio", "sata", "ide", "efidisk", "tpmstate"];
+    key == "rootfs" || (numbered && (of_vm.contains(&bus) || matches!(bus, "mp" | "unused")))
 }
 
 fn is_disk(key: &str, config: &VmConfig) -> bool {
@@ -280,7 +297,7 @@ pub fn primary_disk(config: &VmConfig) -> Option<&str> {
     let boot = config.get("boot").unwrap_or_default();
     let order = boot.split(',').find_map(|part| part.strip_prefix("order=")).unwrap_or_default();
     let named = order.split(';').chain(config.get("bootdisk"));
-    named.chain(["scsi0", "virtio0", "sata0", "ide0"]).find(|key| is_disk(key, config))
+    named.chain(["scsi0", "virtio0", "sata0", "ide0", "rootfs"]).find(|key| is_disk(key, config))
 }
 
 /// A drive's size in bytes, if its value shows it.
@@ -315,7 +332,8 @@ pub(crate) fn volumes(config: &VmConfig, vmid: VmId) -> Vec<String> {
 pub(crate) fn carries(volume: &str, vmid: VmId) -> bool {
     let path = volume.split_once(':').map_or(volume, |(_, path)| path);
     let name = path.rsplit('/').next().unwrap_or(path);
-    name.starts_with(&format!("vm-{vmid}-")) || name.starts_with(&format!("base-{vmid}-"))
+    let kinds = ["vm", "base", "subvol", "basevol"];
+    kinds.iter().any(|kind| name.starts_with(&format!("{kind}-{vmid}-")))
 }
 
 /// The MAC address of net0, in upper case.
@@ -332,7 +350,7 @@ pub(crate) fn mac(config: &VmConfig) -> Option<String> {
 /// Reads a guest's configuration, and checks that the guest is the agent's and not locked.
 pub(crate) async fn read(client: &Client, call: &ConfigureCall) -> Result<VmConfig, Failure> {
     let vmid = call.vm.vmid;
-    let config = client.config(call.vm.node.as_str(), vmid.0).await?;
+    let config = client.config(call.vm.node.as_str(), guest_id(&call.vm)).await?;
     verify(&config, &call.marks, vmid)?;
     unlocked(&config, vmid)?;
     Ok(config)
@@ -353,7 +371,9 @@ pub(crate) async fn start(
     let serial =
         serial.and_then(|serial| with_serial(config.get("smbios1"), serial.expose_secret()));
     plan.changes.extend(serial.map(|smbios| ("smbios1".to_owned(), smbios)));
-    if disc.is_none() && disc::cloud_init_drive(config).is_none() && !call.spec.os.is_windows() {
+    let container = call.marks.guest.is_container();
+    let without_drive = disc.is_none() && disc::cloud_init_drive(config).is_none();
+    if without_drive && !call.spec.os.is_windows() && !container {
         tracing::warn!(
             cloud = %call.vm.cloud,
             template = %call.spec.id,
@@ -363,7 +383,8 @@ pub(crate) async fn start(
         );
     }
     // Only root may set it. If a guest has one, Proxmox makes a new one at each rollback.
-    if call.spec.reset.is_some() && config.get("vmgenid").is_none_or(|value| value == "0") {
+    let resets = call.spec.reset.is_some() && !container;
+    if resets && config.get("vmgenid").is_none_or(|value| value == "0") {
         tracing::warn!(
             cloud = %call.vm.cloud,
             template = %call.spec.id,
@@ -374,7 +395,7 @@ pub(crate) async fn start(
     }
     let tags_refused = write(client, call, &plan, config.get("digest")).await?;
     let resize = match &plan.resize {
-        Some((disk, gib)) => client.resize(node.as_str(), vmid.0, disk, *gib).await?,
+        Some((disk, gib)) => client.resize(node.as_str(), guest_id(&call.vm), disk, *gib).await?,
         None => None,
     };
     let written = nics::after(config, &plan.changes);
@@ -404,7 +425,7 @@ async fn write(
         return Ok(None);
     }
     changes.extend(digest.clone());
-    let Err(error) = client.set_config(node.as_str(), vmid.0, changes).await else {
+    let Err(error) = client.set_config(node.as_str(), guest_id(&call.vm), changes).await else {
         return Ok(None);
     };
     let refused = tag_refusal(client, &error).filter(|_| plan.tags.is_some());
@@ -417,7 +438,7 @@ async fn write(
     );
     if !plan.changes.is_empty() {
         let changes = plan.changes.iter().cloned().chain(digest).collect();
-        client.set_config(node.as_str(), vmid.0, changes).await?;
+        client.set_config(node.as_str(), guest_id(&call.vm), changes).await?;
     }
     Ok(Some(refused))
 }

@@ -58,12 +58,14 @@ fn storage_of(row: &Resource, node: NodeName) -> Option<StorageObservation> {
     let reached = row.status.as_deref() == Some("available");
     let space = row.disk.zip(row.max_disk).map(|(used, size)| (to_u64(used), to_u64(size)));
     let content = row.content.as_deref().unwrap_or_default();
+    let takes = |wanted: &str| content.split(',').any(|kind| kind.trim() == wanted);
     Some(StorageObservation {
         node,
         name: row.storage.clone()?,
         shared: row.shared,
         kind: row.plugin_type.clone().unwrap_or_default(),
-        images: content.split(',').any(|kind| kind.trim() == "images"),
+        images: takes("images"),
+        containers: takes("rootdir"),
         space: space.filter(|(_, size)| reached && *size > 0),
     })
 }

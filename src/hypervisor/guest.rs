@@ -12,7 +12,7 @@ use base64::Engine as _;
 use drover_model::fault::FaultKind;
 use drover_model::id::{NodeName, VmId};
 use drover_model::os::Os;
-use drover_model::ports::AddressObservation;
+use drover_model::ports::{AddressObservation, VmRef};
 use proxmox_client::PveError;
 use proxmox_client::refusal::bounded;
 use proxmox_client::types::GuestInterface;
@@ -139,6 +139,21 @@ pub(crate) async fn address(
         }
         Err(error) => return not_yet(error),
     };
+    Ok(match choose(&interfaces, mac, networks) {
+        Some(address) => AddressObservation::At(address),
+        None => AddressObservation::NotYet(no_usable_address(&interfaces, networks)),
+    })
+}
+
+/// Asks a container's node once for an address to connect to. A stopped container has none.
+pub(crate) async fn container_address(
+    client: &Client,
+    vm: &VmRef,
+    mac: Option<&str>,
+    networks: &[String],
+) -> Result<AddressObservation, PveError> {
+    let seen = client.container_interfaces(vm.node.as_str(), vm.vmid.0).await?;
+    let interfaces: Vec<GuestInterface> = seen.into_iter().map(GuestInterface::from).collect();
     Ok(match choose(&interfaces, mac, networks) {
         Some(address) => AddressObservation::At(address),
         None => AddressObservation::NotYet(no_usable_address(&interfaces, networks)),

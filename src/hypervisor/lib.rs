@@ -21,7 +21,8 @@
 //! has a kind of its own (unknown outcome), and actors settle it by looking at the guest. Nothing
 //! is written to a guest whose marks are not exactly the agent's.
 //!
-//! Beside it: `cloud_init.rs` and `nics.rs` (what goes into a guest's configuration), `call_in.rs`
+//! Beside it: `making.rs` and `container.rs` (what makes a guest, and what a container is to be),
+//! `cloud_init.rs` and `nics.rs` (what goes into a guest's configuration), `call_in.rs`
 //! (tokens of guests that call drover), `cluster_aliases.rs` (clusters with a new root
 //! certificate).
 
@@ -35,6 +36,7 @@ mod client;
 mod cloud_init;
 mod cluster_aliases;
 mod configure;
+mod container;
 mod describe;
 mod devices;
 mod disc;
@@ -42,8 +44,10 @@ mod fleet;
 mod guest;
 mod image;
 mod list;
+mod making;
 mod nics;
 mod observe;
+mod os_template;
 mod proxmox;
 mod snapshot;
 mod task_queue;

@@ -13,15 +13,16 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use drover_model::container::GuestType;
 use drover_model::fault::{Culprit, Fault, FaultKind};
 use drover_model::id::{ClusterId, NodeName, VmId};
 use drover_model::marks::{Marks, Reading};
 use drover_model::ports::{ClusterObservation, IdStatus, Listed, Survey, VmObservation, VmRef};
-use proxmox_client::types::{Certificate, Resource, StatusItem, VmConfig};
+use proxmox_client::types::{Certificate, Resource, StatusItem, VmConfig, Volume};
 
 use crate::client::Client;
-use crate::client::Failure;
-use crate::configure::{reading, split_tags};
+use crate::client::{Failure, guest_id};
+use crate::configure::{carries, reading, split_tags};
 use crate::list::LIST_SHARED_FOR;
 
 /// The certificate of the authority that all nodes of a cluster share.
@@ -131,7 +132,8 @@ pub(crate) async fn confirm(
     let mut rows = list.rows.iter().filter(|row| row.vmid == Some(u64::from(vm.vmid.0)));
     let row = rows.find_map(listed)?;
     let same = row.name.as_deref() == Some(name) && row.node == vm.node;
-    let plain = !row.template && !row.container && row.lock.is_none();
+    let same_type = GuestType::of_listed(row.container) == vm.guest;
+    let plain = !row.template && same_type && row.lock.is_none();
     (same && plain && row.status == "running").then(|| VmObservation {
         id: IdStatus::Taken,
         node: Some(row.node),
@@ -185,30 +187,36 @@ pub(crate) async fn inspect(client: &Client, vm: &VmRef) -> Result<VmObservation
     if observation.id == IdStatus::Free {
         return Ok(observation);
     }
-    let Some((node, config)) = read_config(client, vm).await? else { return Ok(observation) };
-    describe(&mut observation, &node, &config);
-    match client.guest_status(node.as_str(), vm.vmid.0).await {
+    let Some((vm, config)) = read_config(client, vm).await? else { return Ok(observation) };
+    describe(&mut observation, &vm, &config);
+    match client.guest_status(vm.node.as_str(), guest_id(&vm)).await {
         Ok(current) => observation.running = Some(current.status == "running"),
         Err(error) => drop(client.fault(&error)),
     }
     Ok(observation)
 }
 
-/// Adds what a configuration shows.
-pub(crate) fn describe(observation: &mut VmObservation, node: &NodeName, config: &VmConfig) {
-    observation.node = Some(node.clone());
-    observation.marks = Some(reading(config));
+/// Adds what a configuration shows. Marks that name the other type of guest were copied there.
+pub(crate) fn describe(observation: &mut VmObservation, vm: &VmRef, config: &VmConfig) {
+    observation.node = Some(vm.node.clone());
+    observation.marks = Some(match reading(config) {
+        Reading::Marked(marks) if marks.guest != vm.guest => {
+            let (is, named) = (vm.guest, marks.guest);
+            Reading::Damaged(format!("it is a {is}, and its marks are of a {named}"))
+        }
+        read => read,
+    });
     observation.lock = config.lock().map(str::to_owned);
 }
 
-/// Reads a guest's configuration on its expected node, else on the node in the list; none when it
-/// cannot be read.
+/// Reads a guest's configuration where and as what it is expected, else as the list shows it; none
+/// when it cannot be read. A guest of the other type may have the VMID by now.
 pub(crate) async fn read_config(
     client: &Client,
     vm: &VmRef,
-) -> Result<Option<(NodeName, VmConfig)>, Failure> {
-    match client.config(vm.node.as_str(), vm.vmid.0).await {
-        Ok(config) => return Ok(Some((vm.node.clone(), config))),
+) -> Result<Option<(VmRef, VmConfig)>, Failure> {
+    match client.config(vm.node.as_str(), guest_id(vm)).await {
+        Ok(config) => return Ok(Some((vm.clone(), config))),
         Err(error) => {
             let kind = client.fault(&error).kind;
             if is_transient(&kind) || matches!(kind, FaultKind::Denied { .. }) {
@@ -219,12 +227,14 @@ pub(crate) async fn read_config(
             }
         }
     }
-    let elsewhere = find(client, vm.vmid).await?;
-    let Some(found) = elsewhere.filter(|found| found.node != vm.node && !found.container) else {
+    let Some(found) = find(client, vm.vmid).await? else { return Ok(None) };
+    let guest = GuestType::of_listed(found.container);
+    let found = VmRef { node: found.node, guest, ..vm.clone() };
+    if found == *vm {
         return Ok(None);
-    };
-    match client.config(found.node.as_str(), vm.vmid.0).await {
-        Ok(config) => Ok(Some((found.node, config))),
+    }
+    match client.config(found.node.as_str(), guest_id(&found)).await {
+        Ok(config) => Ok(Some((found, config))),
         Err(error) => {
             client.fault(&error);
             Ok(None)
@@ -239,8 +249,12 @@ pub(crate) async fn leftovers(
     vm: &VmRef,
     only: Option<&BTreeSet<String>>,
 ) -> Result<Vec<String>, Failure> {
-    let mut found = Vec::new();
-    for storage in client.image_storages(vm.node.as_str()).await? {
+    let (mut found, node) = (Vec::new(), vm.node.as_str());
+    let storages = match vm.guest {
+        GuestType::Vm => client.image_storages(node).await?,
+        GuestType::Container => client.guest_storages(node).await?,
+    };
+    for storage in storages {
         let name = storage.storage;
         if only.is_some_and(|only| !only.contains(&name)) {
             continue;
@@ -254,11 +268,20 @@ pub(crate) async fn leftovers(
             let fault = Fault::new(FaultKind::Contention, Culprit::Storage(name), text);
             return Err(fault.into());
         }
-        let volumes = client.volumes(vm.node.as_str(), &name, vm.vmid.0).await?;
-        let of_guest = volumes
-            .into_iter()
-            .filter(|volume| volume.vmid.is_none_or(|vmid| vmid == u64::from(vm.vmid.0)));
-        found.extend(of_guest.map(|volume| volume.volid));
+        let own = Some(u64::from(vm.vmid.0));
+        let of_guest: Vec<Volume> = match vm.guest {
+            GuestType::Vm => {
+                let mut volumes = client.volumes(node, &name, vm.vmid.0).await?;
+                volumes.retain(|volume| volume.vmid.is_none() || volume.vmid == own);
+                volumes
+            }
+            GuestType::Container => {
+                let mut volumes = client.volumes_of_any_content(node, &name, vm.vmid.0).await?;
+                volumes.retain(|volume| volume.vmid == own && carries(&volume.volid, vm.vmid));
+                volumes
+            }
+        };
+        found.extend(of_guest.into_iter().map(|volume| volume.volid));
     }
     found.sort();
     found.dedup();

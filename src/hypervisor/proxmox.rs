@@ -19,6 +19,7 @@ use std::time::Duration;
 use drover_limits::call_queue::{CallLoad, CallPurpose};
 use drover_limits::concurrency::{MaxConcurrent, OperationEnd};
 use drover_model::addresses::AddressSource;
+use drover_model::container::{GuestType, OsTemplate};
 use drover_model::fault::{Culprit, Fault, FaultKind};
 use drover_model::hardware::Devices;
 use drover_model::id::{AgentId, CloudId, ClusterId, Installation, NodeName, Upid, VmId};
@@ -32,7 +33,7 @@ use drover_model::ports::{
     CreateCall, FinishCall, Hypervisor, IdStatus, ImageObservation, OrderCall, PullCall, SealCall,
     Snapped, SnapshotCall, Survey, TaskEnd, VmObservation, VmRef,
 };
-use drover_model::spec::{CloneStrategy, CloudSpec, WIDTH};
+use drover_model::spec::{CloudSpec, WIDTH};
 use drover_model::template_image::{Found, Sought};
 use parking_lot::{Mutex, MutexGuard};
 use proxmox_client::Params;
@@ -44,14 +45,17 @@ use tokio::runtime::Handle;
 
 use crate::call_in::CallInKey;
 use crate::calls::{ClusterCallLimiter, ClusterCalls, as_purpose};
-use crate::client::{Client, Failure, task};
+use crate::client::{Client, Failure, guest_id, task};
 use crate::cluster_aliases::ClusterAliases;
 use crate::configure;
 use crate::disc::ImageUpload;
 use crate::list::Lists;
+use crate::os_template::Downloads;
 use crate::task_queue::{QueuedTask, TaskQueue};
 use crate::watcher::Watcher;
-use crate::{describe, devices, disc, fleet, guest, image, observe, snapshot, template_image};
+use crate::{
+    describe, devices, disc, fleet, guest, image, making, observe, snapshot, template_image,
+};
 
 /// The shortest time between two reads of a cluster's tasks.
 pub const TASK_POLL_INTERVAL: Duration = Duration::from_millis(250);
@@ -76,6 +80,8 @@ pub struct Proxmox {
 struct Cluster {
     watcher: Watcher,
     tasks: TaskQueue,
+    /// Container templates on their way.
+    downloads: Downloads,
     /// By login, because a list shows what its login may see.
     lists: Mutex<BTreeMap<String, Arc<Lists>>>,
     calls: Arc<ClusterCalls>,
@@ -131,7 +137,8 @@ impl Proxmox {
         let calls = clouds.get(&id).map(|old| Arc::clone(&old.cluster().calls)).unwrap_or_default();
         client.set_limiter(Arc::new(ClusterCallLimiter(Arc::clone(&calls))));
         let (watcher, tasks) = (Watcher::new(self.tick), TaskQueue::default());
-        let own = Cluster { watcher, tasks, calls, lists: Mutex::default() };
+        let downloads = Downloads::default();
+        let own = Cluster { watcher, tasks, downloads, calls, lists: Mutex::default() };
         let cloud = Cloud {
             client: client.clone(),
             own: Arc::new(own),
@@ -218,6 +225,10 @@ impl Cloud {
         self.shared.get().map_or(&self.own, |(_, cluster)| cluster)
     }
 
+    pub(super) fn downloads(&self) -> &Downloads {
+        &self.cluster().downloads
+    }
+
     /// The cluster that this cloud leads to, or led to before its connection was replaced; none
     /// when that was never known.
     fn last_cluster(&self) -> Option<ClusterId> {
@@ -243,33 +254,23 @@ impl Cloud {
     }
 
     /// Destroys a guest as soon as its storages have room for that.
-    async fn destroy(
-        &self,
-        node: &NodeName,
-        vmid: VmId,
-        max: MaxConcurrent,
-    ) -> Result<Upid, Failure> {
+    async fn destroy(&self, vm: &VmRef, max: MaxConcurrent) -> Result<Upid, Failure> {
         let tasks = &self.cluster().tasks;
-        tasks.enter_destroy(&self.client, node, vmid, max).await;
-        let started = self.client.destroy(node.as_str(), vmid.0).await;
+        tasks.enter_destroy(&self.client, &vm.node, vm.vmid, max).await;
+        let started = self.client.destroy(vm.node.as_str(), guest_id(vm)).await;
         if started.is_err() {
-            tasks.leave(QueuedTask::Destroy, vmid, OperationEnd::Inconclusive);
+            tasks.leave(QueuedTask::Destroy, vm.vmid, OperationEnd::Inconclusive);
         }
         Ok(task(started?))
     }
 
     /// Starts a guest as soon as its node has room for that.
-    async fn start(
-        &self,
-        node: &NodeName,
-        vmid: VmId,
-        max: MaxConcurrent,
-    ) -> Result<Upid, Failure> {
+    async fn start(&self, vm: &VmRef, max: MaxConcurrent) -> Result<Upid, Failure> {
         let tasks = &self.cluster().tasks;
-        tasks.enter_start(node, vmid, max).await;
-        let started = self.client.start(node.as_str(), vmid.0).await;
+        tasks.enter_start(&vm.node, vm.vmid, max).await;
+        let started = self.client.start(vm.node.as_str(), guest_id(vm)).await;
         if started.is_err() {
-            tasks.leave(QueuedTask::Start, vmid, OperationEnd::Inconclusive);
+            tasks.leave(QueuedTask::Start, vm.vmid, OperationEnd::Inconclusive);
         }
         Ok(task(started?))
     }
@@ -280,7 +281,12 @@ impl Cloud {
         serial: Option<SecretString>,
     ) -> Result<Configured, Failure> {
         let config = configure::read(&self.client, &call).await?;
-        let disc = match self.disc(&call, &config).await? {
+        let upload = match call.marks.guest {
+            GuestType::Vm => self.disc(&call, &config).await?,
+            // A container reads no disc.
+            GuestType::Container => ImageUpload::Stored(None),
+        };
+        let disc = match upload {
             ImageUpload::Stored(disc) => disc,
             ImageUpload::Refused(fault) => {
                 let (volumes, mac, tags_refused) = (Vec::new(), None, None);
@@ -323,28 +329,6 @@ impl Cloud {
     }
 }
 
-/// A clone's parameters. Its marks are part of the call itself (book: safety, rule 2).
-fn clone_params(call: &CloneCall) -> Params {
-    let spec = &call.spec;
-    let full = spec.clone == CloneStrategy::Full;
-    let mut params: Vec<(&str, String)> = vec![
-        ("newid", call.marks.vmid.to_string()),
-        ("name", call.marks.name(&spec.name_prefix)),
-        ("description", call.marks.describe(&spec.description)),
-        ("full", u8::from(full).to_string()),
-    ];
-    if let Some(storage) = spec.target_storage.as_ref().filter(|_| full) {
-        params.push(("storage", storage.clone()));
-    }
-    if let Some(target) = &call.target {
-        params.push(("target", target.to_string()));
-    }
-    if let Some(pool) = &spec.target_pool {
-        params.push(("pool", pool.clone()));
-    }
-    params.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
-}
-
 impl Hypervisor for Proxmox {
     fn continues(&self, now: &ClusterId, former: &ClusterId) {
         self.aliases.add(now, former);
@@ -370,6 +354,11 @@ impl Hypervisor for Proxmox {
         self.ask(cloud, move |cloud| async move {
             template_image::locate(&cloud.client, &sought, near.as_deref()).await
         })
+    }
+
+    fn provide(&self, cloud: &CloudId, template: &OsTemplate, nodes: &[NodeName]) -> Ask<Found> {
+        let (template, nodes) = (template.clone(), nodes.to_vec());
+        self.ask(cloud, move |cloud| async move { cloud.provide(&template, &nodes).await })
     }
 
     fn fleet(&self, cloud: &CloudId) -> Ask<Fleet> {
@@ -408,11 +397,10 @@ impl Hypervisor for Proxmox {
     }
 
     fn clone_vm(&self, call: CloneCall) -> Ask<Upid> {
-        self.ask(&call.cloud.clone(), |cloud| async move {
-            let params = clone_params(&call);
-            let (node, source) = (call.node.as_str(), call.spec.source.0);
-            Ok(task(cloud.client.clone_guest(node, source, params).await?))
-        })
+        self.ask(
+            &call.cloud.clone(),
+            |cloud| async move { making::start(&cloud.client, &call).await },
+        )
     }
 
     fn await_task(&self, cloud: &CloudId, upid: &Upid, limit: Duration) -> Ask<TaskEnd> {
@@ -439,9 +427,9 @@ impl Hypervisor for Proxmox {
     }
 
     fn start(&self, vm: &VmRef) -> Ask<Upid> {
-        let VmRef { cloud, node, vmid } = vm.clone();
-        let max = self.max_concurrent(&cloud);
-        self.ask(&cloud, move |cloud| async move { cloud.start(&node, vmid, max).await })
+        let vm = vm.clone();
+        let max = self.max_concurrent(&vm.cloud);
+        self.ask(&vm.cloud.clone(), move |cloud| async move { cloud.start(&vm, max).await })
     }
 
     fn address(
@@ -450,15 +438,25 @@ impl Hypervisor for Proxmox {
         mac: Option<&str>,
         networks: &[String],
     ) -> Ask<AddressObservation> {
-        let VmRef { cloud, node, vmid } = vm.clone();
+        let vm = vm.clone();
         let (mac, networks) = (mac.map(str::to_owned), networks.to_vec());
-        self.ask(&cloud, move |cloud| async move {
-            Ok(guest::address(&cloud.client, &node, vmid, mac.as_deref(), &networks).await?)
+        self.ask(&vm.cloud.clone(), move |cloud| async move {
+            let (client, mac) = (&cloud.client, mac.as_deref());
+            Ok(match vm.guest {
+                GuestType::Vm => guest::address(client, &vm.node, vm.vmid, mac, &networks).await?,
+                GuestType::Container => {
+                    guest::container_address(client, &vm, mac, &networks).await?
+                }
+            })
         })
     }
 
     fn host_keys(&self, vm: &VmRef, os: Os) -> Ask<Vec<String>> {
-        let VmRef { cloud, node, vmid } = vm.clone();
+        if vm.guest.is_container() {
+            // Nothing but the container itself has them: the first connection learns its key.
+            return Box::pin(async { Ok(Vec::new()) });
+        }
+        let VmRef { cloud, node, vmid, .. } = vm.clone();
         self.ask(&cloud, move |cloud| async move {
             Ok(guest::host_keys(&cloud.client, &node, vmid, os).await?)
         })
@@ -486,23 +484,23 @@ impl Hypervisor for Proxmox {
     }
 
     fn shutdown(&self, vm: &VmRef, limit: Duration) -> Ask<Upid> {
-        let VmRef { cloud, node, vmid } = vm.clone();
-        self.ask(&cloud, move |cloud| async move {
-            Ok(task(cloud.client.shutdown(node.as_str(), vmid.0, limit).await?))
+        let vm = vm.clone();
+        self.ask(&vm.cloud.clone(), move |cloud| async move {
+            Ok(task(cloud.client.shutdown(vm.node.as_str(), guest_id(&vm), limit).await?))
         })
     }
 
     fn stop(&self, vm: &VmRef) -> Ask<Upid> {
-        let VmRef { cloud, node, vmid } = vm.clone();
-        self.ask(&cloud, move |cloud| async move {
-            Ok(task(cloud.client.stop(node.as_str(), vmid.0).await?))
+        let vm = vm.clone();
+        self.ask(&vm.cloud.clone(), move |cloud| async move {
+            Ok(task(cloud.client.stop(vm.node.as_str(), guest_id(&vm)).await?))
         })
     }
 
     fn destroy(&self, vm: &VmRef) -> Ask<Upid> {
-        let VmRef { cloud, node, vmid } = vm.clone();
-        let max = self.max_concurrent(&cloud);
-        self.ask(&cloud, move |cloud| async move { cloud.destroy(&node, vmid, max).await })
+        let vm = vm.clone();
+        let max = self.max_concurrent(&vm.cloud);
+        self.ask(&vm.cloud.clone(), move |cloud| async move { cloud.destroy(&vm, max).await })
     }
 
     fn images(&self, cloud: &CloudId, storages: &BTreeSet<String>) -> Ask<Vec<ImageObservation>> {

@@ -3,10 +3,10 @@
 
 use drover_model::fault::{Culprit, Fault, FaultKind};
 use drover_model::id::Upid;
-use drover_model::ports::{Snapped, SnapshotCall, TaskEnd, VmRef};
+use drover_model::ports::{Snapped, SnapshotCall, TaskEnd};
 use proxmox_client::types::VmConfig;
 
-use crate::client::{Client, Failure, task};
+use crate::client::{Client, Failure, guest_id, task};
 use crate::configure::{unlocked, verify};
 
 /// drover takes and rolls back to no other snapshot.
@@ -14,7 +14,7 @@ const SNAPSHOT_NAME: &str = "drover-clean";
 
 /// The configuration of a guest, if it is the agent's and not locked.
 async fn own_config(client: &Client, call: &SnapshotCall) -> Result<VmConfig, Failure> {
-    let config = client.config(call.vm.node.as_str(), call.vm.vmid.0).await?;
+    let config = client.config(call.vm.node.as_str(), guest_id(&call.vm)).await?;
     verify(&config, &call.marks, call.vm.vmid)?;
     unlocked(&config, call.vm.vmid)?;
     Ok(config)
@@ -31,8 +31,8 @@ pub(crate) async fn start(client: &Client, call: &SnapshotCall) -> Result<Option
     if has_snapshot(&own_config(client, call).await?) {
         return Ok(None);
     }
-    let VmRef { node, vmid, .. } = &call.vm;
-    let upid = client.take_snapshot(node.as_str(), vmid.0, SNAPSHOT_NAME, call.memory).await?;
+    let (node, id) = (call.vm.node.as_str(), guest_id(&call.vm));
+    let upid = client.take_snapshot(node, id, SNAPSHOT_NAME, call.memory).await?;
     Ok(Some(task(upid)))
 }
 
@@ -43,7 +43,8 @@ pub(crate) async fn roll_back(client: &Client, call: &SnapshotCall) -> Result<Up
             format!("guest `{}` has no snapshot `{SNAPSHOT_NAME}` to roll back to", call.vm.vmid);
         return Err(Fault::new(FaultKind::Broken, Culprit::Guest, text).into());
     }
-    Ok(task(client.rollback(call.vm.node.as_str(), call.vm.vmid.0, SNAPSHOT_NAME).await?))
+    let (node, id) = (call.vm.node.as_str(), guest_id(&call.vm));
+    Ok(task(client.rollback(node, id, SNAPSHOT_NAME).await?))
 }
 
 /// Turns a failure that would repeat itself into "impossible".

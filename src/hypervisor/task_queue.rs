@@ -48,8 +48,8 @@ impl QueuedTask {
     /// The kind for Proxmox's name of a task.
     pub(crate) fn of_task(kind: &str) -> Option<Self> {
         match kind {
-            "qmdestroy" => Some(Self::Destroy),
-            "qmstart" => Some(Self::Start),
+            "qmdestroy" | "vzdestroy" => Some(Self::Destroy),
+            "qmstart" | "vzstart" => Some(Self::Start),
             _ => None,
         }
     }
@@ -139,7 +139,8 @@ impl TaskQueue {
         let Some(storages) = self.state().storages.remove(&vmid) else { return };
         self.read_shared_storages(client).await;
         let storages = self.storage_names(node, storages);
-        let footprint = Footprint { storages, node: node.clone(), work: work_named("destroy") };
+        let (work, node) = (work_named("destroy"), node.clone());
+        let footprint = Footprint { storages, node, work, alone: None };
         // The configured limit per node is for starts and clones.
         self.enter(
             QueuedTask::Destroy,
@@ -154,7 +155,8 @@ impl TaskQueue {
     pub(crate) async fn enter_start(&self, node: &NodeName, vmid: VmId, max: MaxConcurrent) {
         self.leave(QueuedTask::Start, vmid, OperationEnd::Inconclusive);
         let storages = BTreeSet::new();
-        let footprint = Footprint { storages, node: node.clone(), work: work_named("start") };
+        let (work, node) = (work_named("start"), node.clone());
+        let footprint = Footprint { storages, node, work, alone: None };
         self.enter(QueuedTask::Start, vmid, footprint, max).await;
     }
 

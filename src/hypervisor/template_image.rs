@@ -12,22 +12,25 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use drover_model::container::GuestType;
 use drover_model::fault::{Culprit, Fault, FaultKind};
 use drover_model::id::{NodeName, VmId};
 use drover_model::marks::{Kind, Reading, parse_name, slug};
 use drover_model::placement::Fleet;
 use drover_model::ports::{IdStatus, Listed};
 use drover_model::template_image::{Candidate, Found, Sought};
+use proxmox_client::GuestId;
 use proxmox_client::types::VmConfig;
 use regex_lite::Regex;
 use sha2::{Digest, Sha256};
 
 use crate::client::Client;
 use crate::client::Failure;
-use crate::configure::reading;
+use crate::configure::{self, is_drive, reading};
 use crate::fleet;
 use crate::list::LIST_SHARED_FOR;
 use crate::observe::{id_taken, is_transient, listed};
+use crate::os_template;
 
 /// The pattern as it is matched: against the whole name, with or without anchors of its own.
 pub fn name_pattern(pattern: &str) -> Result<Regex, regex_lite::Error> {
@@ -45,8 +48,12 @@ pub async fn locate(
 ) -> Result<Found, Failure> {
     let list = client.list(LIST_SHARED_FOR).await?;
     let fleet = Arc::new(fleet::of_rows(&list.rows));
+    if let Sought::Os(template) = sought {
+        let candidates = os_template::candidates(template, &fleet);
+        return Ok(Found { candidates, fleet, whole: true });
+    }
     let guests: Vec<Listed> = list.rows.iter().filter_map(listed).collect();
-    let by_id = matches!(sought, Sought::Id(_));
+    let by_id = matches!(sought.by(), Sought::Id(_));
     let (mut candidates, mut whole) = (Vec::new(), true);
     for guest in fitting(client, &guests, sought).await? {
         let here = |near: &[NodeName]| near.is_empty() || near == [guest.node.clone()];
@@ -61,14 +68,15 @@ pub async fn locate(
             whole = false;
             continue;
         }
-        match client.config(guest.node.as_str(), guest.vmid.0).await {
+        let id = GuestId { vmid: guest.vmid.0, container: guest.container };
+        match client.config(guest.node.as_str(), id).await {
             Ok(config) if config.is_template() => {
                 candidates.extend(
                     candidate(&guest, &config, &fleet)
                         .filter(|_| is_version(&guest, &config, sought)),
                 );
             }
-            Ok(_) if by_id => return Err(not_a_template(client, guest.vmid).into()),
+            Ok(_) if by_id => return Err(not_a_template(client, &guest).into()),
             Ok(_) => {}
             // It was removed meanwhile, or its node does not answer; the others count.
             Err(error) if !by_id => {
@@ -95,10 +103,11 @@ fn template_fault(kind: FaultKind, text: String) -> Fault {
     Fault::new(kind, Culprit::Template, text)
 }
 
-fn not_a_template(client: &Client, vmid: VmId) -> Fault {
-    let cloud = client.cloud();
+fn not_a_template(client: &Client, guest: &Listed) -> Fault {
+    let (cloud, vmid) = (client.cloud(), guest.vmid);
+    let tool = GuestType::of_listed(guest.container).tool();
     let text = format!(
-        "guest `{vmid}` on cloud `{cloud}` is not a template: `qm template {vmid}` on its node makes it one for good"
+        "guest `{vmid}` on cloud `{cloud}` is not a template: `{tool} template {vmid}` on its node makes it one for good"
     );
     template_fault(FaultKind::Broken, text)
 }
@@ -110,15 +119,23 @@ async fn fitting(
     guests: &[Listed],
     sought: &Sought,
 ) -> Result<Vec<Listed>, Failure> {
+    let container = sought.guest().is_container();
     let by = |fits: &dyn Fn(&Listed) -> bool| -> Vec<Listed> {
-        guests.iter().filter(|guest| !guest.container && fits(guest)).cloned().collect()
+        let same = guests.iter().filter(|guest| guest.container == container);
+        same.filter(|guest| fits(guest)).cloned().collect()
     };
-    match sought {
+    match sought.by() {
         Sought::Id(vmid) => match guests.iter().find(|guest| guest.vmid == *vmid) {
-            Some(guest) if guest.container => {
+            Some(guest) if guest.container != container => {
                 let cloud = client.cloud();
-                let text =
-                    format!("guest `{vmid}` on cloud `{cloud}` is a container, not a VM template");
+                let (is, set) = match guest.container {
+                    true => ("a container, not a VM template", "CONTAINER"),
+                    false => ("a virtual machine, not a container's template", "VM"),
+                };
+                let text = format!(
+                    "guest `{vmid}` on cloud `{cloud}` is {is}: set `guestType: {set}`, or name \
+                     another template"
+                );
                 Err(template_fault(FaultKind::Broken, text).into())
             }
             Some(guest) => Ok(vec![guest.clone()]),
@@ -148,6 +165,8 @@ async fn fitting(
             let named = |name: &String| name.starts_with(&slug) && parse_name(name).is_some();
             Ok(by(&|guest| guest.template && guest.name.as_ref().is_some_and(named)))
         }
+        // No guest, and answered before.
+        Sought::Container(_) | Sought::Os(_) => Ok(Vec::new()),
     }
 }
 
@@ -204,7 +223,7 @@ fn candidate(guest: &Listed, config: &VmConfig, fleet: &Fleet) -> Option<Candida
     {
         return None;
     }
-    let name = config.get("name").map(str::to_owned);
+    let name = configure::name(config).map(str::to_owned);
     Some(Candidate {
         vmid: guest.vmid,
         node: guest.node.clone(),
@@ -224,12 +243,8 @@ pub(crate) fn created(config: &VmConfig) -> Option<u64> {
 
 /// The storages of its volumes, including cloud-init drives and images in its drives.
 pub(crate) fn storages(config: &VmConfig) -> BTreeSet<String> {
-    let is_drive = |key: &str| {
-        let kind = key.trim_end_matches(|c: char| c.is_ascii_digit());
-        kind.len() < key.len()
-            && matches!(kind, "scsi" | "virtio" | "sata" | "ide" | "efidisk" | "tpmstate")
-    };
-    let drives = config.iter().filter(|(key, _)| is_drive(key));
+    let used = |key: &str| is_drive(key) && !key.starts_with("unused");
+    let drives = config.iter().filter(|(key, _)| used(key));
     let volumes = drives.filter_map(|(_, value)| value.split(',').next()?.split_once(':'));
     volumes.map(|(storage, _)| storage.to_owned()).collect()
 }

@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use drover_model::container::GuestType;
 use drover_model::id::{AgentId, CloudId, ClusterId, Installation, TemplateId, VmId};
 use drover_model::marks::{Kind, Marks};
 use drover_model::spec::{CloneStrategy, CloudInitSpec, Mode, SshSpec, TemplateSpec};
@@ -42,6 +43,7 @@ pub fn marks() -> Marks {
         vmid: VmId(101),
         cluster: ClusterId::new("9f31c0aa52e7d410"),
         kind: Kind::Agent,
+        guest: GuestType::Vm,
         seq: 7,
         cloud: "primary".into(),
         template: "linux".into(),

@@ -408,7 +408,11 @@ async fn task_end(client: &Client, upid: &Upid, exit: &str) -> TaskEnd {
     if exit == "unexpected status" {
         return TaskEnd::Unknown(format!("task `{kind}` on node `{node}` ended without a result"));
     }
-    if kind == "qmstart" && exit.starts_with("VM ") && exit.ends_with("already running") {
+    let starts = matches!(kind, "qmstart" | "vzstart");
+    if starts
+        && (exit.starts_with("VM ") || exit.starts_with("CT "))
+        && exit.ends_with("already running")
+    {
         return TaskEnd::Done { warnings: vec![bounded(exit)] };
     }
     let place = CallOrigin { cloud: client.cloud(), login: client.login() };

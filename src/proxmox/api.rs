@@ -5,6 +5,8 @@
 //! - guests: [`Client::config`], [`Client::set_config`], [`Client::clone_guest`],
 //!   [`Client::start`], [`Client::shutdown`], [`Client::stop`], [`Client::destroy`], snapshots,
 //!   [`Client::create_guest`], [`Client::make_template`].
+//!   Each takes a VMID, or a [`GuestId`] where the guest may be a container.
+//! - containers: [`Client::create_container`], [`Client::container_interfaces`].
 //! - what people do with one guest: power, snapshots, pending changes: `machine.rs`.
 //! - guest agent: [`Client::interfaces`], [`Client::read_file`].
 //! - storages: [`Client::volumes`], [`Client::upload_iso`], [`Client::download_url`],
@@ -21,10 +23,11 @@ use serde_json::Value;
 
 use crate::client::{Client, Params};
 use crate::error::{Call, PveError};
+use crate::guest_id::GuestId;
 use crate::transport::{Method, UploadFile, encode};
 use crate::types::{
-    Certificate, Current, FileRead, GuestInterface, LogLine, Resource, StatusItem, Storage,
-    TaskRow, TaskStatus, Version, VmConfig, Volume,
+    Certificate, ContainerInterface, Current, FileRead, GuestInterface, LogLine, Resource,
+    StatusItem, Storage, TaskRow, TaskStatus, Version, VmConfig, Volume,
 };
 use crate::upid::{Upid, task_node};
 
@@ -38,8 +41,8 @@ pub(crate) fn params<const N: usize>(pairs: [(&str, &str); N]) -> Params {
     pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).into()
 }
 
-pub(crate) fn guest(node: &str, vmid: u32, rest: &str) -> String {
-    format!("/nodes/{}/qemu/{vmid}{rest}", encode(node))
+pub(crate) fn guest(node: &str, id: impl Into<GuestId>, rest: &str) -> String {
+    format!("/nodes/{}/{}{rest}", encode(node), id.into().path())
 }
 
 fn task(upid: &str, rest: &str) -> String {
@@ -98,12 +101,17 @@ impl Client {
     }
 
     /// A guest's configuration, with pending changes merged in.
-    pub async fn config(&self, node: &str, vmid: u32) -> Result<VmConfig, PveError> {
+    pub async fn config(&self, node: &str, vmid: impl Into<GuestId>) -> Result<VmConfig, PveError> {
         self.get(&guest(node, vmid, "/config"), Params::new()).await
     }
 
     /// Changes a guest's configuration; the change is complete when this returns.
-    pub async fn set_config(&self, node: &str, vmid: u32, changes: Params) -> Result<(), PveError> {
+    pub async fn set_config(
+        &self,
+        node: &str,
+        vmid: impl Into<GuestId>,
+        changes: Params,
+    ) -> Result<(), PveError> {
         let path = guest(node, vmid, "/config");
         self.write::<Value>(Method::Put, &path, changes).await.map(drop)
     }
@@ -112,7 +120,7 @@ impl Client {
     pub async fn clone_guest(
         &self,
         node: &str,
-        source: u32,
+        source: impl Into<GuestId>,
         how: Params,
     ) -> Result<Upid, PveError> {
         self.start_task(Method::Post, &guest(node, source, "/clone"), how).await
@@ -123,7 +131,7 @@ impl Client {
     pub async fn resize(
         &self,
         node: &str,
-        vmid: u32,
+        vmid: impl Into<GuestId>,
         disk: &str,
         gib: u32,
     ) -> Result<Option<Upid>, PveError> {
@@ -139,23 +147,32 @@ impl Client {
     }
 
     /// Starts to turn a stopped guest into a template.
-    pub async fn make_template(&self, node: &str, vmid: u32) -> Result<Upid, PveError> {
+    pub async fn make_template(
+        &self,
+        node: &str,
+        vmid: impl Into<GuestId>,
+    ) -> Result<Upid, PveError> {
         self.start_task(Method::Post, &guest(node, vmid, "/template"), Params::new()).await
     }
 
     /// Starts a guest; the task ends when its QEMU runs.
-    pub async fn start(&self, node: &str, vmid: u32) -> Result<Upid, PveError> {
+    pub async fn start(&self, node: &str, vmid: impl Into<GuestId>) -> Result<Upid, PveError> {
         self.start_task(Method::Post, &guest(node, vmid, "/status/start"), Params::new()).await
     }
 
     /// Asks a guest to shut down, and stops it hard after `limit`.
-    pub async fn shutdown(&self, node: &str, vmid: u32, limit: Duration) -> Result<Upid, PveError> {
+    pub async fn shutdown(
+        &self,
+        node: &str,
+        vmid: impl Into<GuestId>,
+        limit: Duration,
+    ) -> Result<Upid, PveError> {
         let how = params([("forceStop", "1"), ("timeout", &limit.as_secs().max(1).to_string())]);
         self.start_task(Method::Post, &guest(node, vmid, "/status/shutdown"), how).await
     }
 
     /// Stops a guest hard, even while a shutdown holds its lock.
-    pub async fn stop(&self, node: &str, vmid: u32) -> Result<Upid, PveError> {
+    pub async fn stop(&self, node: &str, vmid: impl Into<GuestId>) -> Result<Upid, PveError> {
         let how = params([("overrule-shutdown", "1")]);
         self.start_task(Method::Post, &guest(node, vmid, "/status/stop"), how).await
     }
@@ -164,29 +181,42 @@ impl Client {
     pub async fn take_snapshot(
         &self,
         node: &str,
-        vmid: u32,
+        vmid: impl Into<GuestId>,
         name: &str,
         memory: bool,
     ) -> Result<Upid, PveError> {
-        let memory = if memory { "1" } else { "0" };
-        let how = params([("snapname", name), ("vmstate", memory)]);
-        self.start_task(Method::Post, &guest(node, vmid, "/snapshot"), how).await
+        let id = vmid.into();
+        let mut how = params([("snapname", name)]);
+        // Containers have no memory to save, and no such parameter.
+        if !id.container {
+            how.push(("vmstate".to_owned(), u8::from(memory).to_string()));
+        }
+        self.start_task(Method::Post, &guest(node, id, "/snapshot"), how).await
     }
 
     /// Rolls a guest back to a snapshot: stops it hard, restores it, and starts it.
-    pub async fn rollback(&self, node: &str, vmid: u32, name: &str) -> Result<Upid, PveError> {
+    pub async fn rollback(
+        &self,
+        node: &str,
+        vmid: impl Into<GuestId>,
+        name: &str,
+    ) -> Result<Upid, PveError> {
         let path = guest(node, vmid, &format!("/snapshot/{}/rollback", encode(name)));
         self.start_task(Method::Post, &path, params([("start", "1")])).await
     }
 
     /// Destroys a stopped guest and the disks in its configuration, and nothing else.
-    pub async fn destroy(&self, node: &str, vmid: u32) -> Result<Upid, PveError> {
+    pub async fn destroy(&self, node: &str, vmid: impl Into<GuestId>) -> Result<Upid, PveError> {
         let how = params([("purge", "1"), ("destroy-unreferenced-disks", "0")]);
         self.start_task(Method::Delete, &guest(node, vmid, ""), how).await
     }
 
     /// A guest's live status.
-    pub async fn guest_status(&self, node: &str, vmid: u32) -> Result<Current, PveError> {
+    pub async fn guest_status(
+        &self,
+        node: &str,
+        vmid: impl Into<GuestId>,
+    ) -> Result<Current, PveError> {
         self.get(&guest(node, vmid, "/status/current"), Params::new()).await
     }
 
@@ -209,6 +239,59 @@ impl Client {
         let Value::Array(rows) = wrapped.result else { return Ok(Ok(Vec::new())) };
         let rows = rows.into_iter().take(256);
         Ok(Ok(rows.filter_map(|row| serde_json::from_value(row).ok()).collect()))
+    }
+
+    /// The interfaces of a container, which its node reads itself; empty while it is stopped.
+    pub async fn container_interfaces(
+        &self,
+        node: &str,
+        vmid: u32,
+    ) -> Result<Vec<ContainerInterface>, PveError> {
+        let path = guest(node, GuestId::container(vmid), "/interfaces");
+        let rows: Option<Vec<Value>> = self.get(&path, Params::new()).await?;
+        let rows = rows.unwrap_or_default().into_iter().take(256);
+        Ok(rows.filter_map(|row| serde_json::from_value(row).ok()).collect())
+    }
+
+    /// Starts to make a container with this configuration; its VMID is taken when this returns.
+    pub async fn create_container(&self, node: &str, config: Params) -> Result<Upid, PveError> {
+        self.start_task(Method::Post, &format!("/nodes/{}/lxc", encode(node)), config).await
+    }
+
+    /// Lets a node download a template of Proxmox's own list of container templates.
+    pub async fn download_listed_template(
+        &self,
+        node: &str,
+        storage: &str,
+        template: &str,
+    ) -> Result<Upid, PveError> {
+        let how = params([("storage", storage), ("template", template)]);
+        self.start_task(Method::Post, &format!("/nodes/{}/aplinfo", encode(node)), how).await
+    }
+
+    /// The container templates on a storage of a node.
+    pub async fn os_templates(&self, node: &str, storage: &str) -> Result<Vec<Volume>, PveError> {
+        let path = format!("/nodes/{}/storage/{}/content", encode(node), encode(storage));
+        self.get(&path, params([("content", "vztmpl")])).await
+    }
+
+    /// The storages of a node that hold disk images or volumes of containers.
+    pub async fn guest_storages(&self, node: &str) -> Result<Vec<Storage>, PveError> {
+        let path = format!("/nodes/{}/storage", encode(node));
+        self.get(&path, params([("content", "images,rootdir"), ("enabled", "1")])).await
+    }
+
+    /// A guest's volumes on a storage, whatever their content. Proxmox takes volumes of a container
+    /// that is gone for disk images, so the content cannot be a filter (pve-storage,
+    /// Storage/Plugin.pm, `list_volumes`). Files without an owner are in the answer, too.
+    pub async fn volumes_of_any_content(
+        &self,
+        node: &str,
+        storage: &str,
+        vmid: u32,
+    ) -> Result<Vec<Volume>, PveError> {
+        let path = format!("/nodes/{}/storage/{}/content", encode(node), encode(storage));
+        self.get(&path, params([("vmid", &vmid.to_string())])).await
     }
 
     /// Reads a file in the guest through its agent.

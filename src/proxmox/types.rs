@@ -281,6 +281,35 @@ pub struct GuestAddress {
     pub ip_address: String,
 }
 
+/// One network interface of a container. Nodes before pve-container 5.3 have `inet` and `inet6`
+/// alone.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "kebab-case", default)]
+pub struct ContainerInterface {
+    /// The interface's name in the container.
+    pub name: String,
+    /// The MAC address.
+    pub hwaddr: Option<String>,
+    /// The first IPv4 address with its prefix length.
+    pub inet: Option<String>,
+    /// The first IPv6 address with its prefix length.
+    pub inet6: Option<String>,
+    /// All IP addresses.
+    pub ip_addresses: Vec<GuestAddress>,
+}
+
+impl From<ContainerInterface> for GuestInterface {
+    fn from(seen: ContainerInterface) -> Self {
+        let ContainerInterface { name, hwaddr, inet, inet6, mut ip_addresses } = seen;
+        if ip_addresses.is_empty() {
+            let bare = |text: String| text.split('/').next().unwrap_or_default().to_owned();
+            let old = [inet, inet6].into_iter().flatten().map(bare);
+            ip_addresses = old.map(|ip_address| GuestAddress { ip_address }).collect();
+        }
+        Self { name, hardware_address: hwaddr, ip_addresses }
+    }
+}
+
 /// `GET …/agent/file-read`.
 #[derive(Debug, Clone, Deserialize)]
 pub struct FileRead {

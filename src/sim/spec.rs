@@ -41,6 +41,9 @@ pub struct ClusterSpec {
     pub storages: Vec<StorageSpec>,
     /// Guests and templates that exist at the start.
     pub guests: Vec<GuestSpec>,
+    /// The same for containers. Beside Proxmox's keys, `ssh-public-keys` in `config` are the keys
+    /// that their root accepts.
+    pub containers: Vec<GuestSpec>,
     /// Users beside `root@pam`.
     pub users: Vec<UserSpec>,
     /// Roles beside the built-in ones, with their privileges.

@@ -57,6 +57,7 @@ fn cluster() -> (Found, Bed) {
         shared: false,
         kind: "lvmthin".into(),
         images: true,
+        containers: true,
         space: Some((GIB, 1000 * GIB)),
     });
     let guests: BTreeMap<VmId, GuestObservation> = (0..GUESTS)

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use drover_hypervisor::testing::{marks as agent, spec};
 use drover_hypervisor::{Proxmox, TASK_POLL_INTERVAL};
+use drover_model::container::GuestType;
 use drover_model::fault::FaultKind;
 use drover_model::id::{CloudId, NodeName, VmId};
 use drover_model::marks;
@@ -110,7 +111,7 @@ async fn live(version: PveVersion, clone: CloneStrategy, login: Option<Login>) {
     assert_eq!(port.id_taken(&primary(), VmId(101)).await.unwrap(), IdStatus::Taken);
     let again = port.clone_vm(call).await.unwrap_err();
     assert_eq!(again.kind, FaultKind::IdTaken, "{again}");
-    let vm = VmRef { cloud: primary(), node: node.clone(), vmid: VmId(101) };
+    let vm = VmRef { cloud: primary(), node: node.clone(), vmid: VmId(101), guest: GuestType::Vm };
     let configure = ConfigureCall { vm: vm.clone(), marks: agent(), spec: spec.clone() };
     let configured = port.configure(configure.clone()).await.unwrap();
     assert!(configured.mac.is_some() && !configured.volumes.is_empty(), "{configured:?}");
@@ -168,7 +169,12 @@ async fn a_wrong_secret_is_denied() {
 #[tokio::test(start_paused = true)]
 async fn a_guest_that_is_not_there_is_gone() {
     let (port, _simulation) = cluster(PveVersion::V8_4, None);
-    let vm = VmRef { cloud: primary(), node: NodeName::new("pve1"), vmid: VmId(777) };
+    let vm = VmRef {
+        cloud: primary(),
+        node: NodeName::new("pve1"),
+        vmid: VmId(777),
+        guest: GuestType::Vm,
+    };
     let node = home(&port).await;
     let vm = VmRef { node, ..vm };
     let upid = port.destroy(&vm).await;

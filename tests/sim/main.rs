@@ -12,6 +12,7 @@
 mod addresses;
 mod adoption;
 mod breaker;
+mod containers;
 mod crash;
 mod death;
 mod demand;

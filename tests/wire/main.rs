@@ -7,6 +7,7 @@ mod api;
 mod buildbot;
 mod ci;
 mod clients;
+mod containers;
 mod death;
 mod demo;
 mod examples;

@@ -11,6 +11,7 @@ use crate::harness::{Events, Service, world};
 
 /// Texts as drover makes them, with everything in them that it says.
 fn texts() -> CloudInitTexts {
+    use drover_model::container::GuestType;
     use drover_model::id::{AgentId, CloudId, ClusterId, Installation, TemplateId, VmId};
     use drover_model::marks::{Kind, Marks};
     use drover_model::seed::{NicSpec, SeedSpec};
@@ -45,6 +46,7 @@ fn texts() -> CloudInitTexts {
         vmid: VmId(10_417),
         cluster: ClusterId::new("9f31c0aa52e7d410"),
         kind: Kind::Agent,
+        guest: GuestType::Vm,
         seq: 7,
         cloud: "lab".into(),
         template: "linux".into(),

@@ -8,6 +8,7 @@ fn marks() -> Marks {
         vmid: VmId(10417),
         cluster: ClusterId::new("9f31c0aa52e7d410"),
         kind: Kind::Agent,
+        guest: GuestType::Vm,
         seq: 48213,
         cloud: "primary".into(),
         template: "linux-builder".into(),
@@ -71,4 +72,19 @@ fn another_installation_with_a_longer_name_is_not_ours() {
     other.installation = Installation::new("7k2m9qxx");
     let reading = read(&other.name(""), &other.describe(""));
     assert!(!is_ours(&reading, &marks(), VmId(10417)));
+}
+
+#[test]
+fn a_container_is_marked_as_one_and_a_machine_as_before() {
+    let container = Marks { guest: GuestType::Container, ..marks() };
+    let text = container.describe("");
+    assert_eq!(read(&marks().name(""), &text), Reading::Marked(Box::new(container.clone())));
+    assert!(!marks().describe("").contains("guest"), "older versions read the same");
+    let of_container = Reading::Marked(Box::new(container));
+    assert!(!is_ours(&of_container, &marks(), VmId(10417)), "the type is part of it");
+    let other = text.replace("guest container", "guest jail");
+    assert!(matches!(read(&marks().name(""), &other), Reading::Damaged(_)));
+    let json = serde_json::to_string(&marks()).unwrap();
+    assert!(!json.contains("guest"), "{json}");
+    assert_eq!(serde_json::from_str::<Marks>(&json).unwrap(), marks(), "of an older journal");
 }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::spec::Thickness;
+use crate::container::GuestType;
 use crate::hardware::{DeviceMapping, Devices};
 use crate::id::{NodeName, VmId};
 
@@ -40,6 +41,8 @@ pub struct StorageObservation {
     pub kind: String,
     /// Whether it takes disks of virtual machines.
     pub images: bool,
+    /// Whether it takes volumes of containers.
+    pub containers: bool,
     /// Bytes in use and bytes in all; none while the node does not reach it.
     pub space: Option<(u64, u64)>,
 }
@@ -170,6 +173,18 @@ impl Fleet {
     /// Storages of a node that take disks of virtual machines, by name.
     pub fn for_images(&self, node: &NodeName) -> impl Iterator<Item = &StorageObservation> {
         self.storages(node).filter(|one| one.images)
+    }
+
+    /// Storages of a node that take volumes of such guests, by name.
+    pub fn for_guests(
+        &self,
+        node: &NodeName,
+        guest: GuestType,
+    ) -> impl Iterator<Item = &StorageObservation> {
+        self.storages(node).filter(move |one| match guest {
+            GuestType::Vm => one.images,
+            GuestType::Container => one.containers,
+        })
     }
 
     /// All storages of a node.

@@ -116,10 +116,10 @@ impl Mind {
 
     /// The advice where no login is possible.
     fn console(&self) -> String {
-        let place = self
-            .guest
-            .as_ref()
-            .map(|guest| format!(" (`qm terminal {}` on node {})", guest.marks.vmid, guest.node));
+        let place = self.guest.as_ref().map(|guest| {
+            let console = guest.marks.guest.console();
+            format!(" (`{console} {}` on node {})", guest.marks.vmid, guest.node)
+        });
         format!("use its console{}", place.unwrap_or_default())
     }
 

@@ -34,7 +34,12 @@ pub(super) fn make(
 ) -> Option<LocalBoxFuture<'static, Answer>> {
     let guest = mind.guest()?;
     let spec = mind.spec();
-    let vm = VmRef { cloud: cloud.clone(), node: guest.node.clone(), vmid: guest.marks.vmid };
+    let vm = VmRef {
+        cloud: cloud.clone(),
+        node: guest.node.clone(),
+        vmid: guest.marks.vmid,
+        guest: guest.marks.guest,
+    };
     let pve = &ports.hypervisor;
     let target = |address| target(mind, guest, address);
     Some(match call {

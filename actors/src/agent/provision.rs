@@ -53,6 +53,7 @@ impl Mind {
             vmid,
             cluster,
             kind: Kind::Agent,
+            guest: self.spec.guest(),
             seq: 0,
             cloud: self.spec.id.cloud.as_str().to_owned(),
             template: self.spec.id.name.to_string(),

@@ -165,9 +165,10 @@ impl Mind {
         let Some(guest) = &self.guest else { return String::new() };
         let vmid = guest.marks.vmid;
         if volumes.is_empty() {
+            let tool = guest.marks.guest.tool();
             return format!(
-                "qm config {vmid} # on node {}; if it is a machine of drover's: \
-                 qm unlock {vmid}; qm stop {vmid}; qm destroy {vmid} --purge",
+                "{tool} config {vmid} # on node {}; if it is a machine of drover's: \
+                 {tool} unlock {vmid}; {tool} stop {vmid}; {tool} destroy {vmid} --purge",
                 guest.node
             );
         }

@@ -84,7 +84,7 @@ impl Mind {
             IdStatus::Unknown => return Verdict::Unclear,
             IdStatus::Taken => {}
         }
-        let copying = observation.lock.as_deref() == Some("clone");
+        let copying = self.is_copied_under(observation.lock.as_deref());
         match &observation.marks {
             None => Verdict::Unclear,
             Some(reading) if is_ours(reading, &guest.marks, guest.marks.vmid) => {
@@ -111,6 +111,16 @@ impl Mind {
                 "the marks of VMID {} are damaged: {text}",
                 guest.marks.vmid
             )),
+        }
+    }
+
+    /// Whether a lock is that of a guest that is being made. Proxmox locks new containers with
+    /// `create`, also those that it clones.
+    fn is_copied_under(&self, lock: Option<&str>) -> bool {
+        match lock {
+            Some("clone") => true,
+            Some("create") => self.spec.guest().is_container(),
+            Some(_) | None => false,
         }
     }
 

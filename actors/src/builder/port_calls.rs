@@ -1,5 +1,6 @@
 //! Turns a call of a build's mind into a call of a port.
 
+use drover_model::container::GuestType;
 use drover_model::fault::Fault;
 use drover_model::id::{CloudId, NodeName, Upid};
 use drover_model::image::{ImageSource, Recipe};
@@ -58,7 +59,11 @@ pub(super) fn make(
     let pve = &ports.hypervisor;
     let recipe = mind.birth.recipe.clone();
     let node = mind.birth.node.clone();
-    let vm = || Some(VmRef { cloud: cloud.clone(), node: node.clone(), vmid: mind.vmid()? });
+    let guest = GuestType::Vm;
+    let vm = || {
+        let (cloud, node) = (cloud.clone(), node.clone());
+        Some(VmRef { cloud, node, vmid: mind.vmid()?, guest })
+    };
     let marks = mind.marks.clone();
     let target = |address| {
         let (machine, host_keys) = (mind.machine()?, mind.host_keys.clone());

@@ -43,6 +43,7 @@ pub use image_ids::ImageIdAsk;
 
 use drover_limits::concurrency::{ConcurrencyLimits, Footprint, MaxConcurrent, OperationEnd};
 use drover_model::ambient::jittered;
+use drover_model::container::GuestType;
 use drover_model::fault::{Culprit, Fault, FaultKind};
 use drover_model::id::{AgentId, CloudId, ClusterId, NodeName, VmId};
 use drover_model::place::Place;
@@ -340,7 +341,9 @@ impl Cluster {
                 return false;
             }
             for node in nodes {
-                let vm = VmRef { cloud: cloud.clone(), node, vmid };
+                // Of containers every volume of an id is listed, those of virtual machines included.
+                let guest = GuestType::Container;
+                let vm = VmRef { cloud: cloud.clone(), node, vmid, guest };
                 if hypervisor.leftovers(&vm, &[], None).await != Ok(Vec::new()) {
                     return false;
                 }

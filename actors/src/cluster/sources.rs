@@ -57,7 +57,12 @@ impl Cluster {
             return;
         }
         let hypervisor = &self.common.ports.hypervisor;
-        let found = hypervisor.locate(&key.0, &key.1, key.2.as_deref());
+        let found = match &key.1 {
+            Sought::Os(template) => {
+                hypervisor.provide(&key.0, template, key.2.as_deref().unwrap_or_default())
+            }
+            sought => hypervisor.locate(&key.0, sought, key.2.as_deref()),
+        };
         let devices = key.3.then(|| hypervisor.devices(&key.0));
         let answer = async move {
             let mut found = found.await?;
@@ -75,7 +80,8 @@ impl Cluster {
     /// What must be known of a spec's templates. Their storages must be where one may be at fault.
     fn key(&self, spec: &TemplateSpec) -> Key {
         // Whether it reaches other nodes hangs on its storages too.
-        let near = self.common.board.rests() && !spec.roams();
+        // An OS template is provided on the nodes that the spec names.
+        let near = (self.common.board.rests() || spec.create().is_some()) && !spec.roams();
         let near = near.then(|| spec.nodes());
         let devices = !spec.hardware.devices().is_empty();
         (spec.id.cloud.clone(), spec.sought(), near, devices)
@@ -268,6 +274,7 @@ fn named(spec: &TemplateSpec, fault: &Fault) -> Option<NodeName> {
         | FaultKind::Broken => false,
     };
     let whole = spec.search.is_none()
+        && spec.create().is_none()
         && spec.nodes.is_empty()
         && spec.storages.is_empty()
         && spec.placement.thickness.is_none();

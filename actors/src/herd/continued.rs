@@ -126,7 +126,9 @@ impl Herd {
             .into_iter()
             .filter_map(|(agent, living)| {
                 let place = living.place?;
-                Some((agent, VmRef { cloud: cloud.clone(), node: place.node, vmid: place.vmid }))
+                let guest = living.spec.guest();
+                let (node, vmid) = (place.node, place.vmid);
+                Some((agent, VmRef { cloud: cloud.clone(), node, vmid, guest }))
             })
             .take(MOST)
             .collect();
@@ -229,6 +231,7 @@ impl Herd {
 mod tests {
     use super::*;
     use crate::testing::CLUSTER;
+    use drover_model::container::GuestType;
     use drover_model::id::Installation;
     use drover_model::marks::Marks;
 
@@ -239,6 +242,7 @@ mod tests {
             vmid: VmId(vmid),
             cluster: ClusterId::new(CLUSTER),
             kind: Kind::Agent,
+            guest: GuestType::Vm,
             seq: 3,
             cloud: "c".into(),
             template: "t".into(),

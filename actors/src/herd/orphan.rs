@@ -37,7 +37,9 @@ impl Herd {
         }
         let template = TemplateId::new(cloud, &marks.template);
         let spec = self.spec.templates.get(&template).map(|spec| TemplateSpec::clone(spec));
-        let spec = Box::new(spec.unwrap_or_else(|| bare_spec(&template, &marks)));
+        // A template of this name may have guests of the other type by now.
+        let spec = spec.unwrap_or_else(|| bare_spec(&template, &marks)).of_type(marks.guest);
+        let spec = Box::new(spec);
         let now = self.common.ports.ambient.now().wall;
         let entry = Box::new(AgentEntry::orphan(&marks, &node, &spec, now));
         let body = Body::OrphanTaken { marks, node, spec };

@@ -40,6 +40,7 @@ use actix::{
     Actor, ActorContext, ActorFutureExt, Addr, AsyncContext, Context, Handler, Message, Recipient,
     Supervised, WrapFuture,
 };
+use drover_model::container::GuestType;
 use drover_model::fact::{Fact, What};
 use drover_model::fault::Fault;
 use drover_model::id::{AgentId, CloudId, ClusterId, NodeName, VmId};
@@ -161,6 +162,11 @@ pub(crate) fn restrained(vmid: VmId) -> String {
 
 fn templates(survey: &Survey) -> BTreeSet<VmId> {
     survey.guests.iter().filter(|guest| guest.template).map(|guest| guest.vmid).collect()
+}
+
+/// The containers in a list; their configurations have a path of their own.
+fn containers(survey: &Survey) -> BTreeSet<VmId> {
+    survey.guests.iter().filter(|guest| guest.container).map(|guest| guest.vmid).collect()
 }
 
 impl Reconciler {
@@ -299,14 +305,14 @@ impl Reconciler {
 
     fn surveyed(&mut self, cloud: CloudId, survey: Survey, ctx: &mut Context<Self>) {
         self.watch_in(watch::PERIOD.saturating_sub(survey.age), ctx);
-        let templates = templates(&survey);
+        let (templates, containers) = (templates(&survey), containers(&survey));
         let named = images::named(&survey, &self.common.run.installation);
         let event = Event::Listed(self.round(Purpose::Reconcile), survey);
         let mut follows = self.step(Some(&cloud), event);
         if follows.without_quorum {
             return self.end(Err(without_quorum(&cloud)), ctx);
         }
-        let answers = self.ask(&cloud, follows.looks, follows.checks);
+        let answers = self.ask(&cloud, follows.looks, follows.checks, &containers);
         let mut findings = std::mem::take(&mut follows.findings);
         findings.extend(self.common.restraint.why().map(Finding::reported));
         ctx.spawn(answers.into_actor(self).map(move |(looks, checks), actor, ctx| {
@@ -324,10 +330,12 @@ impl Reconciler {
         cloud: &CloudId,
         looks: Vec<(VmId, NodeName)>,
         checks: Vec<(AgentId, VmId)>,
+        containers: &BTreeSet<VmId>,
     ) -> impl Future<Output = (Vec<Looked>, Vec<Checked>)> + use<> {
         let hypervisor = self.common.ports.hypervisor.clone();
         let look = |(vmid, node): (VmId, NodeName)| {
-            let vm = VmRef { cloud: cloud.clone(), node, vmid };
+            let guest = GuestType::of_listed(containers.contains(&vmid));
+            let vm = VmRef { cloud: cloud.clone(), node, vmid, guest };
             let look = hypervisor.look(&vm);
             async move { (vm.vmid, vm.node, look.await.map_err(|fault| fault.text)) }
         };

@@ -386,11 +386,6 @@ fn is_of_others(lock: &str, state: AgentPhase) -> bool {
 /// something new.
 fn consider(plan: &mut Plan, guest: &Listed, config: Config, memory: &mut Memory, now: Moment) {
     let vmid = guest.vmid;
-    if guest.container {
-        let text = format!("container {vmid} carries drover's tag: not touched");
-        plan.findings.push(Finding::of(Does::Report, vmid, text));
-        return;
-    }
     let fresh = Candidate {
         first_seen: now,
         name: guest.name.clone(),

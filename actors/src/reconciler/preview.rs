@@ -13,7 +13,7 @@ use drover_model::state_machine::StateMachine as _;
 use super::mind::{Answers, Effect, Event, Purpose};
 use drover_model::finding::{Finding, Outcome};
 
-use super::{Follows, Plans, Reconciler, images, templates, unread, without_quorum};
+use super::{Follows, Plans, Reconciler, containers, images, templates, unread, without_quorum};
 
 /// What a preview uses of the effects: findings, and the reads that lead to more of them.
 fn foreseen(effects: Vec<Effect>) -> Follows {
@@ -57,14 +57,14 @@ impl Reconciler {
         // One moment for the whole plan, as if every answer came at once.
         let now = ambient.now();
         memory.effects_of(Event::LookAgain, now, 0);
-        let templates = templates(&survey);
+        let (templates, containers) = (templates(&survey), containers(&survey));
         let named = images::named(&survey, &self.common.run.installation);
         let round = self.round(Purpose::Preview);
         let listed = memory.effects_of(Event::Listed(round.clone(), survey), now, 0);
         let follows = foreseen(listed);
         let mut findings = follows.findings;
         let list = self.list_images(cloud);
-        let answers = self.ask(cloud, follows.looks, follows.checks);
+        let answers = self.ask(cloud, follows.looks, follows.checks, &containers);
         let answers = async move { (answers.await, list.await) };
         ctx.spawn(answers.into_actor(self).map(move |((looks, checks), images), actor, _| {
             let answers = Answers { looks, checks, templates, lived: BTreeSet::new() };

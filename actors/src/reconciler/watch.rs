@@ -6,6 +6,7 @@
 //! A list is an index (book: safety, rule 4): an agent looks at its guest itself before it believes
 //! that the guest stopped, and an id that is not listed is asked about.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
@@ -66,7 +67,7 @@ impl Reconciler {
         if checks.is_empty() {
             return;
         }
-        let asked = self.ask(cloud, Vec::new(), checks);
+        let asked = self.ask(cloud, Vec::new(), checks, &BTreeSet::new());
         ctx.spawn(asked.into_actor(self).map(move |(_, checks), actor, _| {
             let answers = checks.into_iter().map(|(agent, _, status)| (agent, status)).collect();
             actor.step(None, Event::IdsAnswered(answers));

@@ -56,6 +56,7 @@ fn storage(node: &NodeName, name: &str, free_gib: Option<u64>) -> StorageObserva
         shared: name == "nfs",
         kind: if name == "lvm" { "lvm" } else { "dir" }.into(),
         images: true,
+        containers: true,
         space: free_gib.map(|free| ((100 - free) * GIB, 100 * GIB)),
     }
 }

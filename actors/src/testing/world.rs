@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use actix::Actor as _;
+use drover_model::container::OsTemplate;
 use drover_model::fact::Fact;
 use drover_model::fault::{Culprit, Fault, FaultKind};
 use drover_model::hardware::Devices;
@@ -175,11 +176,12 @@ impl FakeHypervisor for World {
         }))
     }
 
+    fn provide(&self, cloud: &CloudId, _: &OsTemplate, _: &[NodeName]) -> Ask<Found> {
+        self.locate(cloud, &Sought::Id(VmId(0)), None)
+    }
+
     fn locate(&self, cloud: &CloudId, sought: &Sought, _: Option<&[NodeName]>) -> Ask<Found> {
-        let vmid = match sought {
-            Sought::Id(vmid) => *vmid,
-            Sought::Name(_) | Sought::Pattern(_) | Sought::Tag(_) | Sought::Image(_) => VmId(9000),
-        };
+        let vmid = sought.vmid().unwrap_or(VmId(9000));
         now(self.with(|script| {
             script.calls.push(format!("locate {cloud} {vmid}"));
             let node = script.locate.clone().unwrap_or_else(|| Ok(NodeName::new("pve1")))?;

@@ -17,6 +17,7 @@
 
 mod certificate;
 mod cluster;
+mod containers;
 mod places;
 mod privileges;
 mod report;
@@ -39,6 +40,7 @@ use drover_model::placement::{Fleet, Thickness};
 use drover_model::spec::{CloudSpec, HerdSpec, TemplateSpec};
 use drover_model::template_image::Found;
 use drover_ssh::quote;
+use proxmox_client::GuestId;
 use proxmox_client::transport::Dialer;
 use proxmox_client::types::VmConfig;
 use proxmox_client::{Connection, Login};
@@ -132,7 +134,8 @@ pub async fn facts(
             && seen.sources.iter().all(|(_, config)| config.is_none())
         {
             // No source could be read, so nothing is known of what clones need: the read says why.
-            client.config(unread.node.as_str(), unread.vmid.0).await?;
+            let id = GuestId { vmid: unread.vmid.0, container: spec.guest().is_container() };
+            client.config(unread.node.as_str(), id).await?;
         }
         let sources = seen.sources.into_iter().map(|(one, _)| one);
         facts.sources.insert(spec.id.clone(), sources.collect());

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use drover_ci::{Remedy, Severity};
+use drover_model::container::GuestType;
 use drover_model::id::NodeName;
 use drover_model::placement::Fleet;
 use drover_model::spec::CloneStrategy;
@@ -24,8 +25,20 @@ const SNIPPET_PRIVILEGE: &str = "Datastore.Allocate";
 const SNIPPET_ROLE: &str = "PVEDatastoreAdmin";
 
 /// Whether storages of this type cannot hold linked clones (book: proxmox, section 9).
-fn never_links(kind: &str) -> bool {
-    matches!(kind, "lvm" | "iscsi" | "iscsidirect")
+fn never_links(kind: &str, guest: GuestType) -> bool {
+    match guest {
+        GuestType::Vm => matches!(kind, "lvm" | "iscsi" | "iscsidirect"),
+        // Only what is raw or a subvolume can be linked (book: proxmox, section 18).
+        GuestType::Container => !matches!(kind, "zfspool" | "lvmthin" | "rbd" | "btrfs"),
+    }
+}
+
+/// Proxmox's content type of the disks of such guests.
+fn content(guest: GuestType) -> &'static str {
+    match guest {
+        GuestType::Vm => "images",
+        GuestType::Container => "rootdir",
+    }
 }
 
 /// Whether storages of this type can hold files, such as ISO images.
@@ -39,6 +52,7 @@ struct Use {
     links: bool,
     /// Whether some template has no other storage there.
     alone: bool,
+    guest: GuestType,
 }
 
 /// A problem with a storage, and what to do about it.
@@ -54,7 +68,11 @@ fn missing(name: &str, node: &NodeName, content: &str, fleet: &Fleet) -> Problem
         return (text, vec![Remedy::on_any_node(format!("pvesm set {name} --nodes {on},{node}"))]);
     }
     let key = if content == "iso" { "cloudInitIsoStorage" } else { "targetStorage" };
-    let fit = fleet.storages(node).filter(|one| one.images || content != "images");
+    let fit = fleet.storages(node).filter(|one| match content {
+        "images" => one.images,
+        "rootdir" => one.containers,
+        _ => true,
+    });
     let there = fit.map(|one| Remedy::yaml(format!("{key}: {}", one.name)));
     let there: Vec<Remedy> = there.map(|one| one.noting("one that exists")).collect();
     let text = "is on no node, or drover may not see it".to_owned();
@@ -85,6 +103,7 @@ fn problem(
     if !found.content.split(',').any(|one| one == content) {
         let what = match content {
             "images" => "disk images",
+            "rootdir" => "volumes of containers",
             "iso" => "ISO images",
             other => other,
         };
@@ -122,8 +141,8 @@ impl CloudCheck<'_> {
     }
 
     fn disks(&mut self, cluster: &Cluster, on: &BTreeMap<NodeName, Vec<NodeStorage>>) {
-        let mut wanted: BTreeMap<(String, NodeName), Use> = BTreeMap::new();
-        let mut nowhere: BTreeSet<(String, NodeName)> = BTreeSet::new();
+        let mut wanted: BTreeMap<(String, NodeName, GuestType), Use> = BTreeMap::new();
+        let mut nowhere: BTreeSet<(String, NodeName, GuestType)> = BTreeSet::new();
         for spec in self.specs() {
             let several = storages(spec, &cluster.facts);
             let of_class = spec.placement.thickness.is_some();
@@ -132,30 +151,32 @@ impl CloudCheck<'_> {
                 let Some(all) = on.get(&node) else { continue };
                 let found = |name: &str| all.iter().find(|one| one.storage == name);
                 let fit = |name: &String| {
-                    problem(name, &node, found(name), "images", &cluster.fleet).is_ok()
+                    problem(name, &node, found(name), content(spec.guest()), &cluster.fleet).is_ok()
                 };
                 if chosen && !several.iter().any(fit) {
-                    nowhere.insert((spec.id.name.to_string(), node.clone()));
+                    nowhere.insert((spec.id.name.to_string(), node.clone(), spec.guest()));
                 }
                 for name in &several {
                     // A storage class covers all storages of its kind, and none must be everywhere.
                     if of_class && found(name).is_none() {
                         continue;
                     }
-                    let wanted = wanted.entry((name.clone(), node.clone())).or_default();
+                    let key = (name.clone(), node.clone(), spec.guest());
+                    let wanted = wanted.entry(key).or_default();
+                    wanted.guest = spec.guest();
                     wanted.links |= spec.clone == CloneStrategy::Linked;
                     wanted.alone |= !chosen;
                 }
             }
         }
-        for ((name, node), wanted) in wanted {
+        for ((name, node, _), wanted) in wanted {
             let found = on.get(&node).and_then(|all| all.iter().find(|one| one.storage == name));
             self.disk((&name, &node), found, wanted, &cluster.fleet);
         }
-        for (template, node) in nowhere {
+        for (template, node, guest) in nowhere {
             let about = format!("storages of {template} on {node}");
             let text = "none of them can hold its disks there";
-            let fit = cluster.fleet.for_images(&node).map(|one| one.name.as_str());
+            let fit = cluster.fleet.for_guests(&node, guest).map(|one| one.name.as_str());
             let line = format!("targetStorages: [{}]", fit.collect::<Vec<_>>().join(", "));
             let remedy = Remedy::yaml(line).noting("without `storageClass`");
             self.report.fail(about, text, [remedy]);
@@ -172,11 +193,11 @@ impl CloudCheck<'_> {
         let about = format!("storage {name} on {node}");
         // Agents use another storage where there is one.
         let mark = if wanted.alone { Severity::Fail } else { Severity::Warn };
-        if let Err((text, remedies)) = problem(name, node, found, "images", fleet) {
+        if let Err((text, remedies)) = problem(name, node, found, content(wanted.guest), fleet) {
             return self.report.add(mark, about, text, remedies);
         }
         let Some(found) = found else { return };
-        if wanted.links && never_links(&found.kind) {
+        if wanted.links && never_links(&found.kind, wanted.guest) {
             let text = format!("of type {} cannot hold linked clones", found.kind);
             return self.report.fail(about, text, [Remedy::yaml("cloneStrategy: FULL")]);
         }

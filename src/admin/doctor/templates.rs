@@ -13,6 +13,7 @@ use drover_model::id::{CloudId, TemplateId};
 use drover_model::image::ImageSource;
 use drover_model::spec::{HerdSpec, TemplateSpec};
 use drover_model::template_image::{Candidate, Sought};
+use proxmox_client::GuestId;
 use proxmox_client::types::{Resource, VmConfig};
 
 use super::cluster::node_status;
@@ -48,11 +49,19 @@ pub(super) async fn sources(
 ) -> Result<TemplateGuests, Failure> {
     let found = locate(client, sought, None).await?;
     let mut sources = Vec::new();
+    if matches!(sought, Sought::Os(_)) {
+        // No guest is copied.
+        return Ok(TemplateGuests { found, sources });
+    }
     for Candidate { vmid, node, storages, .. } in &found.candidates {
         // The configuration of a guest on an offline node cannot be read.
         let config = match found.fleet.is_offline(node) {
             true => None,
-            false => Some(client.config(node.as_str(), vmid.0).await?),
+            false => {
+                let container = sought.guest().is_container();
+                let id = GuestId { vmid: vmid.0, container };
+                Some(client.config(node.as_str(), id).await?)
+            }
         };
         let source = TemplateGuest {
             vmid: *vmid,
@@ -101,7 +110,9 @@ impl CloudCheck<'_> {
                     continue;
                 }
             };
-            if seen.sources.is_empty() {
+            if let Some(create) = spec.create() {
+                self.os_template(spec, create, &seen.found).await;
+            } else if seen.sources.is_empty() {
                 let text = format!("the cluster has no template that {}", spec.sought());
                 self.report_missing(spec, about, text, false).await;
             }
@@ -110,6 +121,9 @@ impl CloudCheck<'_> {
             let unseen = if others { Severity::Warn } else { Severity::Fail };
             for (source, config) in &seen.sources {
                 match config {
+                    Some(config) if spec.guest().is_container() => {
+                        self.container_template(spec, source, config, &seen.found.fleet);
+                    }
                     Some(config) => self.template(spec, source, config),
                     None => {
                         let about = format!("template {} ({})", spec.id.name, source.vmid);
@@ -133,20 +147,30 @@ impl CloudCheck<'_> {
         denied: bool,
     ) {
         let rows = self.client.resources(true).await.map(|(_, rows)| rows).unwrap_or_default();
-        let guests = || rows.iter().filter(|row| row.kind == "qemu");
-        let build = match &spec.search {
+        let kind = if spec.guest().is_container() { "lxc" } else { "qemu" };
+        let guests = || rows.iter().filter(|row| row.kind == kind);
+        let build = match spec.search.as_ref().map(Sought::by) {
             Some(Sought::Image(name)) => {
                 vec![Remedy::here(self.drover_command(&format!("image build {name}")))]
             }
-            Some(Sought::Id(_) | Sought::Name(_) | Sought::Pattern(_) | Sought::Tag(_)) | None => {
-                Vec::new()
-            }
+            Some(
+                Sought::Id(_)
+                | Sought::Name(_)
+                | Sought::Pattern(_)
+                | Sought::Tag(_)
+                | Sought::Container(_)
+                | Sought::Os(_),
+            )
+            | None => Vec::new(),
         };
         let of_id = |row: &&Resource| row.vmid == Some(u64::from(spec.source.0));
         let meant = guests().find(of_id).filter(|_| spec.search.is_none());
         let remedy = match meant {
             Some(Resource { node: Some(node), template: false, .. }) => {
-                let template = Remedy::on_node(node, format!("qm template {}", spec.source));
+                let template = Remedy::on_node(
+                    node,
+                    format!("{} template {}", spec.guest().tool(), spec.source),
+                );
                 vec![template.noting("which converts the guest for good: it never starts again")]
             }
             _ if denied => self.setup(""),

@@ -15,6 +15,7 @@ impl At {
         Self::DiscStorage,
         Self::ImportStorage,
         Self::Mapping,
+        Self::OsTemplateStorage,
         Self::Bridge,
     ];
 
@@ -31,6 +32,7 @@ impl At {
             Self::DiscStorage => "`/storage/{cloudInitIsoStorage}`",
             Self::ImportStorage => "`/storage/{importStorage}`",
             Self::Mapping => "`/mapping/{kind}/{id}`",
+            Self::OsTemplateStorage => "`/storage/{storage}` of osTemplate",
             Self::Bridge => "`/sdn/zones/{zone}/{bridge}`",
         }
     }

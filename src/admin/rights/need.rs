@@ -123,6 +123,11 @@ impl Needs {
             match row.at {
                 At::Root => needs.add(row, release, "/", None),
                 At::Access => needs.add(row, release, "/access", None),
+                At::Nodes if row.feature == Feature::OsTemplateUrls => {
+                    for spec in templates.iter().filter(|spec| row.feature.used(spec)) {
+                        needs.add(row, release, "/nodes", Some(&spec.id));
+                    }
+                }
                 At::Nodes if row.feature != Feature::Images => {
                     needs.add(row, release, "/nodes", None);
                 }
@@ -138,6 +143,7 @@ impl Needs {
                 | At::DiscStorage
                 | At::ImportStorage
                 | At::Mapping
+                | At::OsTemplateStorage
                 | At::Bridge => {
                     for spec in templates.iter().filter(|spec| row.feature.used(spec)) {
                         for path in paths(row.at, spec, image_of(spec, herd), facts) {
@@ -160,6 +166,7 @@ impl Needs {
         }
         needs.unknown = templates
             .iter()
+            .filter(|spec| spec.create().is_none())
             .filter(|spec| facts.sources.get(&spec.id).is_none_or(Vec::is_empty))
             .map(|spec| spec.id.to_string())
             .collect();
@@ -193,6 +200,12 @@ fn paths(at: At, spec: &TemplateSpec, image: Option<&ImageSpec>, facts: &Facts) 
     match at {
         At::Root | At::Access | At::Nodes | At::AllGuests | At::ImportStorage => Vec::new(),
         At::Guests => vec![guests_path(spec)],
+        // A new container is no copy of a guest.
+        At::Template if spec.create().is_some() => Vec::new(),
+        At::OsTemplateStorage => {
+            let create = spec.create().into_iter();
+            create.map(|create| format!("/storage/{}", create.template.storage)).collect()
+        }
         At::Template => match image {
             // The next version has another VMID.
             Some(image) => vec![guests_path(&image.machine)],
@@ -221,7 +234,7 @@ fn guests_path(spec: &TemplateSpec) -> String {
 /// The paths on which an image needs a privilege of this kind.
 fn image_paths(at: At, image: &ImageSpec, facts: &Facts) -> Vec<String> {
     match at {
-        At::Root | At::Access | At::Nodes | At::AllGuests => Vec::new(),
+        At::Root | At::Access | At::Nodes | At::AllGuests | At::OsTemplateStorage => Vec::new(),
         At::Guests | At::Storage | At::DiscStorage | At::Mapping => {
             paths(at, &image.machine, None, facts)
         }
@@ -319,7 +332,7 @@ fn bridges(
     }
     let given = spec.nics.iter();
     all.extend(given.map(|card| path(&card.bridge, card.vlan)));
-    if known.is_empty() {
+    if known.is_empty() && spec.create().is_none() {
         all.insert(format!("/sdn/zones/localnetwork/<bridges of {}>", spec.id.name));
     }
     all.into_iter().collect()

@@ -18,7 +18,7 @@ pub enum RoleKind {
     Storage,
     /// Uploads cloud-init images, on their storage.
     Discs,
-    /// Downloads disk images, on their storage.
+    /// Downloads disk images and container templates, on their storage.
     Imports,
     /// Uses the devices of resource mappings, on each of them.
     Devices,
@@ -35,7 +35,7 @@ impl RoleKind {
             At::Template => Self::Templates,
             At::Storage => Self::Storage,
             At::DiscStorage => Self::Discs,
-            At::ImportStorage => Self::Imports,
+            At::ImportStorage | At::OsTemplateStorage => Self::Imports,
             At::Mapping => Self::Devices,
             At::Bridge => Self::Network,
         }
@@ -103,6 +103,7 @@ pub fn grants(needs: &Needs, pools: &BTreeMap<String, String>, options: GrantOpt
             | At::DiscStorage
             | At::ImportStorage
             | At::Mapping
+            | At::OsTemplateStorage
             | At::Bridge => need.path.clone(),
         };
         if let (At::Guests, Some(pool)) = (need.row.at, need.path.strip_prefix("/pool/")) {

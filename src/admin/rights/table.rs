@@ -42,6 +42,8 @@ pub enum At {
     ImportStorage,
     /// `/mapping/{kind}/{id}`, for each resource mapping of the agents' devices.
     Mapping,
+    /// `/storage/{storage}`, for the storage of an `osTemplate`.
+    OsTemplateStorage,
     /// `/sdn/zones/{zone}/{bridge}` with its VLAN tag, for each bridge of the clones.
     Bridge,
 }
@@ -86,12 +88,18 @@ pub enum Feature {
     Pool,
     /// `images` with a `source.url`: guests made of disk images that nodes download.
     Images,
+    /// `guestType: CONTAINER`.
+    Containers,
+    /// `osTemplate`: containers that are not cloned, and an archive that nodes may download.
+    OsTemplates,
+    /// `osTemplateUrl`.
+    OsTemplateUrls,
     /// What only `drover doctor` reads.
     Doctor,
 }
 
 impl Feature {
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 26] = [
         Self::Cluster,
         Self::Life,
         Self::AgentAddress,
@@ -114,22 +122,33 @@ impl Feature {
         Self::Orders,
         Self::Pool,
         Self::Images,
+        Self::Containers,
+        Self::OsTemplates,
+        Self::OsTemplateUrls,
         Self::Doctor,
     ];
 
     /// Whether a template uses the feature.
     pub fn used(self, spec: &TemplateSpec) -> bool {
         match self {
+            Self::HostKeys => spec.guest().is_vm(),
+            Self::Containers => spec.guest().is_container(),
+            Self::OsTemplates => spec.create().is_some(),
+            Self::OsTemplateUrls => {
+                spec.create().is_some_and(|create| create.template.download.is_some())
+            }
             Self::Cluster
             | Self::Life
-            | Self::HostKeys
             | Self::Placement
             | Self::Leftovers
             | Self::Orders
             | Self::Doctor => true,
-            Self::AgentAddress => spec.address == AddressSource::GuestAgent,
+            Self::AgentAddress => spec.address == AddressSource::GuestAgent && spec.guest().is_vm(),
             Self::Cores => spec.cores.is_some() || spec.size_labels.cores.is_some(),
-            Self::Memory => spec.memory_mb.is_some() || spec.size_labels.memory.is_some(),
+            Self::Memory => {
+                let swap = spec.container.as_ref().and_then(|container| container.swap_mb);
+                spec.memory_mb.is_some() || spec.size_labels.memory.is_some() || swap.is_some()
+            }
             Self::DiskSize => spec.disk_gb.is_some() || spec.size_labels.disk.is_some(),
             Self::Network => spec.network.bridge.is_some() || spec.network.vlan.is_some(),
             Self::Networks => !spec.nics.is_empty(),
@@ -194,6 +213,9 @@ impl Feature {
             Self::Orders => "drover machine",
             Self::Pool => "targetPool",
             Self::Images => "images",
+            Self::Containers => "guestType: CONTAINER",
+            Self::OsTemplates => "osTemplate",
+            Self::OsTemplateUrls => "osTemplateUrl",
             Self::Doctor => "doctor",
         }
     }
@@ -422,6 +444,31 @@ pub static TABLE: &[Row] = &[
     fails(Feature::Images, At::Guests, &["VM.Config.CPU"], "POST guest: cpu, cores"),
     fails(Feature::Images, At::Guests, &["VM.Config.Disk"], "POST guest: scsi0, efidisk0, boot"),
     fails(Feature::Images, At::Guests, &["VM.Config.Network"], "POST guest: net0"),
+    fails(
+        Feature::Containers,
+        At::Guests,
+        &["VM.Config.Network"],
+        "PUT config of a container: netN, nameserver, searchdomain",
+    ),
+    fails(Feature::OsTemplates, At::Guests, &["VM.Config.Disk"], "POST container: rootfs"),
+    fails(
+        Feature::OsTemplates,
+        At::OsTemplateStorage,
+        &["Datastore.Audit", "Datastore.AllocateSpace"],
+        "GET content: vztmpl, POST container: ostemplate",
+    ),
+    fails(
+        Feature::OsTemplates,
+        At::OsTemplateStorage,
+        &["Datastore.AllocateTemplate"],
+        "POST aplinfo, download-url: an archive that is missing",
+    ),
+    fails(
+        Feature::OsTemplateUrls,
+        At::Nodes,
+        &["Sys.AccessNetwork"],
+        "POST download-url: a template",
+    ),
     degrades(
         Feature::Doctor,
         At::Access,

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use drover_model::container::GuestType;
 use drover_model::os::LoginShell;
 use drover_model::placement::Strategy;
 use drover_model::spec::{CloneStrategy, JavaDistribution, Mode, ResetKind};
@@ -52,8 +53,11 @@ pub(crate) enum OsType {
 }
 
 /// The keys that find the template image.
-pub(crate) const SOUGHT: [&str; 5] =
-    ["templateVmId", "templateName", "templateNamePattern", "templateTag", "image"];
+pub(crate) const SOUGHT: [&str; 6] =
+    ["templateVmId", "templateName", "templateNamePattern", "templateTag", "image", OS_TEMPLATE];
+
+/// The key of what containers are made of in the place of a template image.
+pub(crate) const OS_TEMPLATE: &str = "osTemplate";
 
 /// The words of `templateSelectionMode`, each with the key that counts by it.
 pub(crate) const SELECTION: [(&str, &str); 3] =
@@ -108,7 +112,7 @@ table! {
             "memory that stays free on a node, beside headroom: MiB, or with a unit such as 4Gi; \
              0: none";
         "templateVmId" => template_vm_id: Option<u32>, whole(100..=LAST_VMID).eg("9000"),
-            "VMID of the template image; this or one of the next four keys is required";
+            "VMID of the template image; this or one of the next five keys is required";
         "templateName",
             text().check(value::filled).eg(r#""debian-13""#).variable("TEMPLATE_NAME"),
             "name of the template image, unique on each node; the agent's node comes first";
@@ -119,10 +123,31 @@ table! {
             "tag of the template image; drover takes the newest match";
         "image", text().check(value::filled).eg(r#""debian""#),
             "one of images: drover takes its newest version that the node reaches";
+        "osTemplate" => os_template: Option<String>, text().check(value::os_template)
+                .eg(r#""local:vztmpl/debian-13-standard_13.1-2_amd64.tar.zst""#),
+            "container template that new CONTAINER agents are made of, in place of a template \
+             image; the node downloads it where it is missing";
         "templateSelectionMode",
             choice(&[SELECTION[0].0, SELECTION[1].0, SELECTION[2].0]).eg("TAG"),
             "which key counts: templateVmId, templateNamePattern or templateTag; unset: the one \
              given";
+        "guestType" => guest_type: GuestType, choice(&["VM", "CONTAINER"]).or_text("VM"),
+            "what the agents are: virtual machines, or LXC containers";
+        "osTemplateUrl" => os_template_url: Option<String>,
+            text().check(value::download).eg(r#""https://images.example.com/debian-13.tar.zst""#),
+            "where the node downloads a missing osTemplate; unset: from Proxmox's own list";
+        "osTemplateChecksum" => os_template_checksum: Option<String>,
+            text().check(value::filled).eg(r#""9bc6028870ae…""#),
+            "its checksum in hexadecimal digits; required with osTemplateUrl";
+        "osTemplateChecksumAlgorithm" => os_template_checksum_algorithm: String,
+            choice(&["md5", "sha1", "sha224", "sha256", "sha384", "sha512"]).or_text("sha256"),
+            "what kind of checksum that is";
+        "unprivileged" => unprivileged: bool, flag().or_flag(true),
+            "false: root in new containers is root of the node; a clone is as its template is";
+        "nesting" => nesting: bool, flag().or_flag(false),
+            "true: containers may run inside the containers; false: as in the template image";
+        "swapMb" => swap_mb: Option<u32>, whole(0..=MOST_MEMORY).eg("512"),
+            "swap of containers in MiB; unset: that of the template image, else Proxmox's default";
         "labelString" => label_string: String, text().or_text("").variable("RUNNER_LABELS"),
             "labels, separated by blanks";
         "numExecutors" => num_executors: u32, whole(1..=1000).or(1),

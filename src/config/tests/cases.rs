@@ -53,8 +53,8 @@ macro_rules! topics {
 }
 
 topics! {
-    addresses agents cloud_init clouds credentials demand environment github images layers mappings
-    hardware networks origins placing service steps syntax windows
+    addresses agents cloud_init clouds containers credentials demand environment github hardware images
+    layers mappings networks origins placing service steps syntax windows
 }
 
 // Invariant: of every key there is a case of what it gives, and of what zero or blank means.

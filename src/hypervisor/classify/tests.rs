@@ -270,6 +270,56 @@ fn exit_statuses_are_kept_apart() {
     }
 }
 
+// Invariant: texts of containers mean what those of machines mean, and what they refuse at once is
+// looked at.
+
+#[test]
+fn texts_of_containers_are_kept_apart() {
+    use Method::{Delete, Post};
+    let own = "/nodes/pve1/lxc/101";
+    let cases = [
+        (Post, format!("{own}/clone"), "CT is locked (disk)", "locked(disk) Template"),
+        (Post, format!("{own}/status/start"), "CT 101 already running", "unknown-outcome Guest"),
+        (Post, format!("{own}/status/stop"), "CT 101 not running", "contention Guest"),
+        (
+            Delete,
+            own.to_owned(),
+            "unable to destroy CT 101 - container is running",
+            "contention Guest",
+        ),
+        (
+            Post,
+            "/nodes/pve1/lxc".to_owned(),
+            "unable to create CT 101 - CT 101 already exists on node 'pve2'",
+            "id-taken Guest",
+        ),
+        (
+            Post,
+            "/nodes/pve1/lxc".to_owned(),
+            "storage 'shared' does not support container directories",
+            "broken Storage(\"shared\")",
+        ),
+    ];
+    for (method, path, reason, wanted) in cases {
+        let fault = judged(method, &path, 500, reason, "");
+        assert_eq!(verdict(&fault), wanted, "{reason}");
+    }
+    let cloud = CloudId::new("primary");
+    let place = CallOrigin { cloud: &cloud, login: "ci@pve!limited" };
+    for (kind, exit, wanted) in [
+        ("vzclone", "clone failed: CT is locked (disk)", "locked(disk) Template"),
+        ("vzstart", "startup for container '101' failed", "broken Template"),
+        (
+            "vzcreate",
+            "unable to create CT 101 - can't lock file '/run/lock/lxc/pve-config-101.lock' - got timeout",
+            "contention Guest",
+        ),
+    ] {
+        let fault = task(place, &NodeName::new("pve1"), kind, exit);
+        assert_eq!(verdict(&fault), wanted, "{exit}");
+    }
+}
+
 // Invariant: messages say what happened, where, and what to do.
 
 #[test]

@@ -1,5 +1,6 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+use drover_model::container::GuestType;
 use drover_model::id::{CloudId, NodeName};
 use drover_model::os::LoginShell;
 use drover_model::ports::VmRef;
@@ -10,7 +11,8 @@ use super::*;
 use crate::testing::{Clients as _, Script, Step, marks, spec, token};
 
 fn call() -> ConfigureCall {
-    let vm = VmRef { cloud: CloudId::new("primary"), node: NodeName::new("pve1"), vmid: VmId(101) };
+    let (cloud, node) = (CloudId::new("primary"), NodeName::new("pve1"));
+    let vm = VmRef { cloud, node, vmid: VmId(101), guest: GuestType::Vm };
     ConfigureCall { vm, marks: marks(), spec: spec() }
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use drover_model::container::GuestType;
 use drover_model::id::{CloudId, VmId};
 use drover_model::ports::{Configured, Hypervisor};
 use drover_model::seed::SeedSpec;
@@ -14,7 +15,8 @@ use crate::testing::{Script, Step, connection, marks, spec, token};
 const VOLUME: &str = "local:iso/drover-7k2m9qxw-4f8z1c3px9t2vkab.iso";
 
 fn call() -> ConfigureCall {
-    let vm = VmRef { cloud: CloudId::new("primary"), node: NodeName::new("pve1"), vmid: VmId(101) };
+    let (cloud, node) = (CloudId::new("primary"), NodeName::new("pve1"));
+    let vm = VmRef { cloud, node, vmid: VmId(101), guest: GuestType::Vm };
     let mut spec = spec();
     spec.disk_gb = None;
     let user_data = Some("#!/bin/sh\necho ${hostname}\n".to_owned());

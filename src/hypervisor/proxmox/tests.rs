@@ -6,13 +6,15 @@ use proxmox_client::Endpoint;
 use proxmox_client::transport::Transport;
 use serde_json::{Value, json};
 
+use drover_model::spec::CloneStrategy;
 use proxmox_client::PveError;
 
 use super::*;
 use crate::testing::{Script, Step, connection, marks, spec, token};
 
 fn vm() -> VmRef {
-    VmRef { cloud: CloudId::new("primary"), node: NodeName::new("pve1"), vmid: VmId(101) }
+    let (cloud, node) = (CloudId::new("primary"), NodeName::new("pve1"));
+    VmRef { cloud, node, vmid: VmId(101), guest: GuestType::Vm }
 }
 
 fn port(script: &Script, clouds: &[&str]) -> Proxmox {
@@ -309,7 +311,7 @@ async fn a_template_is_found_or_its_absence_explained() {
     insta::assert_snapshot!(fault.await.unwrap_err(), @"guest `9000` on cloud `primary` is not a template: `qm template 9000` on its node makes it one for good");
     let container = row("lxc", 1);
     let fault = located(move |_| Step::Data(container.clone())).await.unwrap_err();
-    insta::assert_snapshot!(fault, @"guest `9000` on cloud `primary` is a container, not a VM template");
+    insta::assert_snapshot!(fault, @"guest `9000` on cloud `primary` is a container, not a VM template: set `guestType: CONTAINER`, or name another template");
     let hidden = located(|asked| match asked.contains("nextid") {
         true => Step::Errors(json!({"vmid": "VM 9000 already exists"})),
         false => Step::Data(json!([])),

@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use drover_model::container::GuestType;
 use drover_model::id::{CloudId, NodeName, VmId};
 use drover_model::ports::VmRef;
 use serde_json::{Value, json};
@@ -13,7 +14,7 @@ use crate::testing::{Clients as _, Script, Step, marks, token};
 
 fn call(memory: bool) -> SnapshotCall {
     let (cloud, node) = (CloudId::new("primary"), NodeName::new("pve1"));
-    let vm = VmRef { cloud, node, vmid: VmId(101) };
+    let vm = VmRef { cloud, node, vmid: VmId(101), guest: GuestType::Vm };
     SnapshotCall { vm, marks: marks(), memory, limit: Duration::from_secs(60) }
 }
 

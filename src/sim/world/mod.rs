@@ -194,10 +194,16 @@ impl World {
         let cluster = Arc::new(Cluster::new(spec, options, rights, guests));
         cluster.populate(spec);
         cluster.schedule_faults();
-        for guest in spec.guests.iter().filter(|guest| guest.running && !guest.template) {
+        let machines = spec.guests.iter().map(|guest| (guest, false));
+        let guests = machines.chain(spec.containers.iter().map(|guest| (guest, true)));
+        for (guest, container) in guests.filter(|(guest, _)| guest.running && !guest.template) {
             let (cluster, node, vmid) = (cluster.clone(), guest.node.clone(), guest.vmid);
             tokio::spawn(async move {
-                if let Err(error) = cluster.start_vm(&node, vmid, None).await {
+                let started = match container {
+                    true => cluster.start_container(&node, vmid, None).await,
+                    false => cluster.start_vm(&node, vmid, None).await,
+                };
+                if let Err(error) = started {
                     tracing::warn!(
                         vmid,
                         node,

@@ -353,6 +353,16 @@ impl State {
         self.vms.get(&vmid).or_else(|| self.containers.get(&vmid))
     }
 
+    /// The same to be changed.
+    pub(crate) fn guest_by_id_mut(&mut self, vmid: u32) -> Option<&mut Guest> {
+        let guest = self.guest_by_id(vmid)?;
+        let (node, container) = (guest.node.clone(), self.containers.contains_key(&vmid));
+        match container {
+            true => self.container_mut(&node, vmid).ok(),
+            false => self.vm_mut(&node, vmid).ok(),
+        }
+    }
+
     /// Refuses a VMID that exists anywhere in the cluster.
     ///
     /// # Errors

@@ -14,7 +14,7 @@ use super::faults::{AgentHealth, Faults, LockFault, NodeFault};
 use super::locks::{LockMode, LockName};
 use super::state::{Guest, NodeOverrides};
 use super::storage::{CLOUDINIT_SIZE, Storage, Volume, owner_in_name};
-use super::{Certificates, Cluster};
+use super::{Certificates, Cluster, lxc};
 use crate::spec::{ClusterSpec, GuestSpec, WebFile};
 
 /// Controls a world without its API.
@@ -28,11 +28,10 @@ impl WorldControl {
         Self { cluster }
     }
 
-    /// Sets or deletes a key of a VM's configuration.
+    /// Sets or deletes a key of a guest's configuration.
     pub fn set_config(&self, vmid: u32, key: &str, value: Option<&str>) {
         let mut state = self.cluster.state();
-        let Some(node) = state.vms.get(&vmid).map(|guest| guest.node.clone()) else { return };
-        if let Ok(guest) = state.vm_mut(&node, vmid) {
+        if let Some(guest) = state.guest_by_id_mut(vmid) {
             match value {
                 Some(value) => guest.config.insert(key.to_owned(), value.to_owned()),
                 None => guest.config.remove(key),
@@ -40,25 +39,32 @@ impl WorldControl {
         }
     }
 
-    /// The configuration of a VM.
+    /// The configuration of a guest.
     pub fn config(&self, vmid: u32) -> Option<Config> {
-        self.cluster.state().vms.get(&vmid).map(|guest| guest.config.clone())
+        self.cluster.state().guest_by_id(vmid).map(|guest| guest.config.clone())
     }
 
-    /// VMIDs and names of all VMs that have a name.
+    /// VMIDs and names of all guests that have a name.
     pub fn names(&self) -> Vec<(u32, String)> {
         let state = self.cluster.state();
-        let named =
-            |(vmid, guest): (&u32, &Guest)| Some((*vmid, guest.config.get("name")?.clone()));
-        state.vms.iter().filter_map(named).collect()
+        let name = |guest: &Guest| {
+            let name = guest.config.get("name").or_else(|| guest.config.get("hostname"))?;
+            Some((guest.vmid, name.clone()))
+        };
+        let mut named: Vec<(u32, String)> = state.all_guests().filter_map(name).collect();
+        named.sort_unstable();
+        named
     }
 
-    /// The VMIDs of all VMs.
+    /// The VMIDs of all guests.
     pub fn guests(&self) -> Vec<u32> {
-        self.cluster.state().vms.keys().copied().collect()
+        let state = self.cluster.state();
+        let mut all: Vec<u32> = state.all_guests().map(|guest| guest.vmid).collect();
+        all.sort_unstable();
+        all
     }
 
-    /// Kills the process of a VM; the world notices it as Proxmox does.
+    /// Kills the processes of a guest; the world notices it as Proxmox does.
     pub async fn kill_guest(&self, vmid: u32) {
         self.cluster.guest_host.stop(vmid).await;
     }
@@ -195,11 +201,13 @@ impl WorldControl {
         }
     }
 
-    /// Removes a VM and its volumes, as an administrator on the host does.
+    /// Removes a guest and its volumes, as an administrator on the host does.
     pub fn remove_guest(&self, vmid: u32) {
         let mut state = self.cluster.state();
-        let Some(guest) = state.vms.remove(&vmid) else { return };
-        for (_, drive) in conf::drives(&guest.config) {
+        let removed = state.vms.remove(&vmid).or_else(|| state.containers.remove(&vmid));
+        let Some(guest) = removed else { return };
+        for (_, drive) in conf::drives(&guest.config).into_iter().chain(lxc::mounts(&guest.config))
+        {
             let name = drive.storage().unwrap_or_default().to_owned();
             if let Ok(storage) = state.storage_mut(&name) {
                 storage.remove_volume(&guest.node, &drive.file);
@@ -238,6 +246,11 @@ impl WorldControl {
         true
     }
 
+    /// Adds a container as a cluster description has it.
+    pub fn plant_container(&self, spec: &GuestSpec) {
+        self.cluster.place_container(spec);
+    }
+
     /// Adds a container that no call has created; false if the VMID is taken.
     pub fn add_container(&self, vmid: u32, node: &str, hostname: &str) -> bool {
         let mut state = self.cluster.state();
@@ -261,7 +274,7 @@ impl WorldControl {
     }
 }
 
-fn new_volume(volid: &str, size: u64, content: &str, now: u64) -> Volume {
+pub(super) fn new_volume(volid: &str, size: u64, content: &str, now: u64) -> Volume {
     let suffix = volid.rsplit_once('.').map_or("raw", |(_, suffix)| suffix);
     Volume {
         size,
@@ -280,6 +293,9 @@ impl Cluster {
     pub(crate) fn populate(&self, spec: &ClusterSpec) {
         for guest in &spec.guests {
             self.place_guest(guest, true);
+        }
+        for guest in &spec.containers {
+            self.place_container(guest);
         }
     }
 

@@ -30,6 +30,13 @@ impl World {
         }
     }
 
+    /// What a storage has now belongs to the cluster from here on.
+    pub fn keep_volume(&mut self, node: &str, storage: &str) {
+        let place = (0, node.to_owned(), storage.to_owned());
+        let now = self.side.volumes(node, storage);
+        self.ground.volumes.insert(place, now);
+    }
+
     /// A guest that was planted belongs to the cluster from here on, with its volumes.
     pub fn keep_planted(&mut self, vmid: u32) {
         let (number, config) = (self.sides.number(vmid), self.sides.config(vmid));

@@ -5,7 +5,7 @@ use std::sync::{LazyLock, Mutex};
 use drover_config::{Checked, Environment, Sources, check};
 use drover_ssh::PrivateKey;
 use pve_sim::guests::StubOptions;
-use pve_sim::spec::{ClusterSpec, PveVersion};
+use pve_sim::spec::{ClusterSpec, GuestSpec, PveVersion};
 use pve_sim::world::{Faults, Latency};
 use secrecy::ExposeSecret;
 
@@ -21,6 +21,23 @@ static KEY: LazyLock<String> = LazyLock::new(|| {
     let key = PrivateKey::from_seed(&[7; 32], "drover-test").to_openssh().unwrap();
     key.expose_secret().replace('\n', "\\n")
 });
+
+/// A container's template on a node.
+pub fn container_template(vmid: u32, node: &str) -> GuestSpec {
+    let config = [
+        ("hostname", "debian-ct".to_owned()),
+        ("arch", "amd64".into()),
+        ("ostype", "debian".into()),
+        ("cores", "1".into()),
+        ("memory", "512".into()),
+        ("swap", "512".into()),
+        ("unprivileged", "1".into()),
+        ("rootfs", format!("local-lvm:base-{vmid}-disk-0,size=4G")),
+        ("net0", "name=eth0,bridge=vmbr0,hwaddr=BC:24:11:00:91:00,ip=dhcp,type=veth".into()),
+    ];
+    let config = config.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
+    GuestSpec { vmid, node: node.to_owned(), template: true, running: false, pool: None, config }
+}
 
 /// Everything a world is made of.
 pub struct Setup {
@@ -74,6 +91,11 @@ impl Setup {
     /// The cluster that is played where nothing else is said.
     pub fn three_nodes() -> ClusterSpec {
         ClusterSpec::three_nodes("secret123", SECRET)
+    }
+
+    /// One credential more, `root`, for the login that new containers have.
+    pub fn login_of_root(&self) -> String {
+        format!("root: {{kind: sshKey, username: root, secret: \"{}\"}}", *KEY)
     }
 
     /// With another seed.

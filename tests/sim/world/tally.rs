@@ -166,8 +166,10 @@ impl Tally {
         if plain == "/cluster/resources" {
             seen.lists.push(Instant::now());
         }
-        if plain.ends_with("/clone") {
-            let name = request.params.iter().find(|(key, _)| key == "name");
+        let creates = request.method.as_str() == "POST" && plain.ends_with("/lxc");
+        if plain.ends_with("/clone") || creates {
+            let named = |key: &String| key == "name" || key == "hostname";
+            let name = request.params.iter().find(|(key, _)| named(key));
             let name = name.map(|(_, value)| value.clone()).unwrap_or_default();
             *seen.clones.entry(name).or_default() += 1;
         }

@@ -1,6 +1,7 @@
 //! From the beginning of a build to its guest: whose turn it is, the template that is copied, the
 //! VMID, and what the call that makes the guest comes to.
 
+use drover_model::container::GuestType;
 use drover_model::fault::{Fault, FaultKind};
 use drover_model::id::{Upid, VmId};
 use drover_model::image::ImageSource;
@@ -73,6 +74,7 @@ impl Mind {
             vmid,
             cluster: self.birth.cluster.clone(),
             kind: Kind::Builder,
+            guest: GuestType::Vm,
             seq: 0,
             cloud: self.birth.image.cloud.as_str().to_owned(),
             template: self.birth.image.name.to_string(),

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
 use drover_model::ambient::{fnv1a, mint_agent};
+use drover_model::container::GuestType;
 use drover_model::fault::{Culprit, Fault, FaultKind};
 use drover_model::id::{AgentId, CloudId, ClusterId, TemplateId, VmId};
 use drover_model::image::{ImageVersion, PlannedPrune, PrunePlan, Recipe};
@@ -121,7 +122,8 @@ impl Herd {
                     let first = plan(&versions, &installation, &cluster, &kept, &uses);
                     for one in first.iter().filter(|one| one.kept.is_none()) {
                         let (node, vmid) = (one.version.node.clone(), one.version.vmid);
-                        let vm = VmRef { cloud: cloud.clone(), node, vmid };
+                        let guest = GuestType::Vm;
+                        let vm = VmRef { cloud: cloud.clone(), node, vmid, guest };
                         uses.linked.insert(vmid, hypervisor.linked_volumes(&vm).await?);
                     }
                     Ok::<PrunePlan, Fault>(plan(&versions, &installation, &cluster, &kept, &uses))
@@ -209,6 +211,7 @@ impl Herd {
                 vmid,
                 cluster,
                 kind: Kind::Image,
+                guest: GuestType::Vm,
                 seq,
                 cloud: image.cloud.as_str().to_owned(),
                 template: image.name.to_string(),
@@ -216,7 +219,8 @@ impl Herd {
             };
             let node = found.node;
             let name = marks.name("");
-            let vm = VmRef { cloud: image.cloud.clone(), node: node.clone(), vmid };
+            let guest = GuestType::Vm;
+            let vm = VmRef { cloud: image.cloud.clone(), node: node.clone(), vmid, guest };
             let description =
                 format!("A version of image {}, imported from `{}`.", image.name, found.name);
             hypervisor.seal(SealCall { vm, from: None, to: marks, description }).await?;

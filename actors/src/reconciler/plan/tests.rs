@@ -120,13 +120,13 @@ fn a_plan_reads_like_this() {
     let plan = plan(&survey, &known, CONFIG, &mut Memory::default(), at(0).mono);
     let expected = [
         "look at 10006 on pve1",
+        "look at 10007 on pve1",
         "ask whether 10003 of missing is free",
         "send dead: SeenStopped",
         "send moved: Moved(pve2)",
         "found: 10002 of agent `dead` is stopped in state Ready",
         "found: 10001 of agent `moved` moved from `pve1` to `pve2`",
         "found: node `pve3` is seen offline for 0 s",
-        "found: container 10007 carries drover's tag: not touched",
     ];
     assert_eq!(plan.render(), expected.join("\n"));
 }

@@ -299,7 +299,7 @@ impl Cluster {
 }
 
 /// Adds the keys that Proxmox adds to a new configuration.
-fn fill_defaults(config: &mut Config, state: &mut State, vmid: u32, template: &str) {
+pub(super) fn fill_defaults(config: &mut Config, state: &mut State, vmid: u32, template: &str) {
     let name = template.rsplit('/').next().unwrap_or(template);
     let family = name.split('-').next().unwrap_or("unmanaged").to_owned();
     let defaults = [

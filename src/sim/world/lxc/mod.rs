@@ -43,9 +43,11 @@ use super::context::{CallContext, failed};
 use super::locks::{LockGuard, LockMode, LockName};
 use super::state::{Guest, GuestProcess, GuestType, State};
 use super::worker::Worker;
+use super::world_control::new_volume;
 use super::{Cluster, console};
 use crate::call::{Answer, Outcome};
 use crate::guest::{AgentCall, GuestBoot};
+use crate::spec::GuestSpec;
 
 /// The key under which SSH keys wait for the first boot; they are files in the container, not
 /// configuration.
@@ -209,7 +211,7 @@ fn nics_of(config: &Config) -> Vec<Drive> {
 }
 
 /// The mount points with a volume; the root volume comes first.
-fn mounts(config: &Config) -> Vec<(String, Drive)> {
+pub(super) fn mounts(config: &Config) -> Vec<(String, Drive)> {
     let root = config.get_key_value("rootfs").into_iter();
     let more = config.iter().filter(|(key, _)| numbered(key, "mp").is_some());
     let all = root.chain(more).map(|(key, value)| (key.clone(), Drive::parse(value)));
@@ -224,6 +226,34 @@ fn stored_description(text: &str) -> Option<String> {
 }
 
 impl Cluster {
+    /// Adds a container of a cluster description, with its volumes.
+    pub(super) fn place_container(&self, spec: &GuestSpec) {
+        let mut state = self.state();
+        let (now, unix) = (state.clock.now(), state.clock.unix());
+        for (key, drive) in mounts(&spec.config) {
+            let volume = new_volume(&drive.file, drive.size_bytes(), "rootdir", unix);
+            match state.storage_mut(drive.storage().unwrap_or_default()) {
+                Ok(storage) => storage.insert_volume(&spec.node, &drive.file, volume),
+                Err(error) => {
+                    let vmid = spec.vmid;
+                    tracing::warn!(vmid, key, error, "skipping a volume without its storage");
+                }
+            }
+        }
+        let mut config: Config = spec.config.clone();
+        create::fill_defaults(&mut config, &mut state, spec.vmid, "unmanaged");
+        if spec.template {
+            config.insert("template".into(), "1".into());
+        }
+        let mut guest = Guest::container(spec.vmid, &spec.node, config, now);
+        guest.broadcast.last = Some((now, guest.status()));
+        state.containers.insert(spec.vmid, guest);
+        drop(state);
+        if let Some(pool) = &spec.pool {
+            self.rights.join_pool(pool, spec.vmid);
+        }
+    }
+
     /// Waits for the exclusive lock of a container's configuration.
     async fn container_lock(
         &self,

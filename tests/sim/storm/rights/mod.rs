@@ -16,11 +16,34 @@ use stage::{Layout, Stage};
 
 const VERSIONS: [(PveVersion, &str); 2] = [(PveVersion::V8_4, "8.4"), (PveVersion::V9_2, "9.2")];
 
+/// The features of virtual machines, which one template can have together. Those of containers are
+/// not taken away one by one here.
+const STAGED: [Feature; 18] = [
+    Feature::Cluster,
+    Feature::Life,
+    Feature::AgentAddress,
+    Feature::HostKeys,
+    Feature::Cores,
+    Feature::Memory,
+    Feature::DiskSize,
+    Feature::Network,
+    Feature::Networks,
+    Feature::Discs,
+    Feature::Snippets,
+    Feature::Placement,
+    Feature::CallIn,
+    Feature::Reset,
+    Feature::Leftovers,
+    Feature::Pool,
+    Feature::Images,
+    Feature::Doctor,
+];
+
 /// All of them.
 pub fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
     for (version, named) in VERSIONS {
-        for feature in Feature::ALL {
+        for feature in STAGED {
             let name =
                 format!("rights: {named}: {} works with what is documented", feature.label());
             trials.push(Trial::test(name, move || {
@@ -31,7 +54,7 @@ pub fn trials() -> Vec<Trial> {
         for layout in Layout::ALL {
             let name = format!("rights: {named}: everything works {}", layout.label());
             trials.push(Trial::test(name, move || {
-                on_paused_clock(works(version, &Feature::ALL, layout));
+                on_paused_clock(works(version, &STAGED, layout));
                 Ok(())
             }));
         }
@@ -40,7 +63,8 @@ pub fn trials() -> Vec<Trial> {
             on_paused_clock(lacks_a_bridge(version));
             Ok(())
         }));
-        for row in TABLE.iter().filter(|row| !row.feature.is_quiet()) {
+        let staged = |row: &&Row| STAGED.contains(&row.feature) && !row.feature.is_quiet();
+        for row in TABLE.iter().filter(staged) {
             let without = row.any_of(stage::release(version)).join(" and ");
             let (at, what) = (row.at, row.feature.label());
             let name = format!("rights: {named}: without {without} on {at:?} for {what}");
@@ -91,6 +115,7 @@ async fn lacks(version: PveVersion, row: &'static Row) {
         At::Storage => "/storage/local-lvm",
         At::DiscStorage => "/storage/local",
         At::ImportStorage => "/storage/shared",
+        At::OsTemplateStorage => "/storage/local",
         At::Bridge => "/sdn/zones/localnetwork/vmbr0",
     };
     let wanted = format!("privilege {} on {path}", any_of.join(" or "));

@@ -97,6 +97,9 @@ pub async fn served(setup: Setup, features: &[Feature]) -> World {
             | Feature::Orders
             | Feature::Pool
             | Feature::Images
+            | Feature::Containers
+            | Feature::OsTemplates
+            | Feature::OsTemplateUrls
             | Feature::Doctor => {}
         }
     }
@@ -219,6 +222,7 @@ pub async fn denied(setup: Setup, row: &Row, any_of: &[&str]) {
         At::Storage => "`/storage/local-lvm`",
         At::DiscStorage => "`/storage/local`",
         At::ImportStorage => "`/storage/shared`",
+        At::OsTemplateStorage => "`/storage/local`",
         At::Bridge => "`/sdn/zones/localnetwork/vmbr0`",
     };
     refused(setup, row.feature, &any_of.join("|"), path).await;

@@ -67,6 +67,9 @@ fn keys(feature: Feature) -> &'static str {
         | Feature::Orders
         | Feature::Pool
         | Feature::Images
+        | Feature::Containers
+        | Feature::OsTemplates
+        | Feature::OsTemplateUrls
         | Feature::Doctor => "",
         Feature::Cores => "cores: 4, ",
         Feature::Memory => "memoryMb: 4096, ",

@@ -13,6 +13,8 @@ impl Watch {
             found.map(|(_, value)| value.clone()).unwrap_or_default()
         };
         let (newid, name) = (value("newid"), value("name"));
+        // Containers have their name as their host name.
+        let name = if name.is_empty() { value("hostname") } else { name };
         let Some((_, agent)) = parse_name(&name) else {
             return self.blame(
                 seen,
@@ -36,7 +38,7 @@ impl Watch {
     /// A request that changes something.
     pub(super) fn written(&self, seen: &mut Seen, request: &Request) {
         let words: Vec<&str> = request.path.split('/').collect();
-        let ["", "nodes", _, "qemu", vmid, rest @ ..] = words.as_slice() else {
+        let ["", "nodes", _, "qemu" | "lxc", vmid, rest @ ..] = words.as_slice() else {
             let touched = seen.strangers.iter().find(|vmid| {
                 request.path.contains(&format!("vm-{vmid}-"))
                     || request.path.ends_with(&format!("/{vmid}"))

@@ -408,7 +408,10 @@ impl Watch {
         if seen.owners.get(&vmid) == Some(agent) {
             seen.owners.remove(&vmid);
         }
-        let named = self.side.config(vmid).and_then(|config| parse_name(config.get("name")?));
+        let named = self
+            .side
+            .config(vmid)
+            .and_then(|config| parse_name(config.get("name").or_else(|| config.get("hostname"))?));
         let there = named.is_some_and(|(_, other)| other == *agent);
         if there && !seen.strangers.contains(&vmid) {
             let text = format!("{agent} is gone and its guest {vmid} is there");
