@@ -116,8 +116,9 @@ port! {
         /// Removes a disc image and awaits that; one that is gone already is fine.
         change fn remove_image(cloud: &CloudId, image: &ImageObservation) -> (), within VOLUMES;
         /// Brings an image's source to a storage of a node, which checks its checksum. Repeatable:
-        /// a file that is there with that checksum stays. Gives the volume, and the task that makes it.
-        change fn pull(call: PullCall) -> Upid, within call.limit + CHANGE;
+        /// a file that is there with that checksum stays. Gives the task that makes it; none where
+        /// drover sees that it is there.
+        change fn pull(call: PullCall) -> Option<Upid>, within call.limit + CHANGE;
         /// Makes a guest that carries its marks in name and description, its disk a copy of a
         /// volume that `pull` brought.
         change fn create(call: CreateCall) -> Upid, within CHANGE;

@@ -15,7 +15,7 @@ use crate::demand::{report::UnreadJob, words::Words};
 use crate::fact::Fact;
 use crate::fault::{Culprit, Fault, FaultKind};
 use crate::id::{CloudId, ClusterId, NodeName, RunnerName, SourceId, VmId};
-use crate::image::Hardware;
+use crate::image::{Downloader, Hardware};
 use crate::marks::{Marks, Reading};
 use crate::os::Os;
 use crate::record::{Body, Want};
@@ -148,6 +148,22 @@ pub struct SnapshotCall {
     pub limit: Duration,
 }
 
+/// What a storage holds a file as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FileKind {
+    /// A disk image that guests are made of.
+    DiskImage,
+}
+
+impl FileKind {
+    /// Proxmox's word for such content.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::DiskImage => "import",
+        }
+    }
+}
+
 /// The source of an image, to be brought to a storage of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PullCall {
@@ -160,8 +176,10 @@ pub struct PullCall {
     /// Its checksum, in hexadecimal digits, and what kind of one, as Proxmox names it.
     pub checksum: String,
     pub algorithm: String,
+    pub kind: FileKind,
     /// What it is called on the storage.
     pub file: String,
+    pub by: Downloader,
     /// How long the call may take.
     pub limit: Duration,
 }
@@ -169,7 +187,7 @@ pub struct PullCall {
 impl PullCall {
     /// Proxmox's volume id of the file.
     pub fn volume(&self) -> String {
-        format!("{}:import/{}", self.storage, self.file)
+        format!("{}:{}/{}", self.storage, self.kind.word(), self.file)
     }
 }
 

@@ -6,9 +6,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use drover_hypervisor::download::checks_sums_of;
 use drover_model::addresses::AddressSource;
 use drover_model::id::{CloudId, NodeName, TemplateId, VmId};
-use drover_model::image::{Bios, Hardware, ImageLimits, ImageSource, ImageSpec};
+use drover_model::image::{Bios, Downloader, Hardware, ImageLimits, ImageSource, ImageSpec, Route};
 use drover_model::os::Os;
 use drover_model::seed::SeedSpec;
 use drover_model::spec::{
@@ -106,6 +107,7 @@ fn image_on_clouds(
     let id = Some(&*raw.credentials_id).filter(|id| !id.trim().is_empty());
     let key =
         id.and_then(|id| resolve(layer, id, credentials, "sshKey", Credential::as_ssh_key, cx));
+    let downloader = downloader(&raw, source.as_ref(), layer, cx);
     let steps = steps(&raw, layer, cx);
     let variables = variables(&raw, layer, cx);
     let mut specs = Vec::new();
@@ -129,6 +131,7 @@ fn image_on_clouds(
             nodes: raw.nodes.iter().map(NodeName::new).collect(),
             storage: raw.storage.clone(),
             import_storage: raw.import_storage.clone(),
+            downloader: downloader.clone(),
             vmid_floor: VmId(raw.vmid_floor),
             keep: raw.keep,
             limits: ImageLimits {
@@ -172,6 +175,36 @@ fn source(layer: &Layer, cx: &mut Context<'_>) -> Option<ImageSource> {
     }
     let algorithm = raw.checksum_algorithm;
     Some(ImageSource::Url { url, checksum, algorithm })
+}
+
+/// Who downloads the source.
+fn downloader(
+    raw: &RawImage,
+    source: Option<&ImageSource>,
+    layer: &Layer,
+    cx: &mut Context<'_>,
+) -> Downloader {
+    if raw.download_by != "DROVER" {
+        if raw.download_proxy.is_some() {
+            let fault = layer.fault("downloadProxy", "`downloadProxy` is for `downloadBy: DROVER`");
+            cx.faults.push(fault.help(
+                "remove it: nodes download through the `http_proxy` of the datacenter's options",
+            ));
+        }
+        return Downloader::Node;
+    }
+    if let Some(ImageSource::Url { algorithm, .. }) = source
+        && !checks_sums_of(algorithm)
+    {
+        let message = format!("drover does not check sums of kind `{algorithm}`");
+        let fault = layer.fault("downloadBy", message);
+        cx.faults.push(fault.help("give the SHA-256 or SHA-512 checksum of the disk image"));
+    }
+    Downloader::Drover(match raw.download_proxy.as_deref() {
+        None => Route::Environment,
+        Some("none") => Route::Direct,
+        Some(url) => Route::Proxy(url.to_owned()),
+    })
 }
 
 fn hardware_of(raw: RawHardware) -> Hardware {

@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 
 use drover_model::fault::{Culprit, Fault, FaultKind};
 use drover_model::id::{NodeName, Upid, VmId};
-use drover_model::image::{Bios, ImageVersion};
+use drover_model::image::{Bios, Downloader, ImageVersion};
 use drover_model::marks::{self, Kind, Reading};
 use drover_model::ports::{
     CreateCall, FinishCall, ImageObservation, Listed, PullCall, SealCall, VmRef,
@@ -24,6 +24,7 @@ use proxmox_client::types::VmConfig;
 use crate::client::{Client, Failure, task};
 use crate::configure::{self, has_agent, has_cloud_init, is_drive, primary_disk, split_tags};
 use crate::disc::cloud_init_drive;
+use crate::download::Downloads;
 use crate::fleet;
 use crate::list::LIST_SHARED_FOR;
 use crate::observe::listed;
@@ -40,17 +41,34 @@ fn params<const N: usize>(pairs: [(&str, String); N]) -> Params {
     pairs.map(|(key, value)| (key.to_owned(), value)).into()
 }
 
-/// Starts to bring a source to a storage.
-pub(crate) async fn pull(client: &Client, call: &PullCall) -> Result<Upid, Failure> {
+/// Starts to bring a source to a storage. None where it is there already.
+pub(crate) async fn pull(
+    client: &Client,
+    call: &PullCall,
+    downloads: Option<&Downloads>,
+) -> Result<Option<Upid>, Failure> {
+    let started = match &call.by {
+        Downloader::Node => download_url(client, call).await.map(Some),
+        Downloader::Drover(route) => match downloads {
+            Some(downloads) => downloads.pull(client, call, route).await,
+            None => {
+                let text = "this drover downloads no images: it has no folder for them";
+                return Err(Fault::new(FaultKind::Broken, Culprit::Template, text).into());
+            }
+        },
+    };
+    started.map_err(|error| pull_fault(client.fault(&error), call).into())
+}
+
+async fn download_url(client: &Client, call: &PullCall) -> Result<Upid, Failure> {
     let how = params([
-        ("content", "import".to_owned()),
+        ("content", call.kind.word().to_owned()),
         ("url", call.url.clone()),
         ("filename", call.file.clone()),
         ("checksum", call.checksum.clone()),
         ("checksum-algorithm", call.algorithm.clone()),
     ]);
-    let started = client.download_url(call.node.as_str(), &call.storage, how).await;
-    Ok(task(started.map_err(|error| pull_fault(client.fault(&error), call))?))
+    Ok(task(client.download_url(call.node.as_str(), &call.storage, how).await?))
 }
 
 /// Says what to do where the storage takes no disk images to import.

@@ -22,7 +22,8 @@
 //! is written to a guest whose marks are not exactly the agent's.
 //!
 //! Beside it: `cloud_init.rs` and `nics.rs` (what goes into a guest's configuration), `call_in.rs`
-//! (tokens of guests that call drover), `cluster_aliases.rs` (clusters with a new root
+//! (tokens of guests that call drover), `download.rs` and `web.rs` (sources of images that drover
+//! downloads and uploads), `cluster_aliases.rs` (clusters with a new root
 //! certificate).
 
 #![warn(unreachable_pub)]
@@ -36,6 +37,7 @@ mod cloud_init;
 mod cluster_aliases;
 mod configure;
 mod disc;
+pub mod download;
 mod fleet;
 mod guest;
 mod image;
@@ -49,6 +51,7 @@ mod template_image;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod watcher;
+mod web;
 
 pub use call_in::CallInKey;
 pub use client::probe;
@@ -61,3 +64,4 @@ pub use observe::identify;
 pub use proxmox::{Proxmox, TASK_POLL_INTERVAL};
 pub use template_image::{locate, name_pattern};
 pub use watcher::Watcher;
+pub use web::HttpWeb;

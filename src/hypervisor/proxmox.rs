@@ -44,6 +44,7 @@ use crate::client::{Client, Failure, task};
 use crate::cluster_aliases::ClusterAliases;
 use crate::configure::{self, RETIRING, split_tags};
 use crate::disc::ImageUpload;
+use crate::download::Downloads;
 use crate::list::Lists;
 use crate::task_queue::{QueuedTask, TaskQueue};
 use crate::watcher::Watcher;
@@ -66,6 +67,8 @@ pub struct Proxmox {
     aliases: ClusterAliases,
     /// The key of the tokens for guests that call in.
     call_in_key: Option<Arc<CallInKey>>,
+    /// Where sources of images are downloaded to that nodes cannot download.
+    downloads: Option<Arc<Downloads>>,
 }
 
 /// What all clouds share that lead to one cluster.
@@ -97,12 +100,19 @@ impl Proxmox {
     pub fn new(runtime: Option<Handle>, dialer: Arc<dyn Dialer>, tick: Duration) -> Self {
         let (clouds, limits, clusters) = (Mutex::default(), Mutex::default(), Arc::default());
         let aliases = ClusterAliases::default();
-        Self { runtime, dialer, tick, clouds, limits, clusters, aliases, call_in_key: None }
+        let (call_in_key, downloads) = (None, None);
+        Self { runtime, dialer, tick, clouds, limits, clusters, aliases, call_in_key, downloads }
     }
 
     /// Makes guests that call in get tokens of this key.
     pub fn with_call_ins(mut self, key: Arc<CallInKey>) -> Self {
         self.call_in_key = Some(key);
+        self
+    }
+
+    /// Lets it download sources of images by itself.
+    pub fn with_downloads(mut self, downloads: Downloads) -> Self {
+        self.downloads = Some(Arc::new(downloads));
         self
     }
 
@@ -525,11 +535,11 @@ impl Hypervisor for Proxmox {
         self.ask(cloud, move |cloud| async move { cloud.remove_image(&image).await })
     }
 
-    fn pull(&self, call: PullCall) -> Ask<Upid> {
-        self.ask(
-            &call.cloud.clone(),
-            |cloud| async move { image::pull(&cloud.client, &call).await },
-        )
+    fn pull(&self, call: PullCall) -> Ask<Option<Upid>> {
+        let downloads = self.downloads.clone();
+        self.ask(&call.cloud.clone(), |cloud| async move {
+            image::pull(&cloud.client, &call, downloads.as_deref()).await
+        })
     }
 
     fn create(&self, call: CreateCall) -> Ask<Upid> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use drover_actors::message::{HerdCommand, Refusal};
 use drover_model::id::{NodeName, VmId};
-use drover_model::image::ImagePlan;
+use drover_model::image::{ImagePlan, Route};
 use drover_model::marks::{Kind, Reading, read};
 use drover_model::phase::ImagePhase;
 use drover_model::status::ImageStatus;
@@ -182,6 +182,59 @@ async fn a_source_with_another_checksum_or_none_at_all_ends_the_build() {
     let status = over(&world).await;
     assert!(status.detail.contains("checksum mismatch"), "{status:?}");
     assert_eq!((status.phase, ours(&world)), (ImagePhase::Failed, Vec::new()));
+    finish(world);
+}
+
+// Invariant: where drover downloads, the nodes never do, and a crash leaves no file behind.
+
+const DISK: &[u8] = b"QFI\xfb, a disk image that drover downloads";
+const DISK_SUM: &str = "a7f8e46e5e8f62604952a70021eb6bacf00fbd7c69e0efd53b4370eb1fc606ab";
+
+/// A world whose image drover downloads.
+fn uploading() -> Setup {
+    let mut setup = setup("downloadBy: DROVER, downloadProxy: 'http://proxy.lan:3128'");
+    setup.sections = setup.sections.replace(&sum(), DISK_SUM);
+    setup
+}
+
+/// The files in the folder that drover downloads to.
+fn spooled(world: &World) -> usize {
+    let folder = world.folder.as_ref().unwrap().path().join("downloads");
+    std::fs::read_dir(folder).unwrap().count()
+}
+
+#[tokio::test(start_paused = true)]
+async fn drover_downloads_and_uploads_for_nodes_without_internet() {
+    let world = World::started(uploading()).await;
+    world.mirror.publish(URL, DISK);
+    world.mirror.cut(0);
+    built(&world, &[]).await;
+    let by = Route::Proxy("http://proxy.lan:3128".into());
+    assert_eq!(world.mirror.asked(), [(URL.to_owned(), by.clone()), (URL.to_owned(), by)]);
+    let kept = world.side.volumes("pve1", "shared");
+    let name = format!("shared:import/debian-13-{}.qcow2", &DISK_SUM[..12]);
+    assert!(kept.contains(&name), "{kept:?}");
+    assert_eq!(world.side.file("pve1", &name).unwrap(), DISK);
+    // The next version finds it there.
+    built(&world, &[("word", "other")]).await;
+    assert_eq!((world.mirror.asked().len(), spooled(&world)), (3, 0));
+    finish(world);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crash_in_the_middle_of_a_download_leaves_no_file() {
+    let mut world = World::started(uploading()).await;
+    world.mirror.publish(URL, [DISK, &[0; 1 << 20]].concat());
+    world.mirror.slow(60 * SECOND);
+    ask(&world, &[], false).await.unwrap();
+    world.pass(120 * SECOND).await;
+    assert_eq!(spooled(&world), 1);
+    world.restart(30 * SECOND).await;
+    assert!(ours(&world).is_empty() && builds(world.view()).is_empty());
+    world.pass(1200 * SECOND).await;
+    world.mirror.publish(URL, DISK);
+    built(&world, &[]).await;
+    assert_eq!(spooled(&world), 0);
     finish(world);
 }
 

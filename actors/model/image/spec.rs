@@ -22,6 +22,26 @@ pub enum ImageSource {
     Template(Sought),
 }
 
+/// The way from drover's machine to the web.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Route {
+    /// Through the proxy that the environment names, else directly.
+    #[default]
+    Environment,
+    Direct,
+    /// Through the proxy at this URL.
+    Proxy(String),
+}
+
+/// Who downloads the source of an image.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Downloader {
+    /// The node that has the storage.
+    Node,
+    /// drover, which uploads it then.
+    Drover(Route),
+}
+
 /// The firmware of a guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bios {
@@ -91,6 +111,8 @@ pub struct ImageSpec {
     pub storage: String,
     /// The storage that its source is brought to.
     pub import_storage: String,
+    /// Who brings it there.
+    pub downloader: Downloader,
     /// The lowest VMID of a version.
     pub vmid_floor: VmId,
     /// Versions that are kept beside the newest.

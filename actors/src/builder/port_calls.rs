@@ -4,7 +4,8 @@ use drover_model::fault::Fault;
 use drover_model::id::{CloudId, NodeName, Upid};
 use drover_model::image::{ImageSource, Recipe};
 use drover_model::ports::{
-    CloneCall, ConfigureCall, CreateCall, FinishCall, Ports, PullCall, SealCall, ShellTarget, VmRef,
+    CloneCall, ConfigureCall, CreateCall, FileKind, FinishCall, Ports, PullCall, SealCall,
+    ShellTarget, VmRef,
 };
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
@@ -43,7 +44,9 @@ pub(crate) fn pull_call(recipe: &Recipe, node: &NodeName, cloud: CloudId) -> Opt
         url: url.clone(),
         checksum: checksum.clone(),
         algorithm: algorithm.clone(),
+        kind: FileKind::DiskImage,
         file: file_name(url, checksum),
+        by: recipe.spec.downloader.clone(),
         limit: recipe.spec.limits.pull,
     })
 }
@@ -65,9 +68,10 @@ pub(super) fn make(
         Some(ShellTarget { address, ssh: machine.ssh.clone(), os: machine.os, host_keys })
     };
     Some(match call {
-        Call::Pull => {
-            pve.pull(pull_call(recipe.as_deref()?, &node, cloud)?).map(accepted).boxed_local()
-        }
+        Call::Pull => pve
+            .pull(pull_call(recipe.as_deref()?, &node, cloud)?)
+            .map(Answer::Accepted)
+            .boxed_local(),
         Call::Await(upid, limit) => {
             pve.await_task(&cloud, &upid, limit).map(Answer::TaskEnded).boxed_local()
         }

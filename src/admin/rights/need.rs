@@ -123,7 +123,7 @@ impl Needs {
             match row.at {
                 At::Root => needs.add(row, release, "/", None),
                 At::Access => needs.add(row, release, "/access", None),
-                At::Nodes if row.feature != Feature::Images => {
+                At::Nodes if row.feature != Feature::Downloads => {
                     needs.add(row, release, "/nodes", None);
                 }
                 At::Nodes => {

@@ -2,7 +2,7 @@
 //! the feature, and what happens without the privilege.
 
 use drover_model::addresses::AddressSource;
-use drover_model::image::{ImageSource, ImageSpec};
+use drover_model::image::{Downloader, ImageSource, ImageSpec};
 use drover_model::spec::TemplateSpec;
 
 /// A release of Proxmox VE whose privileges differ from the other's.
@@ -74,12 +74,16 @@ pub enum Feature {
     Pool,
     /// `images` with a `source.url`: guests made of disk images that nodes download.
     Images,
+    /// The source of such an image is downloaded by a node.
+    Downloads,
+    /// `downloadBy: DROVER`: drover uploads the source of such an image.
+    Uploads,
     /// What only `drover doctor` reads.
     Doctor,
 }
 
 impl Feature {
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 20] = [
         Self::Cluster,
         Self::Life,
         Self::AgentAddress,
@@ -97,6 +101,8 @@ impl Feature {
         Self::Leftovers,
         Self::Pool,
         Self::Images,
+        Self::Downloads,
+        Self::Uploads,
         Self::Doctor,
     ];
 
@@ -120,7 +126,7 @@ impl Feature {
             Self::CallIn => spec.address == AddressSource::Call,
             Self::Reset => spec.reset.is_some(),
             Self::Pool => spec.target_pool.is_some(),
-            Self::Images => false,
+            Self::Images | Self::Downloads | Self::Uploads => false,
         }
     }
 
@@ -129,6 +135,10 @@ impl Feature {
     pub fn builds(self, image: &ImageSpec) -> bool {
         match (&image.source, self) {
             (Some(ImageSource::Url { .. }), Self::Images) => true,
+            (Some(ImageSource::Url { .. }), Self::Downloads) => {
+                image.downloader == Downloader::Node
+            }
+            (Some(ImageSource::Url { .. }), Self::Uploads) => image.downloader != Downloader::Node,
             (Some(_), feature) => feature.used(&image.machine),
             (None, feature) => feature == Self::Life,
         }
@@ -159,6 +169,8 @@ impl Feature {
             Self::Leftovers => "left volumes",
             Self::Pool => "targetPool",
             Self::Images => "images",
+            Self::Downloads => "images, downloads",
+            Self::Uploads => "images, downloadBy",
             Self::Doctor => "doctor",
         }
     }
@@ -322,12 +334,18 @@ pub static TABLE: &[Row] = &[
         "GET /pools, pools in /cluster/resources",
         "drover notices a missing pool only when it clones into it",
     ),
-    fails(Feature::Images, At::Nodes, &["Sys.AccessNetwork"], "POST download-url"),
+    fails(Feature::Downloads, At::Nodes, &["Sys.AccessNetwork"], "POST download-url"),
     fails(
-        Feature::Images,
+        Feature::Downloads,
         At::ImportStorage,
         &["Datastore.AllocateTemplate"],
         "POST download-url: its file",
+    ),
+    fails(
+        Feature::Uploads,
+        At::ImportStorage,
+        &["Datastore.AllocateTemplate"],
+        "POST upload: its file",
     ),
     fails(
         Feature::Images,

@@ -34,6 +34,12 @@ table! {
         "importStorage" => import_storage: String,
             text().or_text("local").check(value::storage),
             "storage that the source is downloaded to; its content must include import";
+        "downloadBy" => download_by: String, choice(&["NODE", "DROVER"]).or_text("NODE"),
+            "who downloads the source; DROVER uploads it, for nodes without internet";
+        "downloadProxy" => download_proxy: Option<String>,
+            text().check(value::proxy).eg("http://proxy.lan:3128"),
+            "with DROVER the URL of the HTTP proxy; none: no proxy; unset: HTTPS_PROXY, HTTP_PROXY \
+             and NO_PROXY";
         "nodes" => nodes: Vec<String>, texts().or_empty().check(value::filled),
             "nodes that get a version each; empty: one node that has the storage";
         "targetPool" => target_pool: String, text().or_text(""),

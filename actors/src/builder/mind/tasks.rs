@@ -21,6 +21,7 @@ impl Mind {
                 self.state = State::Pulling(Task::Await(upid));
                 self.act(now, out);
             }
+            (State::Pulling(_), Ok(None)) => self.want_id(None, now, out),
             (State::Booting(_), Ok(Some(upid))) => {
                 self.enter(State::Booting(Boot::Await(upid)), now, out);
             }
@@ -48,7 +49,6 @@ impl Mind {
             ) => self.failed(&fault, now, out),
             (
                 State::Queued
-                | State::Pulling(_)
                 | State::Configuring
                 | State::Connecting
                 | State::Provisioning(_)

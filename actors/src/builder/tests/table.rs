@@ -77,7 +77,14 @@ fn answers(call: &Call, play: &Play) -> Vec<(&'static str, Answer)> {
     let unknown = || fault(FaultKind::UnknownOutcome);
     let marks = || play.mind.marks.clone().unwrap();
     match call {
-        Call::Pull | Call::Start | Call::Shutdown | Call::Stop | Call::Destroy => vec![
+        Call::Pull => vec![
+            ("accepted", Answer::Accepted(Ok(Some(upid())))),
+            ("there already", Answer::Accepted(Ok(None))),
+            ("passing fault", Answer::Accepted(Err(passing()))),
+            ("unknown outcome", Answer::Accepted(Err(unknown()))),
+            ("fault", Answer::Accepted(Err(broken()))),
+        ],
+        Call::Start | Call::Shutdown | Call::Stop | Call::Destroy => vec![
             ("accepted", Answer::Accepted(Ok(Some(upid())))),
             ("passing fault", Answer::Accepted(Err(passing()))),
             ("unknown outcome", Answer::Accepted(Err(unknown()))),
