@@ -118,12 +118,15 @@ async fn follow(
             }
         }
         let known = |id: &String| out.builds.iter().any(|build| build.build == *id);
-        if let Some(lost) = waited.keys().find(|id| !known(id) && shown.contains_key(*id)) {
+        // The service shows a build before it answers with the build's id.
+        if let Some((lost, plan)) = waited.iter().find(|(id, _)| !known(id)) {
             let text = format!(
-                "drover knows build {lost} no more, since it started again: `drover image list` \
-                 shows whether it is built again"
+                "build {lost} on {} is not known: drover started again since. A build that had a \
+                 guest begins again by itself: `drover image list` shows it. Where it does not, run \
+                 the command again",
+                clean(&plan.node)
             );
-            return Err(CliError::Failed(text));
+            return Err(CliError::Over(text));
         }
         if !waited.is_empty() {
             tokio::time::sleep(POLL).await;

@@ -425,7 +425,11 @@ pub(super) fn provisioned(out: &ProvisionOut) -> String {
 /// Clusters that could not be read, each with why.
 pub(super) fn unread(clusters: &[UnreadOut]) -> String {
     let line = |one: &UnreadOut| {
-        format!("cluster {} was not read: {}\n", clean(&one.cluster), clean(&one.why))
+        let (cluster, why) = (clean(&one.cluster), clean(&one.why));
+        match &one.cloud {
+            Some(cloud) => format!("cloud {} (cluster {cluster}) was not read: {why}\n", clean(cloud)),
+            None => format!("cluster {cluster} was not read: {why}\n"),
+        }
     };
     clusters.iter().map(line).collect()
 }

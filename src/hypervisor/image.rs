@@ -249,10 +249,12 @@ impl Cloud {
         let tagged = named.iter().cloned().chain(params([("tags", tags)])).collect();
         match set(client, vm, &config, tagged).await {
             Err(Failure::Call(error)) if configure::tag_refusal(client, &error).is_some() => {
-                set(client, vm, &config, named).await
+                set(client, vm, &config, named).await?;
             }
-            done => done,
+            done => done?,
         }
+        client.share.lists().named(vm.vmid, call.to.name(""));
+        Ok(())
     }
 }
 

@@ -14,6 +14,7 @@ use drover_model::image::{ImagePlan, PlannedPrune};
 use drover_model::status::ImageStatus;
 
 use super::body::Fields;
+use super::control::unread_cloud;
 use super::problem::Rejection;
 use super::shapes::{Shown, rfc3339};
 use super::state::State;
@@ -76,9 +77,9 @@ impl Shown<ImageVersionOut> for PlannedPrune {
     }
 }
 
-fn unread(clouds: Vec<(CloudId, String)>) -> Vec<UnreadOut> {
-    let shown = |(cloud, why): (CloudId, String)| UnreadOut { cluster: cloud.to_string(), why };
-    clouds.into_iter().map(shown).collect()
+fn unread(state: &State, clouds: Vec<(CloudId, String)>) -> Vec<UnreadOut> {
+    let view = &state.doors.view;
+    clouds.into_iter().map(|(cloud, why)| unread_cloud(view, &cloud, why)).collect()
 }
 
 fn shown_builds(state: &State) -> Vec<ImageBuildOut> {
@@ -96,7 +97,7 @@ pub(super) async fn list(state: web::Data<State>) -> Result<web::Json<ImagesOut>
             .collect(),
         versions: seen.versions.iter().map(Shown::shown).collect(),
         builds: shown_builds(&state),
-        unread: unread(seen.unread),
+        unread: unread(&state, seen.unread),
     }))
 }
 
@@ -155,7 +156,7 @@ pub(super) async fn prune(state: web::Data<State>, body: Body) -> Result<HttpRes
     let command = |reply| HerdCommand::PruneImages { dry_run, reply };
     let done = state.ask(state.limits.resync, command).await?;
     let versions = done.versions.iter().map(Shown::shown).collect();
-    let unread = unread(done.unread);
+    let unread = unread(&state, done.unread);
     Ok(HttpResponse::Accepted().json(PruneImagesOut { versions, unread }))
 }
 

@@ -76,8 +76,6 @@ async fn built(world: &World, given: &[(&str, &str)]) -> ImageStatus {
     assert_eq!(status.phase, ImagePhase::Done, "{status:?}");
     let again = ask(world, given, true).await.unwrap();
     assert!(matches!(again[..], [ImagePlan::UpToDate { .. }]), "{again:?}");
-    // Proxmox's list, in which templates are sought, is ten seconds behind.
-    world.pass(15 * SECOND).await;
     status
 }
 
@@ -150,6 +148,25 @@ async fn two_who_want_an_image_share_one_build_and_other_values_make_another_ver
     assert_eq!(ours(&world), [9003, 9004], "`keep` is 1");
     let unknown = ask(&world, &[("wort", "x")], false).await.unwrap_err();
     assert!(unknown.to_string().contains("no variable `wort`"), "{unknown}");
+    finish(world);
+}
+
+// Invariant: the next agent after a build is cloned from what was built.
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_that_starts_right_after_a_build_has_the_new_version() {
+    let mut world = started("").await;
+    let mut sources = Vec::new();
+    for word in ["one", "two", "three"] {
+        let version = built(&world, &[("word", word)]).await;
+        world.setup.templates = vec![("linux", "image: debian, cloneStrategy: LINKED".into())];
+        world.reload();
+        let (lease, agent) = world.leased("linux").await;
+        let source = world.journal_state().agents[&agent.agent].spec.source;
+        sources.push((Some(source), version.vmid));
+        world.release(&lease).await;
+    }
+    assert!(sources.iter().all(|(source, version)| source == version), "{sources:?}");
     finish(world);
 }
 

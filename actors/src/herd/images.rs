@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use actix::{ActorFutureExt, Addr, AsyncContext, Context, Handler, WrapFuture};
 use drover_model::ambient::mint_agent;
+use drover_model::fact::{Fact, What};
 use drover_model::fault::Fault;
 use drover_model::id::{AgentId, CloudId, ClusterId, NodeName, TemplateId, VmId};
 use drover_model::image::{ImagePlan, ImageSpec, ImageVersion, Recipe};
@@ -28,7 +29,7 @@ use tokio::sync::oneshot;
 use super::Herd;
 use crate::birth::{Rank, spawn_child};
 use crate::builder::{Birth, BuildReport, Builder, BuilderCommand, pull_call};
-use crate::cluster::ImageIdAsk;
+use crate::cluster::{ImageIdAsk, VersionsChanged};
 use crate::message::{IdBack, Refusal};
 use crate::reconciler::ReconcilerCommand;
 
@@ -329,6 +330,10 @@ impl Herd {
         builds.insert(id.clone());
         self.show_builds(&builds);
         let name = format!("image {id}");
+        // Whoever asked for it follows it by its id, and must find it from the first look on.
+        let at = self.common.ports.ambient.now().wall;
+        let shown = What::Image(Box::new(status.clone()));
+        self.common.ports.observer.observe(Fact { at, what: shown });
         let make = move |common, _: &mut _| Builder::new(common, birth, herd, entry);
         let address = spawn_child(&self.common, Rank::Leaf, &name, make);
         let build = Build { address, cluster, floor, pull, status, again, pruned };
@@ -362,6 +367,10 @@ impl Herd {
         if status.phase == ImagePhase::Done {
             let now = self.common.ports.ambient.now().mono;
             self.images.built.retain(|(.., end)| now - *end < FRESH);
+            // The next agents are cloned from it.
+            if let Some(actors) = self.clusters.get(&build.cluster) {
+                actors.cluster.do_send(VersionsChanged);
+            }
             if let Some(vmid) = status.vmid {
                 self.images.built.push((build.cluster, status.node.clone(), vmid, now));
             }
