@@ -13,7 +13,7 @@ use crate::id::{CloudId, SourceId, Upid, VmId};
 use crate::placement::Fleet;
 use crate::ports::{
     AddressObservation, Ask, CloneCall, ClusterObservation, ConfigureCall, Configured, CreateCall,
-    FinishCall, Greeting, IdStatus, Ports, PullCall, Ran, SealCall, ShellTarget, Snapped,
+    EjectCall, FinishCall, Greeting, IdStatus, Ports, PullCall, Ran, SealCall, ShellTarget, Snapped,
     SnapshotCall, SourceObservation, StartRunnerCall, Survey, TaskEnd, VmObservation, VmRef,
 };
 use crate::template_image::Found;
@@ -119,6 +119,15 @@ impl Subject for CreateCall {
     }
     fn vmid(&self) -> Option<VmId> {
         Some(self.marks.vmid)
+    }
+}
+
+impl Subject for EjectCall {
+    fn culprit(&self) -> Culprit {
+        self.vm.culprit()
+    }
+    fn vmid(&self) -> Option<VmId> {
+        self.vm.vmid()
     }
 }
 

@@ -16,7 +16,7 @@ use crate::os::Os;
 use crate::placement::Fleet;
 use crate::ports::{
     AddressObservation, Ask, CloneCall, ClusterObservation, ConfigureCall, Configured, CreateCall,
-    FinishCall, Greeting, Holder, IdStatus, ImageObservation, Known, PullCall, Ran, SealCall,
+    EjectCall, FinishCall, Greeting, Holder, IdStatus, ImageObservation, Known, PullCall, Ran, SealCall,
     ShellTarget, Snapped, SnapshotCall, SourceObservation, StartRunnerCall, Survey, TaskEnd,
     VmObservation, VmRef,
 };
@@ -122,6 +122,9 @@ port! {
         /// Makes a guest that carries its marks in name and description, its disk a copy of a
         /// volume that `pull` brought.
         change fn create(call: CreateCall) -> Upid, within CHANGE;
+        /// Verifies the marks, takes all discs out of the stopped guest, so that it boots from its
+        /// disk alone, and removes drover's own disc image. Repeatable.
+        change fn eject(call: EjectCall) -> (), within VOLUMES;
         /// Verifies the marks, gives the stopped guest the drives and values that its clones begin
         /// with, and makes it a template. None where it is one already.
         change fn finish(call: FinishCall) -> Option<Upid>, within CHANGE;

@@ -153,6 +153,8 @@ pub struct SnapshotCall {
 pub enum FileKind {
     /// A disk image that guests are made of.
     DiskImage,
+    /// An ISO image that guests boot from.
+    Iso,
 }
 
 impl FileKind {
@@ -160,6 +162,7 @@ impl FileKind {
     pub fn word(self) -> &'static str {
         match self {
             Self::DiskImage => "import",
+            Self::Iso => "iso",
         }
     }
 }
@@ -191,7 +194,16 @@ impl PullCall {
     }
 }
 
-/// A guest to be made of a disk image.
+/// What the disk of a new guest begins with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NewDisk {
+    /// A copy of this volume.
+    CopyOf(String),
+    /// Nothing, and so many GiB; the guest boots from this ISO image while its disk is empty.
+    InstalledFrom { iso: String, gib: u32 },
+}
+
+/// A guest to be made of a disk image, or to be installed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CreateCall {
     /// The cloud to go through.
@@ -200,12 +212,19 @@ pub struct CreateCall {
     /// The marks it carries; its VMID is in them.
     pub marks: Marks,
     pub hardware: Hardware,
-    /// The volume that its disk is copied from.
-    pub source: String,
+    pub disk: NewDisk,
     /// The storage of its disks.
     pub storage: String,
     /// What else it is to be: name, description, sizes, pool.
     pub spec: TemplateSpec,
+}
+
+/// An installed guest whose discs are taken out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EjectCall {
+    pub vm: VmRef,
+    /// The marks it must carry; anything else is `Foreign` and nothing is written.
+    pub marks: Marks,
 }
 
 /// A built guest that becomes a template.

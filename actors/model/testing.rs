@@ -95,6 +95,7 @@ pub fn image(text: &str) -> ImageSpec {
         downloader: Downloader::Node,
         vmid_floor: VmId(9000),
         keep: 1,
+        rebuild_days: None,
         limits: ImageLimits { pull: seconds(7200), lock: seconds(7800), build: seconds(9000) },
     }
 }

@@ -1,7 +1,9 @@
 //! Images: each entry of `images`, on each of its clouds, as an [`ImageSpec`].
 //!
 //! What a recipe installs becomes steps over SSH, in this order: packages, files, runners, commands,
-//! netplan. Variables stay in the texts until a build fills them in, since a caller may give values.
+//! netplan. `installer.rs` is about ISO images. Variables stay in the texts until a build fills them in, since a caller may give values.
+
+mod installer;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -9,7 +11,7 @@ use std::time::Duration;
 use drover_hypervisor::download::checks_sums_of;
 use drover_model::addresses::AddressSource;
 use drover_model::id::{CloudId, NodeName, TemplateId, VmId};
-use drover_model::image::{Bios, Downloader, Hardware, ImageLimits, ImageSource, ImageSpec, Route};
+use drover_model::image::{Bios, Downloader, Hardware, ImageLimits, ImageSource, ImageSpec, IsoImage, Route};
 use drover_model::os::Os;
 use drover_model::seed::SeedSpec;
 use drover_model::spec::{
@@ -100,7 +102,10 @@ fn image_on_clouds(
     cx: &mut Context<'_>,
 ) -> Vec<ImageSpec> {
     let Some(raw) = layer.typed::<RawImage>(&mut cx.faults) else { return Vec::new() };
-    let source = layer.nested("source").first().and_then(|layer| source(layer, cx));
+    let nested = layer.nested("source");
+    let answers = nested.first().and_then(|layer| installer::answers(layer, cx));
+    let source = nested.first().and_then(|source_layer| source(source_layer, cx));
+    let source = source.and_then(|source| installer::with_disk(source, &raw, layer, cx));
     let hardware = layer.nested("hardware").first();
     let none = Layer::empty(layer.place, format!("{}.hardware", layer.path), &HARDWARE);
     let hardware = hardware.unwrap_or(&none).typed::<RawHardware>(&mut cx.faults).map(hardware_of);
@@ -120,7 +125,13 @@ fn image_on_clouds(
         };
         let Some((key, hardware)) = key.zip(hardware.clone()) else { continue };
         let id = TemplateId::new(cloud.spec.id.clone(), name);
-        let machine = machine(id.clone(), &raw, &steps, &hardware, cloud, key);
+        let mut machine = machine(id.clone(), &raw, &steps, &hardware, cloud, key);
+        if let (Some(ImageSource::Iso { .. }), Some(seed)) =
+            (&source, &mut machine.cloud_init.seed)
+        {
+            let own = || installer::ANSWERS.to_owned();
+            seed.user_data = Some(answers.clone().unwrap_or_else(own));
+        }
         specs.push(ImageSpec {
             id,
             source: source.clone(),
@@ -130,10 +141,12 @@ fn image_on_clouds(
             clean: clean(&raw.clean_commands),
             nodes: raw.nodes.iter().map(NodeName::new).collect(),
             storage: raw.storage.clone(),
-            import_storage: raw.import_storage.clone(),
+            import_storage: installer::storage_of(source.as_ref())
+                .unwrap_or_else(|| raw.import_storage.clone()),
             downloader: downloader.clone(),
             vmid_floor: VmId(raw.vmid_floor),
             keep: raw.keep,
+            rebuild_days: (raw.rebuild_after_days > 0).then_some(raw.rebuild_after_days),
             limits: ImageLimits {
                 pull: minutes(raw.pull_timeout_minutes),
                 lock: minutes(raw.lock_timeout_minutes),
@@ -157,7 +170,11 @@ fn source(layer: &Layer, cx: &mut Context<'_>) -> Option<ImageSource> {
     if let Some(name) = raw.template_name {
         return Some(ImageSource::Template(Sought::Name(name)));
     }
-    let url = raw.url?;
+    let is_iso = raw.iso.is_some();
+    if let Some(volume) = raw.iso.as_ref().filter(|iso| !iso.contains("://")) {
+        return Some(ImageSource::Iso { iso: IsoImage::Volume(volume.clone()), disk_gb: 0 });
+    }
+    let url = raw.url.or(raw.iso)?;
     let Some(checksum) = raw.checksum else {
         let fault = layer.fault("checksum", "`checksum` is missing");
         cx.faults.push(fault.help(
@@ -174,7 +191,13 @@ fn source(layer: &Layer, cx: &mut Context<'_>) -> Option<ImageSource> {
         return None;
     }
     let algorithm = raw.checksum_algorithm;
-    Some(ImageSource::Url { url, checksum, algorithm })
+    Some(match is_iso {
+        true => {
+            let iso = IsoImage::Url { url, checksum, algorithm };
+            ImageSource::Iso { iso, disk_gb: 0 }
+        }
+        false => ImageSource::Url { url, checksum, algorithm },
+    })
 }
 
 /// Who downloads the source.
@@ -193,7 +216,10 @@ fn downloader(
         }
         return Downloader::Node;
     }
-    if let Some(ImageSource::Url { algorithm, .. }) = source
+    if let Some(
+        ImageSource::Url { algorithm, .. }
+        | ImageSource::Iso { iso: IsoImage::Url { algorithm, .. }, .. },
+    ) = source
         && !checks_sums_of(algorithm)
     {
         let message = format!("drover does not check sums of kind `{algorithm}`");

@@ -15,7 +15,7 @@ use drover_model::id::{NodeName, Upid, VmId};
 use drover_model::image::{Bios, Downloader, ImageVersion};
 use drover_model::marks::{self, Kind, Reading};
 use drover_model::ports::{
-    CreateCall, FinishCall, ImageObservation, Listed, PullCall, SealCall, VmRef,
+    CreateCall, EjectCall, FileKind, FinishCall, ImageObservation, Listed, NewDisk, PullCall, SealCall, VmRef,
 };
 use drover_model::seed::owner;
 use proxmox_client::Params;
@@ -31,6 +31,9 @@ use crate::observe::listed;
 use crate::proxmox::Cloud;
 use crate::template_image::{created, storages};
 
+/// The drive of an installer. q35 has no second device on an IDE channel (qemu-server,
+/// `PVE/QemuServer.pm`), and `ide2` is for the disc with the answers.
+const INSTALLER_DRIVE: &str = "ide0";
 /// The drive of cloud-init in a template that has none yet.
 const CLOUD_INIT_DRIVE: &str = "ide2";
 /// What the build set for cloud-init and no clone begins with.
@@ -73,17 +76,24 @@ async fn download_url(client: &Client, call: &PullCall) -> Result<Upid, Failure>
 
 /// Says what to do where the storage takes no disk images to import.
 fn pull_fault(fault: Fault, call: &PullCall) -> Fault {
-    let storage = &call.storage;
-    let refused = fault.text.contains("content-type 'import'")
-        || fault.text.contains("does not support 'import' content");
-    if !refused {
+    let (storage, word) = (&call.storage, call.kind.word());
+    let what = match call.kind {
+        FileKind::DiskImage => "disk images to import",
+        FileKind::Iso => "ISO images",
+    };
+    let text = if fault.text.contains("does not have a value in the enumeration") {
+        format!("this Proxmox VE takes no {what}: that needs 8.4 or newer")
+    } else if fault.text.contains(&format!("content-type '{word}'"))
+        || fault.text.contains(&format!("does not support '{word}' content"))
+    {
+        format!(
+            "storage `{storage}` takes no {what}: add `{word}` to its content (Datacenter, Storage, \
+             or `pvesm set {storage} --content …,{word}` on a node), or name another with \
+             `importStorage`"
+        )
+    } else {
         return fault;
-    }
-    let text = format!(
-        "storage `{storage}` takes no disk images to import: add `import` to its content (Datacenter, \
-         Storage, or `pvesm set {storage} --content …,import` on a node), or name another with \
-         `importStorage`"
-    );
+    };
     Fault { text, culprit: Culprit::Template, kind: fault.kind }
 }
 
@@ -103,10 +113,21 @@ fn create_params(call: &CreateCall) -> Params {
         ("scsihw", hardware.scsi.clone()),
         ("agent", "enabled=1".to_owned()),
         ("net0", format!("virtio,bridge={}{vlan}", hardware.bridge)),
-        ("scsi0", format!("{storage}:0,import-from={},discard=on", call.source)),
-        ("boot", "order=scsi0".to_owned()),
     ]);
     let mut set = |key: &str, value: String| params.push((key.to_owned(), value));
+    match &call.disk {
+        NewDisk::CopyOf(source) => {
+            set("scsi0", format!("{storage}:0,import-from={source},discard=on"));
+            set("boot", "order=scsi0".to_owned());
+        }
+        // An empty disk boots nothing, so the firmware goes on to the installer; once installed, the
+        // disk comes first.
+        NewDisk::InstalledFrom { iso, gib } => {
+            set("scsi0", format!("{storage}:{gib},discard=on"));
+            set(INSTALLER_DRIVE, format!("{iso},media=cdrom"));
+            set("boot", format!("order=scsi0;{INSTALLER_DRIVE}"));
+        }
+    }
     match hardware.bios {
         Bios::Ovmf => set("efidisk0", format!("{storage}:0,efitype=4m,pre-enrolled-keys=0")),
         Bios::Seabios => {}
@@ -201,6 +222,37 @@ pub(crate) async fn shortcomings(client: &Client, vm: &VmRef) -> Result<Vec<Stri
 }
 
 impl Cloud {
+    /// Takes all discs out of an installed guest.
+    pub(super) async fn eject(&self, call: &EjectCall) -> Result<(), Failure> {
+        let (client, vm) = (&self.client, &call.vm);
+        let config = config(client, vm).await?;
+        configure::verify(&config, &call.marks, vm.vmid)?;
+        configure::unlocked(&config, vm.vmid)?;
+        let discs = config.iter().filter(|(key, value)| {
+            is_drive(key) && value.split(',').any(|part| part == "media=cdrom")
+        });
+        let discs: Vec<&str> = discs.map(|(key, _)| key).collect();
+        if !discs.is_empty() {
+            let changes =
+                params([("boot", "order=scsi0".to_owned()), ("delete", discs.join(","))]);
+            set(client, vm, &config, changes).await?;
+        }
+        self.remove_seeds(&config, vm).await;
+        Ok(())
+    }
+
+    /// Removes disc images of drover's that a guest had in its drives.
+    async fn remove_seeds(&self, config: &VmConfig, vm: &VmRef) {
+        for volume in seeds(config) {
+            let image = ImageObservation { node: vm.node.clone(), volume };
+            if let Err(error) = self.remove_image(&image).await {
+                // The reconciler removes it when its build is gone.
+                let fault = self.client.fault(&error);
+                tracing::warn!(vmid = vm.vmid.0, error = %fault, "disc image was not removed");
+            }
+        }
+    }
+
     /// Makes a built guest a template. None where it is one already.
     pub(super) async fn finish(&self, call: &FinishCall) -> Result<Option<Upid>, Failure> {
         let (client, vm) = (&self.client, &call.vm);
@@ -214,14 +266,7 @@ impl Cloud {
         if !changes.is_empty() {
             set(client, vm, &config, changes).await?;
         }
-        for volume in seeds(&config) {
-            let image = ImageObservation { node: vm.node.clone(), volume };
-            if let Err(error) = self.remove_image(&image).await {
-                // The reconciler removes it when its build is gone.
-                let fault = client.fault(&error);
-                tracing::warn!(vmid = vm.vmid.0, error = %fault, "disc image was not removed");
-            }
-        }
+        self.remove_seeds(&config, vm).await;
         Ok(Some(task(client.make_template(vm.node.as_str(), vm.vmid.0).await?)))
     }
 
@@ -357,7 +402,7 @@ mod tests {
             node: NodeName::new("pve1"),
             marks: marks("4f8z1c3px9t2vkab", 9000),
             hardware: spec.hardware,
-            source: "local:import/debian.qcow2".into(),
+            disk: NewDisk::CopyOf("local:import/debian.qcow2".into()),
             storage: "thin".into(),
             spec: spec.machine,
         };

@@ -25,7 +25,7 @@ use drover_model::os::Os;
 use drover_model::placement::Fleet;
 use drover_model::ports::{
     AddressObservation, Ask, CloneCall, ClusterObservation, ConfigureCall, Configured, CreateCall,
-    FinishCall, Hypervisor, IdStatus, ImageObservation, PullCall, SealCall, Snapped, SnapshotCall,
+    EjectCall, FinishCall, Hypervisor, IdStatus, ImageObservation, PullCall, SealCall, Snapped, SnapshotCall,
     Survey, TaskEnd, VmObservation, VmRef,
 };
 use drover_model::spec::{CloneStrategy, CloudSpec, WIDTH};
@@ -547,6 +547,10 @@ impl Hypervisor for Proxmox {
             &call.cloud.clone(),
             |cloud| async move { image::create(&cloud.client, &call).await },
         )
+    }
+
+    fn eject(&self, call: EjectCall) -> Ask<()> {
+        self.ask(&call.vm.cloud.clone(), |cloud| async move { cloud.eject(&call).await })
     }
 
     fn finish(&self, call: FinishCall) -> Ask<Option<Upid>> {

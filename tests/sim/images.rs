@@ -9,8 +9,10 @@ use drover_model::image::{ImagePlan, Route};
 use drover_model::marks::{Kind, Reading, read};
 use drover_model::phase::ImagePhase;
 use drover_model::status::ImageStatus;
+use drover_nocloud::iso;
 use drover_server::view::View;
 use pve_sim::spec::WebFile;
+use sha2::{Digest as _, Sha256};
 
 use super::world::World;
 use super::world::setup::Setup;
@@ -252,6 +254,80 @@ async fn a_crash_in_the_middle_of_a_download_leaves_no_file() {
     world.mirror.publish(URL, DISK);
     built(&world, &[]).await;
     assert_eq!(spooled(&world), 0);
+    finish(world);
+}
+
+// Invariant: an installer gets its answers on a disc, and its guest is built on when it is off.
+
+const ISO_URL: &str = "https://cloud.example/ubuntu-24.04.iso";
+
+/// An ISO image whose kernel starts with these parameters.
+fn installer(parameters: &str) -> Vec<u8> {
+    iso::disc_with("Ubuntu", "grub.cfg", parameters.as_bytes())
+}
+
+/// A world whose image is installed from an ISO image that drover uploads.
+async fn installing(parameters: &str, keys: &str) -> World {
+    let image = installer(parameters);
+    let digest = Sha256::digest(&image);
+    let sum: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    let mut setup = Setup::linux("cloneStrategy: LINKED").rack("cleanupOrphanedAgents: true");
+    setup.sections = format!(
+        "images:\n  debian: {{cloudIds: [rack], source: {{iso: \"{ISO_URL}\", checksum: {sum}}}, \
+         diskSizeGb: 20, storage: local-lvm, downloadBy: DROVER, credentialsId: ssh, \
+         commands: ['echo hello'], variables: {{word: hello}}, nodes: [pve1], {keys}}}\n"
+    );
+    let world = World::started(setup).await;
+    world.mirror.publish(ISO_URL, image);
+    world
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_image_is_installed_from_an_iso_without_questions() {
+    let mut world = installing("linux /casper/vmlinuz autoinstall ---", "").await;
+    let status = built(&world, &[]).await;
+    let installed = status.phases.iter().find(|(phase, _)| phase == "Installing").unwrap();
+    assert!((200_000..600_000).contains(&installed.1), "{status:?}");
+    let made = config(&world, status.vmid.unwrap().0).unwrap();
+    assert!(made["scsi0"].contains("base-9003-disk-") && made["scsi0"].contains("size=20G"));
+    assert_eq!((made.get("ide0"), &*made["boot"]), (None, "order=scsi0"), "{made:?}");
+    assert!(made["ide2"].contains("cloudinit"), "{made:?}");
+    let kept = world.side.volumes("pve1", "local");
+    assert!(kept.iter().any(|name| name.starts_with("local:iso/ubuntu-24.04-")), "{kept:?}");
+    assert!(kept.iter().all(|name| !name.starts_with("local:iso/drover-")), "{kept:?}");
+    world.setup.templates = vec![("linux", "image: debian, cloneStrategy: LINKED".into())];
+    world.reload();
+    let (lease, _) = world.leased("linux").await;
+    world.release(&lease).await;
+    finish(world);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_installer_that_asks_ends_the_build_with_what_its_iso_lacks() {
+    let world = installing("linux /casper/vmlinuz quiet ---", "buildTimeoutMinutes: 30").await;
+    ask(&world, &[], false).await.unwrap();
+    let status = over(&world).await;
+    assert_eq!(status.phase, ImagePhase::Failed);
+    assert!(status.detail.contains("must boot with `autoinstall`"), "{status:?}");
+    assert_eq!(ours(&world), Vec::<u32>::new());
+    let kept = world.side.volumes("pve1", "local");
+    assert!(kept.iter().all(|name| !name.starts_with("local:iso/drover-")), "{kept:?}");
+    finish(world);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crash_while_an_installer_runs_leads_to_the_same_end() {
+    let mut world = installing("linux /casper/vmlinuz autoinstall ---", "").await;
+    ask(&world, &[], false).await.unwrap();
+    let runs = |view: &View| {
+        let build = builds(view).pop();
+        build.is_some_and(|build| build.detail == "the installer runs")
+    };
+    world.until("it installs", runs).await;
+    world.restart(30 * SECOND).await;
+    let done = |view: &View| builds(view).iter().any(|one| one.phase == ImagePhase::Done);
+    world.until("it is built after all", done).await;
+    assert_eq!(ours(&world).len(), 1);
     finish(world);
 }
 

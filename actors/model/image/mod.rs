@@ -13,5 +13,5 @@ mod spec;
 mod version;
 
 pub use recipe::{Recipe, VariableError};
-pub use spec::{Bios, Downloader, Hardware, ImageLimits, ImageSource, ImageSpec, Route};
+pub use spec::{Bios, Downloader, Hardware, ImageLimits, ImageSource, ImageSpec, IsoImage, Route};
 pub use version::{ImagePlan, ImageVersion, PlannedPrune, PrunePlan};

@@ -44,6 +44,8 @@ pub enum Call {
     Create,
     Look,
     Configure,
+    /// Take the discs out of the guest.
+    Eject,
     Start,
     Address,
     HostKeys,
@@ -73,6 +75,7 @@ pub enum Answer {
     Located(Result<Found, Fault>),
     Looked(Result<VmObservation, Fault>),
     Configured(Result<Configured, Fault>),
+    Ejected(Result<(), Fault>),
     Addressed(Result<AddressObservation, Fault>),
     HostKeys(Result<Vec<String>, Fault>),
     Greeted(Result<Greeting, Fault>),

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! Queued ─▶ Pulling ─▶ Creating ─▶ Configuring ─▶ Booting ─▶ Connecting ─▶ Provisioning
-//!                                                                              │
+//!                                       ╰─▶ Installing ─╯ (from an ISO)        │
 //!   Done ◀─ Sealing ◀─ Verifying ◀─ Converting ◀─ ShuttingDown ◀─ Cleaning ◀───┘
 //!
 //! any of them ── a fault that does not pass, a limit ──▶ Removing ──▶ Failed
@@ -16,10 +16,12 @@
 //!   before anything else (book: safety, rule 6).
 //! - `transitions.txt` has the table, drawn from this code.
 //!
-//! Beside it: `create.rs` (from the beginning to a guest), `login.rs` (what is done in it), `tasks.rs`
+//! Beside it: `create.rs` (from the beginning to a guest), `install.rs` (the installer of an ISO
+//! image), `login.rs` (what is done in it), `tasks.rs`
 //! (calls that begin a task).
 
 mod create;
+mod install;
 mod login;
 mod tasks;
 
@@ -43,7 +45,7 @@ use drover_model::time::{Moment, Now, WallTime};
 use drover_scripts::guest;
 
 use super::event::{Answer, Call, Effect, Event};
-use super::state::{Boot, Create, Remove, Shut, State, Task};
+use super::state::{Boot, Create, Install, Remove, Shut, State, Task};
 use crate::ran::can_pass;
 
 /// The pauses between two tries of a call that failed: they double.
@@ -237,6 +239,7 @@ impl Mind {
             | State::Pulling(_)
             | State::Creating(_)
             | State::Configuring
+            | State::Installing(_)
             | State::Booting(_)
             | State::Connecting
             | State::Cleaning
@@ -306,6 +309,10 @@ impl Mind {
             State::Creating(Create::Await(upid)) => awaits(upid, self.left(now)),
             State::Creating(Create::Look) => Some(Call::Look),
             State::Configuring => Some(Call::Configure),
+            State::Installing(Install::Start) => Some(Call::Start),
+            State::Installing(Install::Await(upid)) => awaits(upid, self.operation()),
+            State::Installing(Install::Look { .. }) => Some(Call::Look),
+            State::Installing(Install::Eject) => Some(Call::Eject),
             State::Booting(Boot::Start) => Some(Call::Start),
             State::Booting(Boot::Await(upid)) => awaits(upid, self.operation()),
             State::Booting(Boot::Look) => Some(Call::Look),
@@ -431,9 +438,15 @@ impl Mind {
                     return self.fail(&fault.text, now, out);
                 }
                 (self.mac, self.volumes) = (done.mac, done.volumes);
-                self.enter(State::Booting(Boot::Start), now, out);
+                let state = match self.installs() {
+                    true => State::Installing(Install::Start),
+                    false => State::Booting(Boot::Start),
+                };
+                self.enter(state, now, out);
             }
             Answer::Configured(Err(fault)) => self.failed(&fault, now, out),
+            Answer::Ejected(Ok(())) => self.enter(State::Booting(Boot::Start), now, out),
+            Answer::Ejected(Err(fault)) => self.failed(&fault, now, out),
             Answer::Addressed(result) => self.addressed(result, now, out),
             Answer::HostKeys(result) => self.keys_read(result, now, out),
             Answer::Greeted(result) => self.greeted(result, now, out),
@@ -456,7 +469,8 @@ impl Mind {
         if !removing && (passed(self.deadline) || passed(self.limit)) {
             let last = std::mem::take(&mut self.detail);
             let last = if last.is_empty() { last } else { format!("; last: {last}") };
-            return self.fail(&format!("it took too long{last}"), now, out);
+            let text = format!("it took too long{last}{}", self.how_installers_end());
+            return self.fail(&text, now, out);
         }
         if passed(self.retry_at) {
             return self.act(now, out);

@@ -3,8 +3,10 @@
 //! - All who want a build that runs share it. Builds that need the same source at the same place
 //!   bring it one after the other.
 //! - A build that a restart found is destroyed and started again, while its image is configured.
+//! - Images that are to be rebuilt are looked at each hour (`rebuild.rs`).
 //! - After each build, versions beyond `keep` are removed. None goes that is in use (`versions.rs`).
 
+mod rebuild;
 mod versions;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -41,6 +43,8 @@ pub(super) struct Images {
     builds: BTreeMap<AgentId, Build>,
     /// Who brings each source to its place, and who waits for that, in order.
     pulls: BTreeMap<String, VecDeque<AgentId>>,
+    /// When it was last tried to rebuild an image by itself.
+    rebuilt: BTreeMap<TemplateId, Moment>,
     /// Versions that were built lately, each with its cluster and the end of its build.
     built: Vec<(ClusterId, NodeName, VmId, Moment)>,
 }
@@ -173,6 +177,7 @@ impl Herd {
             }
             let recipe = Recipe::new(&spec, &given);
             let recipe = recipe.map_err(|fault| Refusal::Unknown(fault.to_string()))?;
+            let recipe = recipe.at(self.common.ports.ambient.now().wall);
             Ok((recipe, self.cluster_of_image(&spec.id.cloud)?))
         });
         let (recipe, cluster) = match ready {

@@ -145,6 +145,7 @@ impl Actor for Herd {
 
     fn started(&mut self, ctx: &mut Context<Self>) {
         limit_turns(ctx);
+        self.rebuild_in_time(ctx);
     }
 }
 

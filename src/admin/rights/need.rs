@@ -228,7 +228,7 @@ fn image_paths(at: At, image: &ImageSpec, facts: &Facts) -> Vec<String> {
                     known => known.iter().map(|source| format!("/vms/{}", source.vmid)).collect(),
                 }
             }
-            Some(ImageSource::Url { .. }) | None => Vec::new(),
+            Some(ImageSource::Url { .. } | ImageSource::Iso { .. }) | None => Vec::new(),
         },
         At::Bridge => {
             let all = bridges_of(image, facts);

@@ -72,7 +72,7 @@ pub enum Feature {
     /// Removing volumes that a destroy left behind.
     Leftovers,
     Pool,
-    /// `images` with a `source.url`: guests made of disk images that nodes download.
+    /// `images` with `source.url` or `source.iso`: guests made of disk images, or installed.
     Images,
     /// The source of such an image is downloaded by a node.
     Downloads,
@@ -134,11 +134,13 @@ impl Feature {
     /// given its marks, and destroyed when it is old.
     pub fn builds(self, image: &ImageSpec) -> bool {
         match (&image.source, self) {
-            (Some(ImageSource::Url { .. }), Self::Images) => true,
-            (Some(ImageSource::Url { .. }), Self::Downloads) => {
-                image.downloader == Downloader::Node
+            (Some(ImageSource::Url { .. } | ImageSource::Iso { .. }), Self::Images) => true,
+            (Some(source), Self::Downloads) => {
+                source.is_brought() && image.downloader == Downloader::Node
             }
-            (Some(ImageSource::Url { .. }), Self::Uploads) => image.downloader != Downloader::Node,
+            (Some(source), Self::Uploads) => {
+                source.is_brought() && image.downloader != Downloader::Node
+            }
             (Some(_), feature) => feature.used(&image.machine),
             (None, feature) => feature == Self::Life,
         }

@@ -264,6 +264,12 @@ impl Cluster {
         let mut config = wanted;
         config.retain(|key, value| key != "description" || !value.trim().is_empty());
         let mut created = Vec::new();
+        let order = config.get("boot").cloned().unwrap_or_default();
+        let is_new = |drive: &Drive| matches!(DriveRequest::of(drive), DriveRequest::NewDisk { .. });
+        let boots = |key: &str| order.trim_start_matches("order=").split(';').any(|one| one == key);
+        let all = conf::drives(&config);
+        let mut disks = all.iter().filter(|(key, drive)| !drive.is_cdrom() && boots(key)).peekable();
+        let blank = disks.peek().is_some() && disks.all(|(_, drive)| is_new(drive));
         for (key, drive) in conf::drives(&config) {
             match self.allocate_drive(node, vmid, &key, &drive, Some(worker)).await {
                 Ok((drive, volid)) => {
@@ -280,7 +286,8 @@ impl Cluster {
         }
         let mut state = self.state();
         fill_defaults(&mut config, &mut state, self.version);
-        state.vm_mut(node, vmid)?.config = config;
+        let guest = state.vm_mut(node, vmid)?;
+        (guest.config, guest.blank) = (config, blank);
         Ok(())
     }
 

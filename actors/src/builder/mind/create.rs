@@ -3,7 +3,7 @@
 
 use drover_model::fault::{Fault, FaultKind};
 use drover_model::id::{Upid, VmId};
-use drover_model::image::ImageSource;
+use drover_model::image::{ImageSource, IsoImage};
 use drover_model::marks::{Kind, Marks};
 use drover_model::record::Body;
 use drover_model::spec::TemplateSpec;
@@ -29,7 +29,10 @@ impl Mind {
         let limits = &recipe.spec.limits;
         self.deadline = Some(now.mono + limits.build);
         match recipe.spec.source {
-            Some(ImageSource::Url { .. }) => {
+            Some(ImageSource::Iso { iso: IsoImage::Volume(_), .. }) => {
+                self.want_id(None, now, out);
+            }
+            Some(ImageSource::Url { .. } | ImageSource::Iso { .. }) => {
                 self.limit = Some(now.mono + limits.lock);
                 out.push(Effect::WantTurn);
                 self.arm(out);

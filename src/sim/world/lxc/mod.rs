@@ -291,7 +291,13 @@ impl Cluster {
         let now = state.clock.now();
         let guest = state.container_mut(node, vmid)?;
         guest.process =
-            Some(GuestProcess { pid, started_at: now, paused: false, last_seen_alive: now });
+            Some(GuestProcess {
+                pid,
+                started_at: now,
+                paused: false,
+                last_seen_alive: now,
+                installer: None,
+            });
         Ok(())
     }
 
