@@ -13,8 +13,9 @@ use crate::id::{CloudId, SourceId, Upid, VmId};
 use crate::placement::Fleet;
 use crate::ports::{
     AddressObservation, Ask, CloneCall, ClusterObservation, ConfigureCall, Configured, CreateCall,
-    EjectCall, FinishCall, Greeting, IdStatus, Ports, PullCall, Ran, SealCall, ShellTarget, Snapped,
-    SnapshotCall, SourceObservation, StartRunnerCall, Survey, TaskEnd, VmObservation, VmRef,
+    EjectCall, FinishCall, Greeting, IdStatus, Ports, PullCall, Ran, SealCall, ShellTarget,
+    Snapped, SnapshotCall, SourceObservation, StartRunnerCall, Survey, TaskEnd, VmObservation,
+    VmRef,
 };
 use crate::template_image::Found;
 

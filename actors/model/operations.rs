@@ -16,9 +16,9 @@ use crate::os::Os;
 use crate::placement::Fleet;
 use crate::ports::{
     AddressObservation, Ask, CloneCall, ClusterObservation, ConfigureCall, Configured, CreateCall,
-    EjectCall, FinishCall, Greeting, Holder, IdStatus, ImageObservation, Known, PullCall, Ran, SealCall,
-    ShellTarget, Snapped, SnapshotCall, SourceObservation, StartRunnerCall, Survey, TaskEnd,
-    VmObservation, VmRef,
+    EjectCall, FinishCall, Greeting, Holder, IdStatus, ImageObservation, Known, PullCall, Ran,
+    SealCall, ShellTarget, Snapped, SnapshotCall, SourceObservation, StartRunnerCall, Survey,
+    TaskEnd, VmObservation, VmRef,
 };
 use crate::spec::UploadSpec;
 use crate::template_image::{Found, Sought};

@@ -427,7 +427,9 @@ pub(super) fn unread(clusters: &[UnreadOut]) -> String {
     let line = |one: &UnreadOut| {
         let (cluster, why) = (clean(&one.cluster), clean(&one.why));
         match &one.cloud {
-            Some(cloud) => format!("cloud {} (cluster {cluster}) was not read: {why}\n", clean(cloud)),
+            Some(cloud) => {
+                format!("cloud {} (cluster {cluster}) was not read: {why}\n", clean(cloud))
+            }
             None => format!("cluster {cluster} was not read: {why}\n"),
         }
     };

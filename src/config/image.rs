@@ -11,7 +11,9 @@ use std::time::Duration;
 use drover_hypervisor::download::checks_sums_of;
 use drover_model::addresses::AddressSource;
 use drover_model::id::{CloudId, NodeName, TemplateId, VmId};
-use drover_model::image::{Bios, Downloader, Hardware, ImageLimits, ImageSource, ImageSpec, IsoImage, Route};
+use drover_model::image::{
+    Bios, Downloader, Hardware, ImageLimits, ImageSource, ImageSpec, IsoImage, Route,
+};
 use drover_model::os::Os;
 use drover_model::seed::SeedSpec;
 use drover_model::spec::{
@@ -126,8 +128,7 @@ fn image_on_clouds(
         let Some((key, hardware)) = key.zip(hardware.clone()) else { continue };
         let id = TemplateId::new(cloud.spec.id.clone(), name);
         let mut machine = machine(id.clone(), &raw, &steps, &hardware, cloud, key);
-        if let (Some(ImageSource::Iso { .. }), Some(seed)) =
-            (&source, &mut machine.cloud_init.seed)
+        if let (Some(ImageSource::Iso { .. }), Some(seed)) = (&source, &mut machine.cloud_init.seed)
         {
             let own = || installer::ANSWERS.to_owned();
             seed.user_data = Some(answers.clone().unwrap_or_else(own));

@@ -334,7 +334,8 @@ pub(super) fn download(text: &str) -> Checked {
 
 /// Checks where an ISO image is: a URL, or a volume.
 pub(super) fn iso(text: &str) -> Checked {
-    const FORM: &str = "write it as `https://mirror.example/installer.iso` or `local:iso/installer.iso`";
+    const FORM: &str =
+        "write it as `https://mirror.example/installer.iso` or `local:iso/installer.iso`";
     if text.starts_with("https://") || text.starts_with("http://") {
         return download(text);
     }

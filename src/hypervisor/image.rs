@@ -15,7 +15,8 @@ use drover_model::id::{NodeName, Upid, VmId};
 use drover_model::image::{Bios, Downloader, ImageVersion};
 use drover_model::marks::{self, Kind, Reading};
 use drover_model::ports::{
-    CreateCall, EjectCall, FileKind, FinishCall, ImageObservation, Listed, NewDisk, PullCall, SealCall, VmRef,
+    CreateCall, EjectCall, FileKind, FinishCall, ImageObservation, Listed, NewDisk, PullCall,
+    SealCall, VmRef,
 };
 use drover_model::seed::owner;
 use proxmox_client::Params;
@@ -233,8 +234,7 @@ impl Cloud {
         });
         let discs: Vec<&str> = discs.map(|(key, _)| key).collect();
         if !discs.is_empty() {
-            let changes =
-                params([("boot", "order=scsi0".to_owned()), ("delete", discs.join(","))]);
+            let changes = params([("boot", "order=scsi0".to_owned()), ("delete", discs.join(","))]);
             set(client, vm, &config, changes).await?;
         }
         self.remove_seeds(&config, vm).await;

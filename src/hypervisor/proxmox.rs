@@ -25,8 +25,8 @@ use drover_model::os::Os;
 use drover_model::placement::Fleet;
 use drover_model::ports::{
     AddressObservation, Ask, CloneCall, ClusterObservation, ConfigureCall, Configured, CreateCall,
-    EjectCall, FinishCall, Hypervisor, IdStatus, ImageObservation, PullCall, SealCall, Snapped, SnapshotCall,
-    Survey, TaskEnd, VmObservation, VmRef,
+    EjectCall, FinishCall, Hypervisor, IdStatus, ImageObservation, PullCall, SealCall, Snapped,
+    SnapshotCall, Survey, TaskEnd, VmObservation, VmRef,
 };
 use drover_model::spec::{CloneStrategy, CloudSpec, WIDTH};
 use drover_model::template_image::{Found, Sought};

@@ -23,6 +23,7 @@ mod figures;
 mod forecast;
 mod gotchas;
 mod holds;
+mod image_storms;
 mod images;
 mod lanes;
 mod life;

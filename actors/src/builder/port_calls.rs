@@ -4,8 +4,8 @@ use drover_model::fault::Fault;
 use drover_model::id::{CloudId, NodeName, Upid};
 use drover_model::image::{ImageSource, IsoImage, Recipe};
 use drover_model::ports::{
-    CloneCall, ConfigureCall, CreateCall, EjectCall, FileKind, FinishCall, NewDisk, Ports, PullCall, SealCall,
-    ShellTarget, VmRef,
+    CloneCall, ConfigureCall, CreateCall, EjectCall, FileKind, FinishCall, NewDisk, Ports,
+    PullCall, SealCall, ShellTarget, VmRef,
 };
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
@@ -45,7 +45,9 @@ pub(crate) fn pull_call(recipe: &Recipe, node: &NodeName, cloud: CloudId) -> Opt
         ImageSource::Iso { iso: IsoImage::Url { url, checksum, algorithm }, .. } => {
             (FileKind::Iso, url, checksum, algorithm)
         }
-        ImageSource::Iso { iso: IsoImage::Volume(_), .. } | ImageSource::Template(_) => return None,
+        ImageSource::Iso { iso: IsoImage::Volume(_), .. } | ImageSource::Template(_) => {
+            return None;
+        }
     };
     Some(PullCall {
         cloud,

@@ -1,7 +1,7 @@
 //! `drover image` against a scripted herd.
 
-use super::*;
 use super::super::options::{BuildImageOptions, ImageAction};
+use super::*;
 
 async fn run(action: ImageAction) -> Result<(u8, String), CliError> {
     let served = Served::default();
@@ -33,5 +33,8 @@ async fn a_build_that_the_service_lost_is_not_waited_for() {
 async fn a_cloud_that_was_not_read_is_named() {
     let (code, said) = run(ImageAction::List).await.unwrap();
     assert_eq!(code, 0);
-    assert!(said.ends_with("cloud far (cluster unknown) was not read: it does not answer\n"), "{said}");
+    assert!(
+        said.ends_with("cloud far (cluster unknown) was not read: it does not answer\n"),
+        "{said}"
+    );
 }

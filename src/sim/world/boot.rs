@@ -137,8 +137,13 @@ impl Cluster {
         let State { faults, random, .. } = &mut *state;
         let health = faults.inject_agent_health(vmid, random);
         let guest = state.vm_mut(node, vmid)?;
-        guest.process =
-            Some(GuestProcess { pid, started_at: now, paused: false, last_seen_alive: now, installer });
+        guest.process = Some(GuestProcess {
+            pid,
+            started_at: now,
+            paused: false,
+            last_seen_alive: now,
+            installer,
+        });
         guest.agent_health = health;
         drop(state);
         if let Some(record) = &self.record {

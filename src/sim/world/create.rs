@@ -264,12 +264,7 @@ impl Cluster {
         let mut config = wanted;
         config.retain(|key, value| key != "description" || !value.trim().is_empty());
         let mut created = Vec::new();
-        let order = config.get("boot").cloned().unwrap_or_default();
-        let is_new = |drive: &Drive| matches!(DriveRequest::of(drive), DriveRequest::NewDisk { .. });
-        let boots = |key: &str| order.trim_start_matches("order=").split(';').any(|one| one == key);
-        let all = conf::drives(&config);
-        let mut disks = all.iter().filter(|(key, drive)| !drive.is_cdrom() && boots(key)).peekable();
-        let blank = disks.peek().is_some() && disks.all(|(_, drive)| is_new(drive));
+        let blank = is_blank(&config);
         for (key, drive) in conf::drives(&config) {
             match self.allocate_drive(node, vmid, &key, &drive, Some(worker)).await {
                 Ok((drive, volid)) => {
@@ -304,6 +299,19 @@ impl Cluster {
         self.rights.join_pool(pool, vmid);
         Ok(())
     }
+}
+
+/// Whether the disks that a new guest boots from are empty.
+fn is_blank(config: &Config) -> bool {
+    let order = config.get("boot").map_or("", |boot| boot.trim_start_matches("order="));
+    let all = conf::drives(config);
+    let disks: Vec<&Drive> = all
+        .iter()
+        .filter(|(key, drive)| !drive.is_cdrom() && order.split(';').any(|one| one == key))
+        .map(|(_, drive)| drive)
+        .collect();
+    let is_new = |drive: &&Drive| matches!(DriveRequest::of(drive), DriveRequest::NewDisk { .. });
+    !disks.is_empty() && disks.iter().all(is_new)
 }
 
 /// Adds the keys that Proxmox adds to a new configuration.

@@ -17,7 +17,7 @@ use super::conf::{self, Config};
 use super::state::State;
 
 /// An installer that runs.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Installer {
     /// When it is done, and what it leaves for cloud-init; none where it waits for somebody.
     pub(crate) done: Option<(Moment, Disc)>,
@@ -45,9 +45,9 @@ impl Cluster {
         storage.volume(node, &volid)?;
         let bytes = storage.file(node, &volid);
         let is_unattended = match bytes.and_then(|bytes| iso::read(bytes)) {
-            Some(disc) => disc.text(BOOT_LOADER).is_some_and(|text| {
-                text.split_whitespace().any(|word| word == "autoinstall")
-            }),
+            Some(disc) => disc
+                .text(BOOT_LOADER)
+                .is_some_and(|text| text.split_whitespace().any(|word| word == "autoinstall")),
             None => true,
         };
         let answers = Self::nocloud_disc(state, node, config).as_ref().and_then(left_by);

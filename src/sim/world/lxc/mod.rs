@@ -290,14 +290,13 @@ impl Cluster {
         let (pid, _) = state.new_process(node);
         let now = state.clock.now();
         let guest = state.container_mut(node, vmid)?;
-        guest.process =
-            Some(GuestProcess {
-                pid,
-                started_at: now,
-                paused: false,
-                last_seen_alive: now,
-                installer: None,
-            });
+        guest.process = Some(GuestProcess {
+            pid,
+            started_at: now,
+            paused: false,
+            last_seen_alive: now,
+            installer: None,
+        });
         Ok(())
     }
 
