@@ -53,10 +53,11 @@ github)
     as_root chown -R "$(id -un):" /opt/actions-runner
     as_root /opt/actions-runner/bin/installdependencies.sh >/dev/null \
         || die "the runner's dependencies could not be installed"
-    # For a registration token: URL, token, labels, name. The runner takes one job and ends.
+    # For a registration token: URL, token, and perhaps labels and a name. The runner takes one job
+    # and ends.
     printf '%s\n' '#!/bin/sh' 'cd /opt/actions-runner || exit 1' \
         './config.sh --unattended --ephemeral --disableupdate --url "$1" --token "$2" \' \
-        '    --labels "$3" --name "$4" || exit 1' \
+        '    ${3:+--labels "$3"} --name "${4:-$(hostname)}" || exit 1' \
         'exec ./run.sh' >"$work/run-once.sh"
     as_root install -m 0755 "$work/run-once.sh" /opt/actions-runner/run-once.sh
     ;;

@@ -23,14 +23,12 @@ impl Mind {
 
     /// What to look at where an installer never ends.
     pub(super) fn how_installers_end(&self) -> &'static str {
-        match &self.state {
-            State::Installing(Install::Look { .. }) => {
-                ": the installer did not power the guest off. Its ISO image must boot with \
-                 `autoinstall` among the parameters of its kernel, and the user data must say \
-                 `shutdown: poweroff`; the guest's screen shows what it waits for"
-            }
-            _ => "",
+        if !matches!(self.state, State::Installing(Install::Look { .. })) {
+            return "";
         }
+        ": the installer did not power the guest off. Its ISO image must boot with `autoinstall` \
+         among the parameters of its kernel, and the user data must say `shutdown: poweroff`; the \
+         guest's screen shows what it waits for"
     }
 
     /// The start of the installer was accepted, or not.

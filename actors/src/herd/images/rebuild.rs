@@ -47,6 +47,9 @@ impl Herd {
     }
 
     fn look_for_rebuilds(&mut self, ctx: &mut Context<Self>) {
+        if self.spec.images.values().all(|spec| spec.rebuild_days.is_none()) {
+            return;
+        }
         let now = self.common.ports.ambient.now();
         let images = self.spec.images.values().filter(|spec| spec.rebuild_days.is_some());
         let recipes: Vec<Recipe> = images
