@@ -35,6 +35,7 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use crate::client::{Client, Failure, task};
+use crate::proxmox::Proxmox;
 
 /// The largest file that is downloaded.
 const LARGEST_BYTES: u64 = 64 << 30;
@@ -141,6 +142,14 @@ impl Sum {
 /// Whether drover can check sums of this kind.
 pub fn checks_sums_of(algorithm: &str) -> bool {
     Sum::new(algorithm).is_some()
+}
+
+impl Proxmox {
+    /// Lets it download sources of images by itself.
+    pub fn with_downloads(mut self, downloads: Downloads) -> Self {
+        self.downloads = Some(Arc::new(downloads));
+        self
+    }
 }
 
 impl Downloads {

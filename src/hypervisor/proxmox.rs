@@ -68,7 +68,7 @@ pub struct Proxmox {
     /// The key of the tokens for guests that call in.
     call_in_key: Option<Arc<CallInKey>>,
     /// Where sources of images are downloaded to that nodes cannot download.
-    downloads: Option<Arc<Downloads>>,
+    pub(super) downloads: Option<Arc<Downloads>>,
 }
 
 /// What all clouds share that lead to one cluster.
@@ -107,12 +107,6 @@ impl Proxmox {
     /// Makes guests that call in get tokens of this key.
     pub fn with_call_ins(mut self, key: Arc<CallInKey>) -> Self {
         self.call_in_key = Some(key);
-        self
-    }
-
-    /// Lets it download sources of images by itself.
-    pub fn with_downloads(mut self, downloads: Downloads) -> Self {
-        self.downloads = Some(Arc::new(downloads));
         self
     }
 

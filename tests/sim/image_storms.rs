@@ -10,6 +10,7 @@ use drover_model::id::LeaseId;
 use drover_model::marks::{Kind, Reading, read};
 use drover_model::phase::ImagePhase;
 use drover_model::spec::CloneStrategy;
+use drover_model::tenant::By;
 use drover_runtime::reply::Reply;
 use pve_sim::spec::WebFile;
 use pve_sim::world::{CallFault, Faults, TaskFault};
@@ -66,6 +67,12 @@ impl Storm {
         let (reply, _) = Reply::channel();
         let (node, dry_run) = (None, false);
         self.world.send(HerdCommand::BuildImage { image, node, given, dry_run, reply });
+    }
+
+    /// Ends a lease, which may have ended by itself.
+    fn release(&self, lease: LeaseId) {
+        let (reply, _) = Reply::channel();
+        self.world.send(HerdCommand::Release { lease, by: By::admin("test"), reply });
     }
 
     fn prune(&self) {
@@ -130,7 +137,7 @@ impl Storm {
             }
             5 => {
                 if let Some(lease) = self.leases.pop() {
-                    self.world.release(&lease).await;
+                    self.release(lease);
                 }
             }
             6 => self.prune(),
@@ -139,7 +146,7 @@ impl Storm {
                 self.world.faults(faults);
             }
             _ => {
-                let away = one_of(&mut self.dice, &[1, 20, 200]);
+                let away = one_of(&mut self.dice, &[1_u32, 20, 200]);
                 self.world.crash();
                 tokio::time::sleep(away * SECOND).await;
                 self.world.start().await;
@@ -190,7 +197,7 @@ impl Storm {
         self.world.faults(Faults::default());
         self.pass(600).await;
         for lease in std::mem::take(&mut self.leases) {
-            self.world.release(&lease).await;
+            self.release(lease);
         }
         self.build("last");
         self.pass(5).await;

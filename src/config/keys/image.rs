@@ -72,7 +72,8 @@ table! {
         "keep" => keep: u32, whole(0..=1000).or(1),
             "old versions that stay beside the newest; one in use always stays";
         "rebuildAfterDays" => rebuild_after_days: u32, whole(0..=3650).or(0),
-            "days after which drover builds the same recipe again by itself, once it was built; 0: never";
+            "days after which drover builds the same recipe again by itself, once it was built; 0: \
+             never";
         "vmidFloor" => vmid_floor: u32, whole(100..=LAST_VMID).or(9000),
             "lowest VMID of a version";
         "pullTimeoutMinutes" => pull_timeout_minutes: u64, whole(1..=LONG).or(120),
