@@ -225,6 +225,8 @@ pub struct EjectCall {
     pub vm: VmRef,
     /// The marks it must carry; anything else is `Foreign` and nothing is written.
     pub marks: Marks,
+    /// Its own disc image for cloud-init, which is removed.
+    pub disc: Option<String>,
 }
 
 /// A built guest that becomes a template.
@@ -235,6 +237,8 @@ pub struct FinishCall {
     pub marks: Marks,
     /// The storage of its cloud-init drive.
     pub storage: String,
+    /// Its own disc image for cloud-init, which is removed.
+    pub disc: Option<String>,
 }
 
 /// A template that gets the marks of an image.

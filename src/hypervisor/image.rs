@@ -176,13 +176,6 @@ fn finish_changes(config: &VmConfig, storage: &str) -> Params {
     changes
 }
 
-/// The disc images of drover's in a guest's drives.
-fn seeds(config: &VmConfig) -> Vec<String> {
-    let drives = config.iter().filter(|(key, _)| is_drive(key));
-    let files = drives.filter_map(|(_, value)| value.split(',').next());
-    files.filter(|file| owner(file).is_some()).map(str::to_owned).collect()
-}
-
 /// What keeps a template from being cloned, booted and reached; empty where nothing does.
 pub(crate) fn shortcomings_of(config: &VmConfig) -> Vec<String> {
     let mut all = Vec::new();
@@ -237,20 +230,14 @@ impl Cloud {
             let changes = params([("boot", "order=scsi0".to_owned()), ("delete", discs.join(","))]);
             set(client, vm, &config, changes).await?;
         }
-        self.remove_seeds(&config, vm).await;
-        Ok(())
+        self.remove_disc(vm, call.disc.as_ref()).await
     }
 
-    /// Removes disc images of drover's that a guest had in its drives.
-    async fn remove_seeds(&self, config: &VmConfig, vm: &VmRef) {
-        for volume in seeds(config) {
-            let image = ImageObservation { node: vm.node.clone(), volume };
-            if let Err(error) = self.remove_image(&image).await {
-                // The reconciler removes it when its build is gone.
-                let fault = self.client.fault(&error);
-                tracing::warn!(vmid = vm.vmid.0, error = %fault, "disc image was not removed");
-            }
-        }
+    /// Removes a build's disc image, which is in no drive any more. One that is gone is fine.
+    async fn remove_disc(&self, vm: &VmRef, volume: Option<&String>) -> Result<(), Failure> {
+        let Some(volume) = volume else { return Ok(()) };
+        let image = ImageObservation { node: vm.node.clone(), volume: volume.clone() };
+        self.remove_image(&image).await
     }
 
     /// Makes a built guest a template. None where it is one already.
@@ -266,7 +253,7 @@ impl Cloud {
         if !changes.is_empty() {
             set(client, vm, &config, changes).await?;
         }
-        self.remove_seeds(&config, vm).await;
+        self.remove_disc(vm, call.disc.as_ref()).await?;
         Ok(Some(task(client.make_template(vm.node.as_str(), vm.vmid.0).await?)))
     }
 
@@ -433,7 +420,6 @@ mod tests {
             [("ide2", "thin:cloudinit"), ("delete", "ciuser,sshkeys"), ("ipconfig0", "ip=dhcp")];
         let wanted = wanted.map(|(key, value)| (key.to_owned(), value.to_owned()));
         assert_eq!(finish_changes(&config, "thin"), wanted);
-        assert_eq!(seeds(&config), [iso]);
         let done = VmConfig::new([
             ("ide2", "thin:vm-9000-cloudinit,media=cdrom"),
             ("ipconfig0", "ip=dhcp"),

@@ -23,8 +23,8 @@ use crate::client::Client;
 
 /// How long a list serves readers that do not need a newer one.
 pub(crate) const LIST_SHARED_FOR: Duration = Duration::from_secs(10);
-/// How far Proxmox's own list may be behind, with some seconds more.
-const LIST_BEHIND: Duration = Duration::from_secs(20);
+/// How far Proxmox's own list may be behind, with much more to spare.
+const LIST_BEHIND: Duration = Duration::from_secs(60);
 /// How long a destroyed guest is remembered: longer than any list is used or being read.
 const DESTROYED_REMEMBERED_FOR: Duration = Duration::from_secs(120);
 

@@ -38,6 +38,7 @@ use drover_model::journal_state::BuildEntry;
 use drover_model::marks::{Kind, Marks};
 use drover_model::phase::ImagePhase;
 use drover_model::record::Body;
+use drover_model::seed;
 use drover_model::spec::{StepWork, TemplateSpec};
 use drover_model::state_machine::{StateMachine, Turn};
 use drover_model::status::ImageStatus;
@@ -137,6 +138,7 @@ impl Mind {
             sealed: entry.sealed.clone(),
             pruned: entry.pruned,
             made: entry.pruned || entry.sealed.is_some(),
+            volumes: entry.iso.iter().cloned().collect(),
             failure: (!entry.pruned).then(|| "drover stopped while it ran".to_owned()),
             ..Self::in_state(birth, State::Removing(Remove::Look))
         }
@@ -188,6 +190,11 @@ impl Mind {
     pub(super) fn machine(&self) -> Option<&TemplateSpec> {
         let own = || self.birth.recipe.as_ref().map(|recipe| &recipe.spec.machine);
         self.copied.as_ref().or_else(own)
+    }
+
+    /// The guest's own disc image for cloud-init, as long as it may be on its storage.
+    pub(super) fn disc(&self) -> Option<String> {
+        self.volumes.iter().find(|volume| seed::is_image(volume)).cloned()
     }
 
     /// The limit of one task.
@@ -435,6 +442,10 @@ impl Mind {
             Answer::Looked(result) => self.looked(result, now, out),
             Answer::Configured(Ok(done)) => {
                 if let Some(fault) = done.image_refused {
+                    if self.tries == 0 {
+                        // Nothing was stored, and no try before it may have stored anything.
+                        self.volumes.clear();
+                    }
                     return self.fail(&fault.text, now, out);
                 }
                 (self.mac, self.volumes) = (done.mac, done.volumes);
@@ -445,7 +456,10 @@ impl Mind {
                 self.enter(state, now, out);
             }
             Answer::Configured(Err(fault)) => self.failed(&fault, now, out),
-            Answer::Ejected(Ok(())) => self.enter(State::Booting(Boot::Start), now, out),
+            Answer::Ejected(Ok(())) => {
+                self.volumes.retain(|volume| !seed::is_image(volume));
+                self.enter(State::Booting(Boot::Start), now, out);
+            }
             Answer::Ejected(Err(fault)) => self.failed(&fault, now, out),
             Answer::Addressed(result) => self.addressed(result, now, out),
             Answer::HostKeys(result) => self.keys_read(result, now, out),

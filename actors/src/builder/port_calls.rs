@@ -132,7 +132,7 @@ pub(super) fn make(
             pve.configure(call).map(Answer::Configured).boxed_local()
         }
         Call::Eject => {
-            let call = EjectCall { vm: vm()?, marks: marks? };
+            let call = EjectCall { vm: vm()?, marks: marks?, disc: mind.disc() };
             pve.eject(call).map(Answer::Ejected).boxed_local()
         }
         Call::Start => pve.start(&vm()?).map(accepted).boxed_local(),
@@ -155,7 +155,7 @@ pub(super) fn make(
         Call::Shutdown => pve.shutdown(&vm()?, SHUTDOWN).map(accepted).boxed_local(),
         Call::Finish => {
             let storage = recipe?.spec.storage.clone();
-            let call = FinishCall { vm: vm()?, marks: marks?, storage };
+            let call = FinishCall { vm: vm()?, marks: marks?, storage, disc: mind.disc() };
             pve.finish(call).map(Answer::Accepted).boxed_local()
         }
         Call::Check => pve.shortcomings(&vm()?).map(Answer::Checked).boxed_local(),

@@ -161,6 +161,7 @@ impl Herd {
             node: node.clone(),
             version: marks.agent.clone(),
             given: BTreeMap::new(),
+            iso: None,
             sealed: None,
             pruned: true,
         };
