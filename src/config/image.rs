@@ -133,7 +133,7 @@ fn image_on_clouds(
             let own = || installer::ANSWERS.to_owned();
             seed.user_data = Some(answers.clone().unwrap_or_else(own));
         }
-        specs.push(ImageSpec {
+        let spec = ImageSpec {
             id,
             source: source.clone(),
             hardware,
@@ -153,7 +153,15 @@ fn image_on_clouds(
                 lock: minutes(raw.lock_timeout_minutes),
                 build: minutes(raw.build_timeout_minutes),
             },
-        });
+        };
+        match (Recipe::new(&spec, &BTreeMap::new()), nested.first()) {
+            (Err(fault), Some(source)) => {
+                let sum = "SHA256SUMS or SHA512SUMS beside the file has the whole line of digits";
+                cx.faults.push(source.fault("checksum", fault.to_string()).help(sum));
+                break;
+            }
+            (Ok(_) | Err(_), _) => specs.push(spec),
+        }
     }
     specs
 }

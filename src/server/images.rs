@@ -6,10 +6,10 @@ use actix_web::{HttpResponse, web};
 use drover_actors::message::HerdCommand;
 use drover_api::{
     BuildImageIn, BuildImageOut, ImageBuildOut, ImageBuildsOut, ImageOut, ImagePlanOut,
-    ImageVersionOut, ImagesOut, ImportImageIn, ImportImageOut, PhaseOut, Problem, PruneImagesIn,
-    PruneImagesOut, UnreadOut,
+    ImageVersionOut, ImagesOut, ImportImageIn, ImportImageOut, Nothing, PhaseOut, Problem,
+    PruneImagesIn, PruneImagesOut, UnreadOut,
 };
-use drover_model::id::{CloudId, NodeName, VmId};
+use drover_model::id::{AgentId, CloudId, NodeName, VmId};
 use drover_model::image::{ImagePlan, PlannedPrune};
 use drover_model::status::ImageStatus;
 
@@ -144,6 +144,28 @@ pub(super) async fn build(
     Ok(HttpResponse::Accepted().json(BuildImageOut { plans }))
 }
 
+/// Ends a build, and destroys what it made.
+#[utoipa::path(
+    post, path = "/v1/images/builds/{id}/cancel",
+    params(("id" = String, Path, description = "the build")),
+    responses(
+        (status = 204, description = "it ends; `GET /v1/images/builds` shows when it is over"),
+        (status = 404, body = Problem, description = "no such build runs"),
+        (status = 409, body = Problem, description = "its version is proved already"),
+    )
+)]
+pub(super) async fn cancel(
+    state: web::Data<State>,
+    id: web::Path<String>,
+    body: Body,
+) -> Result<HttpResponse, Rejection> {
+    Fields::<Nothing>::parse(body)?.finish()?;
+    let build = AgentId::new(id.into_inner());
+    let command = |reply| HerdCommand::CancelBuild { build, reply };
+    state.ask(state.limits.reply, command).await?.map_err(Rejection::refused)?;
+    Ok(HttpResponse::NoContent().finish())
+}
+
 /// Removes versions beyond `keep` that nothing uses.
 #[utoipa::path(
     post, path = "/v1/images/prune", request_body = PruneImagesIn,
@@ -179,9 +201,10 @@ pub(super) async fn import(
     if fields.count("vmid", LAST_VMID).is_none() && !fields.has_faults() {
         fields.fault("vmid", "is missing; give the VMID of a template");
     }
-    let ImportImageIn { vmid } = fields.finish()?;
+    fields.flag("dryRun");
+    let ImportImageIn { vmid, dry_run } = fields.finish()?;
     let (image, vmid) = (id.into_inner(), VmId(vmid));
-    let command = |reply| HerdCommand::ImportImage { image, vmid, reply };
+    let command = |reply| HerdCommand::ImportImage { image, vmid, dry_run, reply };
     let done = state.ask(state.limits.resync, command).await?.map_err(Rejection::refused)?;
     Ok(web::Json(ImportImageOut {
         image: done.image.to_string(),

@@ -25,7 +25,7 @@ use super::{
         holds::hold_next, holds::hold_none, agents::clouds,
         agents::status, addresses::list, call_in::call, hooks::hear, templates::list, templates::provision, events::stream, control::reap, control::resync, control::plan_resync,
         control::reload,
-        images::list, images::builds, images::build, images::prune, images::import,
+        images::list, images::builds, images::cancel, images::build, images::prune, images::import,
         control::log_level, clusters::confirm, breakers::list, breakers::reset, nodes::list, nodes::drain, nodes::why, demand::list, demand::why, health::healthz, health::readyz, metrics::show, show,
     ),
     modifiers(&Bearer),

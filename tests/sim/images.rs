@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use drover_actors::message::{HerdCommand, Refusal};
-use drover_model::id::{NodeName, VmId};
+use drover_model::id::{AgentId, NodeName, VmId};
 use drover_model::image::{ImagePlan, Route};
 use drover_model::marks::{Kind, Reading, read};
 use drover_model::phase::ImagePhase;
@@ -173,6 +173,31 @@ async fn an_agent_that_starts_right_after_a_build_has_the_new_version() {
         world.release(&lease).await;
     }
     assert!(sources.iter().all(|(source, version)| source == version), "{sources:?}");
+    finish(world);
+}
+
+// Invariant: a build that an operator cancels leaves nothing, and is not begun again.
+
+#[tokio::test(start_paused = true)]
+async fn a_build_that_is_cancelled_leaves_nothing() {
+    let world = started("").await;
+    let cancel = async |build: &AgentId| {
+        let build = build.clone();
+        world.command(|reply| HerdCommand::CancelBuild { build, reply }).await
+    };
+    for state in [ImagePhase::Pulling, ImagePhase::Creating, ImagePhase::Provisioning] {
+        ask(&world, &[], false).await.unwrap();
+        let runs = |view: &View| builds(view).iter().any(|build| build.phase == state);
+        world.until(state.name(), runs).await;
+        let running = builds(world.view()).into_iter().find(|build| !build.phase.is_over());
+        cancel(&running.unwrap().build).await.unwrap();
+        let status = over(&world).await;
+        assert_eq!(status.phase, ImagePhase::Failed, "{state}");
+        assert!(status.detail.contains("an operator cancelled it"), "{status:?}");
+        assert_eq!(ours(&world), Vec::<u32>::new(), "{state}");
+        assert!(cancel(&status.build).await.is_err(), "it runs no more");
+    }
+    built(&world, &[]).await;
     finish(world);
 }
 
@@ -415,16 +440,20 @@ async fn old_versions_go_and_one_with_linked_clones_stays() {
 #[tokio::test(start_paused = true)]
 async fn a_template_that_exists_is_imported() {
     let world = started("").await;
-    let import = async |vmid: u32| {
+    let import = async |vmid: u32, dry_run: bool| {
         let image = "debian".to_owned();
         let vmid = VmId(vmid);
-        world.command(|reply| HerdCommand::ImportImage { image, vmid, reply }).await
+        world.command(|reply| HerdCommand::ImportImage { image, vmid, dry_run, reply }).await
     };
-    let done = import(9001).await.unwrap();
+    let planned = import(9001, true).await.unwrap();
+    assert!(matches!(marks(&world, 9001), Reading::Unmarked));
+    let done = import(9001, false).await.unwrap();
+    assert_eq!((&planned.version, &planned.name), (&done.version, &done.name));
     let Reading::Marked(found) = marks(&world, 9001) else { panic!("no marks") };
     assert_eq!((found.kind, &found.agent), (Kind::Image, &done.version));
-    let refused = import(9001).await.unwrap_err();
+    let refused = import(9001, false).await.unwrap_err();
     assert!(refused.to_string().contains("carries marks of drover's"), "{refused}");
-    assert!(import(9500).await.is_err());
+    let missing = import(9500, true).await.unwrap_err().to_string();
+    assert!(missing.ends_with("name the VMID of a template"), "{missing}");
     finish(world);
 }

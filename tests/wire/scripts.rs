@@ -32,6 +32,7 @@ const ASKING: [(&str, &str, i32); 29] = [
     ("address-pools", "", 0),
     ("image list", "", 0),
     ("image build", "nope", 1),
+    ("image cancel", "nope", 1),
     ("image prune", "", 0),
     ("image import", "9000 --as nope", 1),
     ("lease", "--template linux", 0),

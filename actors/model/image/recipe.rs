@@ -13,6 +13,45 @@ use crate::time::WallTime;
 pub enum VariableError {
     #[error("image `{image}` has no variable `{name}`; its `variables` names them")]
     Unknown { image: String, name: String },
+    #[error(
+        "the checksum of image `{image}` has {got} characters, and one of kind {algorithm} has \
+         {wanted} digits: copy it from the publisher's list"
+    )]
+    Checksum { image: String, algorithm: String, got: usize, wanted: usize },
+}
+
+/// How many hexadecimal digits a checksum has; none for a kind that Proxmox does not know.
+fn digits(algorithm: &str) -> Option<usize> {
+    match algorithm {
+        "md5" => Some(32),
+        "sha1" => Some(40),
+        "sha224" => Some(56),
+        "sha256" => Some(64),
+        "sha384" => Some(96),
+        "sha512" => Some(128),
+        _ => None,
+    }
+}
+
+/// Whether a source's checksum can be one of its kind.
+fn check_sum(spec: &ImageSpec) -> Result<(), VariableError> {
+    let (sum, algorithm) = match &spec.source {
+        Some(
+            ImageSource::Url { checksum, algorithm, .. }
+            | ImageSource::Iso { iso: IsoImage::Url { checksum, algorithm, .. }, .. },
+        ) => (checksum, algorithm),
+        Some(ImageSource::Iso { .. } | ImageSource::Template(_)) | None => return Ok(()),
+    };
+    let is_sum = sum.bytes().all(|byte| byte.is_ascii_hexdigit());
+    match digits(algorithm).filter(|wanted| *wanted != sum.len() || !is_sum) {
+        Some(wanted) => Err(VariableError::Checksum {
+            image: spec.id.name.to_string(),
+            algorithm: algorithm.clone(),
+            got: sum.len(),
+            wanted,
+        }),
+        None => Ok(()),
+    }
 }
 
 /// What a build makes: everything that is filled in.
@@ -35,7 +74,7 @@ impl Recipe {
     /// Fills in the variables: what somebody gives wins over the configuration.
     ///
     /// # Errors
-    /// When the image has no variable of a given name.
+    /// When the image has no variable of a given name, or its checksum cannot be one.
     pub fn new(spec: &ImageSpec, given: &BTreeMap<String, String>) -> Result<Self, VariableError> {
         if let Some(name) = given.keys().find(|name| !spec.variables.contains_key(*name)) {
             let (image, name) = (spec.id.name.to_string(), name.clone());
@@ -63,6 +102,7 @@ impl Recipe {
             template @ ImageSource::Template(_) => template,
         });
         spec.variables = values;
+        check_sum(&spec)?;
         Ok(Self { spec, given: given.clone(), period: 0 })
     }
 
@@ -218,6 +258,12 @@ mod tests {
             |version| StepWork::Run(format!("echo {version} ${{HOME}} $version $(id) ${{"));
         assert_eq!(run(&[]), echoes("13"));
         assert_eq!(run(&[("version", "14")]), echoes("14"));
+        let mut wrong = spec.clone();
+        let url = "https://a/b.qcow2".to_owned();
+        let (checksum, algorithm) = ("${version}".to_owned(), "sha512".to_owned());
+        wrong.source = Some(ImageSource::Url { url, checksum, algorithm });
+        let fault = Recipe::new(&wrong, &given(&[])).unwrap_err().to_string();
+        assert!(fault.contains("has 2 characters, and one of kind sha512 has 128"), "{fault}");
         let unknown = Recipe::new(&spec, &given(&[("verson", "14")]));
         let text = "image `debian` has no variable `verson`; its `variables` names them";
         assert_eq!(unknown.unwrap_err().to_string(), text);

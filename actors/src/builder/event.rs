@@ -23,6 +23,8 @@ pub enum Event {
     Turn,
     /// The VMID that the guest may have, or why there is none.
     Id(Result<VmId, Fault>),
+    /// Somebody wants it no longer.
+    Cancel,
     /// The intent to make the guest is durable, with this sequence.
     Intended(u64),
     /// The result of a call.

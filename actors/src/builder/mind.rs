@@ -384,6 +384,14 @@ impl Mind {
         self.over(State::Failed, now, out);
     }
 
+    /// Somebody wants it no longer. One that is removed, or proved, goes on.
+    fn cancelled(&mut self, now: Now, out: Out<'_>) {
+        let over = self.state.phase().is_over();
+        if !over && !matches!(self.state, State::Removing(_) | State::Sealing) {
+            self.fail("an operator cancelled it", now, out);
+        }
+    }
+
     /// Nothing more happens.
     pub(super) fn over(&mut self, state: State, now: Now, out: Out<'_>) {
         self.enter(state, now, out);
@@ -503,6 +511,7 @@ impl StateMachine for Mind {
             Event::Begin => self.begin(now, out),
             Event::Turn => self.turn(now, out),
             Event::Id(id) => self.id(id, now, out),
+            Event::Cancel => self.cancelled(now, out),
             Event::Intended(seq) => {
                 if let Some(marks) = &mut self.marks {
                     marks.seq = seq;

@@ -345,6 +345,22 @@ impl Herd {
         self.images.builds.insert(id, build);
     }
 
+    /// Ends a build; one whose version is proved goes on.
+    pub(super) fn cancel_build(&mut self, id: &AgentId) -> Result<(), Refusal> {
+        let build = self.images.builds.get_mut(id).filter(|build| !build.pruned);
+        let Some(build) = build else {
+            let text = format!("no build `{id}` runs: `drover image list` shows those that do");
+            return Err(Refusal::Unknown(text));
+        };
+        if build.status.phase == ImagePhase::Sealing {
+            let text = format!("build `{id}` is as good as done: its version is proved");
+            return Err(Refusal::Conflict(text));
+        }
+        build.again = None;
+        build.address.do_send(BuilderCommand::Cancel);
+        Ok(())
+    }
+
     fn show_builds(&self, builds: &BTreeSet<AgentId>) {
         for actors in self.clusters.values() {
             actors.reconciler.do_send(ReconcilerCommand::Builds(builds.clone()));

@@ -163,7 +163,7 @@ impl Feature {
             Self::DiskSize => "diskSizeGb",
             Self::Network => "bridge, vlan",
             Self::Networks => "networks",
-            Self::Discs => "userData",
+            Self::Discs => "userData, images",
             Self::Snippets => "cloudInitCustom",
             Self::Placement => "placement",
             Self::CallIn => "addressFrom: call",

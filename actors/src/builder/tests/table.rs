@@ -324,6 +324,7 @@ fn the_table_drawn_from_the_code_is_the_one_agreed_on() {
         }
         if !matches!(play.mind.state(), State::Removing(_)) {
             rows.push(row(way, "too late", &Step::Late));
+            rows.push(row(way, "Cancel", &Step::Event(Event::Cancel)));
         }
     }
     let drawn = table(&rows);

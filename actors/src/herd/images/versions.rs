@@ -178,7 +178,7 @@ impl Herd {
     pub(in crate::herd) fn import_image(
         &mut self,
         name: &str,
-        vmid: VmId,
+        (vmid, dry_run): (VmId, bool),
         reply: Reply<Result<ImageImported, Refusal>>,
         ctx: &mut Context<Self>,
     ) {
@@ -221,10 +221,15 @@ impl Herd {
             let vm = VmRef { cloud: image.cloud.clone(), node: node.clone(), vmid };
             let description =
                 format!("A version of image {}, imported from `{}`.", image.name, found.name);
-            hypervisor.seal(SealCall { vm, from: None, to: marks, description }).await?;
+            if !dry_run {
+                hypervisor.seal(SealCall { vm, from: None, to: marks, description }).await?;
+            }
             Ok(ImageImported { image, version, node, vmid, name })
         };
         ctx.spawn(import.into_actor(self).map(move |done, _, _| {
+            let named =
+                |text: String| text.replace("check templateVmId", "name the VMID of a template");
+            let done = done.map_err(|fault: Fault| Fault { text: named(fault.text), ..fault });
             reply.send(done.map_err(|fault| match fault.kind {
                 FaultKind::Gone => Refusal::Unknown(fault.text),
                 FaultKind::Broken | FaultKind::Foreign => Refusal::Conflict(fault.text),
