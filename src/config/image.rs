@@ -12,7 +12,7 @@ use drover_hypervisor::download::checks_sums_of;
 use drover_model::addresses::AddressSource;
 use drover_model::id::{CloudId, NodeName, TemplateId, VmId};
 use drover_model::image::{
-    Bios, Downloader, Hardware, ImageLimits, ImageSource, ImageSpec, IsoImage, Route,
+    Bios, Downloader, Hardware, ImageLimits, ImageSource, ImageSpec, IsoImage, Recipe, Route,
 };
 use drover_model::os::Os;
 use drover_model::seed::SeedSpec;

@@ -17,6 +17,7 @@
 
 mod certificate;
 mod cluster;
+mod images;
 mod places;
 mod privileges;
 mod report;
@@ -178,6 +179,7 @@ impl CloudCheck<'_> {
         let before = self.report.lines.len();
         self.room(&cluster, &templates);
         self.storages(&cluster, token.as_ref()).await;
+        self.images(&cluster).await;
         self.bridges(&cluster).await;
         self.usable(&cluster, &templates, before);
         self.pools().await;

@@ -42,7 +42,7 @@ struct Use {
 }
 
 /// A problem with a storage, and what to do about it.
-type Problem = (String, Vec<Remedy>);
+pub(super) type Problem = (String, Vec<Remedy>);
 
 /// The problem of a storage that a node does not have.
 fn missing(name: &str, node: &NodeName, content: &str, fleet: &Fleet) -> Problem {
@@ -53,7 +53,11 @@ fn missing(name: &str, node: &NodeName, content: &str, fleet: &Fleet) -> Problem
         let text = format!("exists on {} only", others.join(", "));
         return (text, vec![Remedy::on_any_node(format!("pvesm set {name} --nodes {on},{node}"))]);
     }
-    let key = if content == "iso" { "cloudInitIsoStorage" } else { "targetStorage" };
+    let key = match content {
+        "iso" => "cloudInitIsoStorage",
+        "import" => "importStorage",
+        _ => "targetStorage",
+    };
     let fit = fleet.storages(node).filter(|one| one.images || content != "images");
     let there = fit.map(|one| Remedy::yaml(format!("{key}: {}", one.name)));
     let there: Vec<Remedy> = there.map(|one| one.noting("one that exists")).collect();
@@ -66,7 +70,7 @@ fn missing(name: &str, node: &NodeName, content: &str, fleet: &Fleet) -> Problem
 }
 
 /// Why a node cannot store this kind of content on a storage.
-fn problem(
+pub(super) fn problem(
     name: &str,
     node: &NodeName,
     found: Option<&NodeStorage>,
@@ -86,6 +90,7 @@ fn problem(
         let what = match content {
             "images" => "disk images",
             "iso" => "ISO images",
+            "import" => "disk images to import",
             other => other,
         };
         let set = format!("pvesm set {name} --content {},{content}", found.content);
