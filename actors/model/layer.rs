@@ -15,9 +15,9 @@ use crate::order::MachineView;
 use crate::placement::Fleet;
 use crate::ports::{
     AddressObservation, Ask, Carried, CloneCall, ClusterObservation, ConfigureCall, Configured,
-    CreateCall, FinishCall, Greeting, IdStatus, OrderCall, Ports, PullCall, Ran, SealCall,
-    ShellTarget, Snapped, SnapshotCall, SourceObservation, StartRunnerCall, Survey, TaskEnd,
-    VmObservation, VmRef,
+    CreateCall, EjectCall, FinishCall, Greeting, IdStatus, OrderCall, Ports, PullCall, Ran,
+    SealCall, ShellTarget, Snapped, SnapshotCall, SourceObservation, StartRunnerCall, Survey,
+    TaskEnd, VmObservation, VmRef,
 };
 use crate::template_image::Found;
 
@@ -131,6 +131,15 @@ impl Subject for CreateCall {
     }
     fn vmid(&self) -> Option<VmId> {
         Some(self.marks.vmid)
+    }
+}
+
+impl Subject for EjectCall {
+    fn culprit(&self) -> Culprit {
+        self.vm.culprit()
+    }
+    fn vmid(&self) -> Option<VmId> {
+        self.vm.vmid()
     }
 }
 

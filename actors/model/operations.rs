@@ -21,8 +21,8 @@ use crate::os::Os;
 use crate::placement::Fleet;
 use crate::ports::{
     AddressObservation, Ask, Carried, CloneCall, ClusterObservation, ConfigureCall, Configured,
-    CreateCall, FinishCall, Greeting, Holder, IdStatus, ImageObservation, Known, OrderCall,
-    PullCall, Ran, SealCall, ShellTarget, Snapped, SnapshotCall, SourceObservation,
+    CreateCall, EjectCall, FinishCall, Greeting, Holder, IdStatus, ImageObservation, Known,
+    OrderCall, PullCall, Ran, SealCall, ShellTarget, Snapped, SnapshotCall, SourceObservation,
     StartRunnerCall, Survey, TaskEnd, VmObservation, VmRef,
 };
 use crate::spec::UploadSpec;
@@ -135,11 +135,15 @@ port! {
         /// Removes a disc image and awaits that; one that is gone already is fine.
         change fn remove_image(cloud: &CloudId, image: &ImageObservation) -> (), within VOLUMES;
         /// Brings an image's source to a storage of a node, which checks its checksum. Repeatable:
-        /// a file that is there with that checksum stays. Gives the volume, and the task that makes it.
-        change fn pull(call: PullCall) -> Upid, within call.limit + CHANGE;
+        /// a file that is there with that checksum stays. Gives the task that makes it; none where
+        /// drover sees that it is there.
+        change fn pull(call: PullCall) -> Option<Upid>, within call.limit + CHANGE;
         /// Makes a guest that carries its marks in name and description, its disk a copy of a
         /// volume that `pull` brought.
         change fn create(call: CreateCall) -> Upid, within CHANGE;
+        /// Verifies the marks, takes all discs out of the stopped guest, so that it boots from its
+        /// disk alone, and removes drover's own disc image. Repeatable.
+        change fn eject(call: EjectCall) -> (), within VOLUMES;
         /// Verifies the marks, gives the stopped guest the drives and values that its clones begin
         /// with, and makes it a template. None where it is one already.
         change fn finish(call: FinishCall) -> Option<Upid>, within CHANGE;

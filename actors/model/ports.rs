@@ -16,7 +16,7 @@ use crate::demand::{report::UnreadJob, words::Words};
 use crate::fact::Fact;
 use crate::fault::{Culprit, Fault, FaultKind};
 use crate::id::{CloudId, ClusterId, NodeName, RunnerName, SourceId, VmId};
-use crate::image::Hardware;
+use crate::image::{Downloader, Hardware};
 use crate::marks::{Marks, Reading};
 use crate::order::Work;
 use crate::os::Os;
@@ -153,6 +153,25 @@ pub struct SnapshotCall {
     pub limit: Duration,
 }
 
+/// What a storage holds a file as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FileKind {
+    /// A disk image that guests are made of.
+    DiskImage,
+    /// An ISO image that guests boot from.
+    Iso,
+}
+
+impl FileKind {
+    /// Proxmox's word for such content.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::DiskImage => "import",
+            Self::Iso => "iso",
+        }
+    }
+}
+
 /// The source of an image, to be brought to a storage of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PullCall {
@@ -165,8 +184,10 @@ pub struct PullCall {
     /// Its checksum, in hexadecimal digits, and what kind of one, as Proxmox names it.
     pub checksum: String,
     pub algorithm: String,
+    pub kind: FileKind,
     /// What it is called on the storage.
     pub file: String,
+    pub by: Downloader,
     /// How long the call may take.
     pub limit: Duration,
 }
@@ -174,11 +195,20 @@ pub struct PullCall {
 impl PullCall {
     /// Proxmox's volume id of the file.
     pub fn volume(&self) -> String {
-        format!("{}:import/{}", self.storage, self.file)
+        format!("{}:{}/{}", self.storage, self.kind.word(), self.file)
     }
 }
 
-/// A guest to be made of a disk image.
+/// What the disk of a new guest begins with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NewDisk {
+    /// A copy of this volume.
+    CopyOf(String),
+    /// Nothing, and so many GiB; the guest boots from this ISO image while its disk is empty.
+    InstalledFrom { iso: String, gib: u32 },
+}
+
+/// A guest to be made of a disk image, or to be installed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CreateCall {
     /// The cloud to go through.
@@ -187,12 +217,21 @@ pub struct CreateCall {
     /// The marks it carries; its VMID is in them.
     pub marks: Marks,
     pub hardware: Hardware,
-    /// The volume that its disk is copied from.
-    pub source: String,
+    pub disk: NewDisk,
     /// The storage of its disks.
     pub storage: String,
     /// What else it is to be: name, description, sizes, pool.
     pub spec: TemplateSpec,
+}
+
+/// An installed guest whose discs are taken out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EjectCall {
+    pub vm: VmRef,
+    /// The marks it must carry; anything else is `Foreign` and nothing is written.
+    pub marks: Marks,
+    /// Its own disc image for cloud-init, which is removed.
+    pub disc: Option<String>,
 }
 
 /// A built guest that becomes a template.
@@ -203,6 +242,8 @@ pub struct FinishCall {
     pub marks: Marks,
     /// The storage of its cloud-init drive.
     pub storage: String,
+    /// Its own disc image for cloud-init, which is removed.
+    pub disc: Option<String>,
 }
 
 /// A template that gets the marks of an image.

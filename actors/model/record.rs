@@ -377,6 +377,9 @@ pub enum Body {
         /// Values of variables that somebody gave.
         #[serde(default)]
         given: BTreeMap<String, String>,
+        /// The disc image for cloud-init that it will have.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        iso: Option<String>,
     },
     /// *Before acting.* A build is proved: its template will carry these marks.
     ImageSealed { build: AgentId, marks: Box<Marks> },

@@ -10,7 +10,7 @@ use crate::container::GuestType;
 use crate::id::{
     AgentId, CloudId, ClusterId, Generation, Installation, LeaseId, NodeName, TemplateId, VmId,
 };
-use crate::image::{Bios, Hardware, ImageLimits, ImageSource, ImageSpec};
+use crate::image::{Bios, Downloader, Hardware, ImageLimits, ImageSource, ImageSpec};
 use crate::journal_state::{AgentEntry, Commands};
 use crate::marks::{Kind, Marks};
 use crate::order::MachineOrders;
@@ -94,8 +94,10 @@ pub fn image(text: &str) -> ImageSpec {
         nodes: vec![NodeName::new("pve1")],
         storage: "local-lvm".into(),
         import_storage: "local".into(),
+        downloader: Downloader::Node,
         vmid_floor: VmId(9000),
         keep: 1,
+        rebuild_days: None,
         limits: ImageLimits { pull: seconds(7200), lock: seconds(7800), build: seconds(9000) },
     }
 }

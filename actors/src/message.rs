@@ -247,6 +247,12 @@ pub enum HerdCommand {
         /// Receives what it comes to on each node, or a refusal.
         reply: Reply<Result<Vec<ImagePlan>, Refusal>>,
     },
+    /// Ends a build that runs, and destroys what it made.
+    CancelBuild {
+        build: AgentId,
+        /// Receives whether there is such a build.
+        reply: Reply<Result<(), Refusal>>,
+    },
     /// Lists images, their versions and their builds.
     Images {
         /// Receives what is there, and why other clusters were not readable.
@@ -264,6 +270,8 @@ pub enum HerdCommand {
         /// The image, by `cloud/image` or bare name.
         image: String,
         vmid: VmId,
+        /// Looks, and changes nothing.
+        dry_run: bool,
         /// Receives the new version or a refusal.
         reply: Reply<Result<ImageImported, Refusal>>,
     },

@@ -130,9 +130,13 @@ pub struct PruneImagesOut {
 /// Which template to import.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase")]
 pub struct ImportImageIn {
     /// The VMID of the template.
     pub vmid: u32,
+    /// Whether it is only planned.
+    #[serde(default)]
+    pub dry_run: bool,
 }
 
 /// A template that became a version.

@@ -68,6 +68,9 @@ pub struct NodesOut {
 pub struct UnreadOut {
     /// The cluster; `unknown` where no cloud has led to it yet.
     pub cluster: String,
+    /// The cloud through which it was to be read, where only one was tried.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cloud: Option<String>,
     /// The reason in words.
     pub why: String,
 }

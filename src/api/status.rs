@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    AddressPoolOut, AgentOut, BreakerOut, CloudOut, LeaseOut, LostJobOut, SourceOut, TemplateOut,
+    AddressPoolOut, AgentOut, BreakerOut, CloudOut, ImageBuildOut, LeaseOut, LostJobOut, SourceOut,
+    TemplateOut,
 };
 
 /// The configuration in force.
@@ -104,6 +105,9 @@ pub struct StatusOut {
     /// The last jobs that were lost with their machines.
     #[serde(default)]
     pub lost_jobs: Vec<LostJobOut>,
+    /// Builds of images that run, and the last of each image and node where it failed.
+    #[serde(default)]
+    pub builds: Vec<ImageBuildOut>,
     /// The last reconciliation of each cluster.
     pub reconciled: Vec<ReconcileOut>,
     /// The last restarts of actors.

@@ -11,7 +11,8 @@ use drover_config::calendar::Almanac;
 use drover_config::watch::{Change, Outcome, Trigger, Watch};
 use drover_config::{Checked, Environment};
 use drover_hypervisor::CallInKey;
-use drover_hypervisor::{Proxmox, TASK_POLL_INTERVAL};
+use drover_hypervisor::download::Downloads;
+use drover_hypervisor::{HttpWeb, Proxmox, TASK_POLL_INTERVAL};
 use drover_journal::{Opened, RedbLog, Writer, WriterOptions};
 use drover_model::ambient::{mint_installation, mint_lease};
 use drover_model::fact::{Fact, What};
@@ -201,8 +202,10 @@ impl Service {
         let key = CallInKey::open(&state)
             .map_err(|source| RunError::State { path: state.clone(), source })?;
         let key = Arc::new(key);
+        let downloads = Downloads::open(Arc::new(HttpWeb), state.join(state_dir::DOWNLOADS))
+            .map_err(|source| RunError::State { path: state.clone(), source })?;
         let proxmox = Proxmox::new(Some(runtime.clone()), Arc::new(WireDialer), TASK_POLL_INTERVAL);
-        let proxmox = Arc::new(proxmox.with_call_ins(Arc::clone(&key)));
+        let proxmox = Arc::new(proxmox.with_call_ins(Arc::clone(&key)).with_downloads(downloads));
         let user_data = UserDataStore::open(&state, &journal_state)
             .map_err(|source| RunError::State { path: state.clone(), source })?;
         let user_data = Arc::new(user_data);

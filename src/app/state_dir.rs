@@ -9,6 +9,8 @@ use drover_config::ServiceSpec;
 
 /// The file name of the journal.
 pub const JOURNAL: &str = "journal.redb";
+/// The folder of sources of images while drover downloads and uploads them.
+pub const DOWNLOADS: &str = "downloads";
 /// The modification time of this file says when the service was last alive.
 const HEARTBEAT_FILE: &str = "alive";
 

@@ -22,7 +22,7 @@ pub enum CliError {
     /// What was waited for did not come in time.
     #[error("{0}")]
     Waited(String),
-    /// The lease was lost or expired.
+    /// The lease was lost or expired, or a build is not known any more.
     #[error("{0}")]
     Over(String),
     /// The terminal or pipe took nothing.

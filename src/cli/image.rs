@@ -5,14 +5,15 @@ use std::time::Duration;
 
 use drover_api::{
     BuildImageIn, BuildImageOut, ImageBuildOut, ImageBuildsOut, ImagePlanOut, ImageVersionOut,
-    ImagesOut, ImportImageIn, ImportImageOut, PruneImagesIn, PruneImagesOut,
+    ImagesOut, ImportImageIn, ImportImageOut, Nothing, PruneImagesIn, PruneImagesOut,
 };
 use drover_model::phase::ImagePhase;
+use reqwest::Method;
 
 use super::client::{CALL_LIMIT, Client, LONG_LIMIT, path};
 use super::error::CliError;
 use super::options::{BuildImageOptions, ImageAction};
-use super::tables::{clean, count, table, unread};
+use super::tables::{build_line, clean, count, table, unread};
 use super::term::{Term, print};
 
 /// The pause between two looks at builds.
@@ -36,13 +37,22 @@ pub(super) async fn act(
             let out: PruneImagesOut = client.post("/v1/images/prune", &command, LONG_LIMIT).await?;
             print(term, json, &out, |out| pruned(out, dry_run))?;
         }
-        ImageAction::Import { vmid, image } => {
+        ImageAction::Cancel { build } => {
+            let path = path("images/builds", &build, "/cancel");
+            client.report(Method::POST, &path).await?;
+            print(term, json, &Nothing {}, |_| format!("build {} ends\n", clean(&build)))?;
+        }
+        ImageAction::Import { vmid, image, dry_run } => {
             let path = path("images", &image, "/import");
             let out: ImportImageOut =
-                client.post(&path, &ImportImageIn { vmid }, LONG_LIMIT).await?;
+                client.post(&path, &ImportImageIn { vmid, dry_run }, LONG_LIMIT).await?;
             print(term, json, &out, |out| {
+                let (is, called) = match dry_run {
+                    true => ("would be", "would be called"),
+                    false => ("is", "is called"),
+                };
                 format!(
-                    "template {} on {} is version {} of {} and is called {}\n",
+                    "template {} on {} {is} version {} of {} and {called} {}\n",
                     out.vmid,
                     clean(&out.node),
                     out.version,
@@ -118,12 +128,15 @@ async fn follow(
             }
         }
         let known = |id: &String| out.builds.iter().any(|build| build.build == *id);
-        if let Some(lost) = waited.keys().find(|id| !known(id) && shown.contains_key(*id)) {
+        // The service shows a build before it answers with the build's id.
+        if let Some((lost, plan)) = waited.iter().find(|(id, _)| !known(id)) {
             let text = format!(
-                "drover knows build {lost} no more, since it started again: `drover image list` \
-                 shows whether it is built again"
+                "build {lost} on {} is not known: drover started again since. A build that had a \
+                 guest begins again by itself: `drover image list` shows it. Where it does not, run \
+                 the command again",
+                clean(&plan.node)
             );
-            return Err(CliError::Failed(text));
+            return Err(CliError::Over(text));
         }
         if !waited.is_empty() {
             tokio::time::sleep(POLL).await;
@@ -171,9 +184,7 @@ fn listed(out: &ImagesOut) -> String {
     }
     let running = out.builds.iter().filter(|build| !build.state.is_over());
     for build in running {
-        let (image, node) = (clean(&build.image), clean(&build.node));
-        let line = format!("{image} on {node}: {} {}", build.state, clean(&build.detail));
-        text += &format!("{}\n", line.trim_end());
+        text += &build_line(build);
     }
     text += &unread(&out.unread);
     if text.is_empty() { "none\n".to_owned() } else { text }

@@ -6,8 +6,8 @@ use drover_model::finding::Does;
 use drover_model::size::Size;
 
 use drover_api::{
-    AddressPoolOut, AgentOut, AgentsOut, BreakerOut, CloudOut, ConfigOut, LeaseOut, ProvisionOut,
-    ResyncOut, ResyncPlanOut, SourceOut, StatusOut, TemplateOut, UnreadOut,
+    AddressPoolOut, AgentOut, AgentsOut, BreakerOut, CloudOut, ConfigOut, ImageBuildOut, LeaseOut,
+    ProvisionOut, ResyncOut, ResyncPlanOut, SourceOut, StatusOut, TemplateOut, UnreadOut,
 };
 
 /// Text from elsewhere without anything that could move the cursor, on one line.
@@ -75,6 +75,9 @@ pub(super) fn status(status: &StatusOut) -> String {
     }
     if !status.sources.is_empty() {
         text.push_str(&format!("\nDEMAND\n{}", sources(&status.sources)));
+    }
+    for build in &status.builds {
+        text.push_str(&build_line(build));
     }
     for lost in &status.lost_jobs {
         let job = dash(lost.job.as_ref());
@@ -424,10 +427,23 @@ pub(super) fn provisioned(out: &ProvisionOut) -> String {
     text
 }
 
+/// How far the build of an image is.
+pub(super) fn build_line(build: &ImageBuildOut) -> String {
+    let (image, node) = (clean(&build.image), clean(&build.node));
+    let line = format!("image {image} on {node}: {} {}", build.state, clean(&build.detail));
+    format!("{}\n", line.trim_end())
+}
+
 /// Clusters that could not be read, each with why.
 pub(super) fn unread(clusters: &[UnreadOut]) -> String {
     let line = |one: &UnreadOut| {
-        format!("cluster {} was not read: {}\n", clean(&one.cluster), clean(&one.why))
+        let (cluster, why) = (clean(&one.cluster), clean(&one.why));
+        match &one.cloud {
+            Some(cloud) => {
+                format!("cloud {} (cluster {cluster}) was not read: {why}\n", clean(cloud))
+            }
+            None => format!("cluster {cluster} was not read: {why}\n"),
+        }
     };
     clusters.iter().map(line).collect()
 }

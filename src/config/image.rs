@@ -1,14 +1,19 @@
 //! Images: each entry of `images`, on each of its clouds, as an [`ImageSpec`].
 //!
 //! What a recipe installs becomes steps over SSH, in this order: packages, files, runners, commands,
-//! netplan. Variables stay in the texts until a build fills them in, since a caller may give values.
+//! netplan. `installer.rs` is about ISO images. Variables stay in the texts until a build fills them in, since a caller may give values.
+
+mod installer;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use drover_hypervisor::download::checks_sums_of;
 use drover_model::addresses::AddressSource;
 use drover_model::id::{CloudId, NodeName, TemplateId, VmId};
-use drover_model::image::{Bios, Hardware, ImageLimits, ImageSource, ImageSpec};
+use drover_model::image::{
+    Bios, Downloader, Hardware, ImageLimits, ImageSource, ImageSpec, IsoImage, Recipe, Route,
+};
 use drover_model::os::Os;
 use drover_model::seed::SeedSpec;
 use drover_model::spec::{
@@ -99,13 +104,17 @@ fn image_on_clouds(
     cx: &mut Context<'_>,
 ) -> Vec<ImageSpec> {
     let Some(raw) = layer.typed::<RawImage>(&mut cx.faults) else { return Vec::new() };
-    let source = layer.nested("source").first().and_then(|layer| source(layer, cx));
+    let nested = layer.nested("source");
+    let answers = nested.first().and_then(|layer| installer::answers(layer, cx));
+    let source = nested.first().and_then(|source_layer| source(source_layer, cx));
+    let source = source.and_then(|source| installer::with_disk(source, &raw, layer, cx));
     let hardware = layer.nested("hardware").first();
     let none = Layer::empty(layer.place, format!("{}.hardware", layer.path), &HARDWARE);
     let hardware = hardware.unwrap_or(&none).typed::<RawHardware>(&mut cx.faults).map(hardware_of);
     let id = Some(&*raw.credentials_id).filter(|id| !id.trim().is_empty());
     let key =
         id.and_then(|id| resolve(layer, id, credentials, "sshKey", Credential::as_ssh_key, cx));
+    let downloader = downloader(&raw, source.as_ref(), layer, cx);
     let steps = steps(&raw, layer, cx);
     let variables = variables(&raw, layer, cx);
     let mut specs = Vec::new();
@@ -118,8 +127,13 @@ fn image_on_clouds(
         };
         let Some((key, hardware)) = key.zip(hardware.clone()) else { continue };
         let id = TemplateId::new(cloud.spec.id.clone(), name);
-        let machine = machine(id.clone(), &raw, &steps, &hardware, cloud, key);
-        specs.push(ImageSpec {
+        let mut machine = machine(id.clone(), &raw, &steps, &hardware, cloud, key);
+        if let (Some(ImageSource::Iso { .. }), Some(seed)) = (&source, &mut machine.cloud_init.seed)
+        {
+            let own = || installer::ANSWERS.to_owned();
+            seed.user_data = Some(answers.clone().unwrap_or_else(own));
+        }
+        let spec = ImageSpec {
             id,
             source: source.clone(),
             hardware,
@@ -128,15 +142,26 @@ fn image_on_clouds(
             clean: clean(&raw.clean_commands),
             nodes: raw.nodes.iter().map(NodeName::new).collect(),
             storage: raw.storage.clone(),
-            import_storage: raw.import_storage.clone(),
+            import_storage: installer::storage_of(source.as_ref())
+                .unwrap_or_else(|| raw.import_storage.clone()),
+            downloader: downloader.clone(),
             vmid_floor: VmId(raw.vmid_floor),
             keep: raw.keep,
+            rebuild_days: (raw.rebuild_after_days > 0).then_some(raw.rebuild_after_days),
             limits: ImageLimits {
                 pull: minutes(raw.pull_timeout_minutes),
                 lock: minutes(raw.lock_timeout_minutes),
                 build: minutes(raw.build_timeout_minutes),
             },
-        });
+        };
+        match (Recipe::new(&spec, &BTreeMap::new()), nested.first()) {
+            (Err(fault), Some(source)) => {
+                let sum = "SHA256SUMS or SHA512SUMS beside the file has the whole line of digits";
+                cx.faults.push(source.fault("checksum", fault.to_string()).help(sum));
+                break;
+            }
+            (Ok(_) | Err(_), _) => specs.push(spec),
+        }
     }
     specs
 }
@@ -154,7 +179,11 @@ fn source(layer: &Layer, cx: &mut Context<'_>) -> Option<ImageSource> {
     if let Some(name) = raw.template_name {
         return Some(ImageSource::Template(Sought::Name(name)));
     }
-    let url = raw.url?;
+    let is_iso = raw.iso.is_some();
+    if let Some(volume) = raw.iso.as_ref().filter(|iso| !iso.contains("://")) {
+        return Some(ImageSource::Iso { iso: IsoImage::Volume(volume.clone()), disk_gb: 0 });
+    }
+    let url = raw.url.or(raw.iso)?;
     let Some(checksum) = raw.checksum else {
         let fault = layer.fault("checksum", "`checksum` is missing");
         cx.faults.push(fault.help(
@@ -171,7 +200,46 @@ fn source(layer: &Layer, cx: &mut Context<'_>) -> Option<ImageSource> {
         return None;
     }
     let algorithm = raw.checksum_algorithm;
-    Some(ImageSource::Url { url, checksum, algorithm })
+    Some(match is_iso {
+        true => {
+            let iso = IsoImage::Url { url, checksum, algorithm };
+            ImageSource::Iso { iso, disk_gb: 0 }
+        }
+        false => ImageSource::Url { url, checksum, algorithm },
+    })
+}
+
+/// Who downloads the source.
+fn downloader(
+    raw: &RawImage,
+    source: Option<&ImageSource>,
+    layer: &Layer,
+    cx: &mut Context<'_>,
+) -> Downloader {
+    if raw.download_by != "DROVER" {
+        if raw.download_proxy.is_some() {
+            let fault = layer.fault("downloadProxy", "`downloadProxy` is for `downloadBy: DROVER`");
+            cx.faults.push(fault.help(
+                "remove it: nodes download through the `http_proxy` of the datacenter's options",
+            ));
+        }
+        return Downloader::Node;
+    }
+    if let Some(
+        ImageSource::Url { algorithm, .. }
+        | ImageSource::Iso { iso: IsoImage::Url { algorithm, .. }, .. },
+    ) = source
+        && !checks_sums_of(algorithm)
+    {
+        let message = format!("drover does not check sums of kind `{algorithm}`");
+        let fault = layer.fault("downloadBy", message);
+        cx.faults.push(fault.help("give the SHA-256 or SHA-512 checksum of the disk image"));
+    }
+    Downloader::Drover(match raw.download_proxy.as_deref() {
+        None => Route::Environment,
+        Some("none") => Route::Direct,
+        Some(url) => Route::Proxy(url.to_owned()),
+    })
 }
 
 fn hardware_of(raw: RawHardware) -> Hardware {

@@ -338,6 +338,20 @@ pub(super) fn download(text: &str) -> Checked {
     must(sound && text.chars().all(plain), text, "an http or https URL", FORM)
 }
 
+/// Checks where an ISO image is: a URL, or a volume.
+pub(super) fn iso(text: &str) -> Checked {
+    const FORM: &str =
+        "write it as `https://mirror.example/installer.iso` or `local:iso/installer.iso`";
+    if text.starts_with("https://") || text.starts_with("http://") {
+        return download(text);
+    }
+    let name = text.split_once(":iso/").filter(|(name, _)| storage(name).is_ok());
+    let file = name.and_then(|(_, file)| file.strip_suffix(".iso"));
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_.-+${}".contains(c);
+    let sound = file.is_some_and(|file| !file.is_empty() && file.chars().all(plain));
+    must(sound, text, "an ISO image", FORM)
+}
+
 /// Checks a bridge's name as Proxmox takes it; blank is fine.
 pub(super) fn bridge(text: &str) -> Checked {
     let sound = made_of(text, "_.-") && text.len() <= 15;

@@ -47,7 +47,7 @@ pub(crate) async fn describe(
     (installation, agent): (&Installation, &AgentId),
 ) -> Result<MachineView, Failure> {
     let vmid = vm.vmid;
-    let Some((node, config)) = observe::read_config(client, vm).await? else {
+    let Some((VmRef { node, .. }, config)) = observe::read_config(client, vm).await? else {
         let text = format!("guest `{vmid}` could not be read on node `{}`: try again", vm.node);
         return Err(Fault::new(FaultKind::Contention, Culprit::Guest, text).into());
     };

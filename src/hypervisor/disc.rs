@@ -148,7 +148,7 @@ impl Cloud {
         let sha256: String =
             Sha256::digest(&image).iter().map(|byte| format!("{byte:02x}")).collect();
         let name = file_name(&call.marks.installation, &call.marks.agent);
-        let file = UploadFile { name, content: image };
+        let file = UploadFile { name, content: image.into(), limit: None };
         let started = self.client.upload_iso(node.as_str(), storage, file, &sha256).await;
         let fault = match started {
             Ok(upid) => match self.await_task(&task(upid), call.spec.limits.operation).await {

@@ -12,10 +12,11 @@ use std::collections::BTreeSet;
 
 use drover_model::fault::{Culprit, Fault, FaultKind};
 use drover_model::id::{NodeName, Upid, VmId};
-use drover_model::image::{Bios, ImageVersion};
+use drover_model::image::{Bios, Downloader, ImageVersion};
 use drover_model::marks::{self, Kind, Reading};
 use drover_model::ports::{
-    CreateCall, FinishCall, ImageObservation, Listed, PullCall, SealCall, VmRef,
+    CreateCall, EjectCall, FileKind, FinishCall, ImageObservation, Listed, NewDisk, PullCall,
+    SealCall, VmRef,
 };
 use drover_model::seed::owner;
 use proxmox_client::Params;
@@ -24,12 +25,16 @@ use proxmox_client::types::VmConfig;
 use crate::client::{Client, Failure, task};
 use crate::configure::{self, has_agent, has_cloud_init, is_drive, primary_disk, split_tags};
 use crate::disc::cloud_init_drive;
+use crate::download::Downloads;
 use crate::fleet;
 use crate::list::LIST_SHARED_FOR;
 use crate::observe::listed;
 use crate::proxmox::Cloud;
 use crate::template_image::{created, storages};
 
+/// The drive of an installer. q35 has no second device on an IDE channel (qemu-server,
+/// `PVE/QemuServer.pm`), and `ide2` is for the disc with the answers.
+const INSTALLER_DRIVE: &str = "ide0";
 /// The drive of cloud-init in a template that has none yet.
 const CLOUD_INIT_DRIVE: &str = "ide2";
 /// What the build set for cloud-init and no clone begins with.
@@ -40,32 +45,56 @@ fn params<const N: usize>(pairs: [(&str, String); N]) -> Params {
     pairs.map(|(key, value)| (key.to_owned(), value)).into()
 }
 
-/// Starts to bring a source to a storage.
-pub(crate) async fn pull(client: &Client, call: &PullCall) -> Result<Upid, Failure> {
+/// Starts to bring a source to a storage. None where it is there already.
+pub(crate) async fn pull(
+    client: &Client,
+    call: &PullCall,
+    downloads: Option<&Downloads>,
+) -> Result<Option<Upid>, Failure> {
+    let started = match &call.by {
+        Downloader::Node => download_url(client, call).await.map(Some),
+        Downloader::Drover(route) => match downloads {
+            Some(downloads) => downloads.pull(client, call, route).await,
+            None => {
+                let text = "this drover downloads no images: it has no folder for them";
+                return Err(Fault::new(FaultKind::Broken, Culprit::Template, text).into());
+            }
+        },
+    };
+    started.map_err(|error| pull_fault(client.fault(&error), call).into())
+}
+
+async fn download_url(client: &Client, call: &PullCall) -> Result<Upid, Failure> {
     let how = params([
-        ("content", "import".to_owned()),
+        ("content", call.kind.word().to_owned()),
         ("url", call.url.clone()),
         ("filename", call.file.clone()),
         ("checksum", call.checksum.clone()),
         ("checksum-algorithm", call.algorithm.clone()),
     ]);
-    let started = client.download_url(call.node.as_str(), &call.storage, how).await;
-    Ok(task(started.map_err(|error| pull_fault(client.fault(&error), call))?))
+    Ok(task(client.download_url(call.node.as_str(), &call.storage, how).await?))
 }
 
 /// Says what to do where the storage takes no disk images to import.
 fn pull_fault(fault: Fault, call: &PullCall) -> Fault {
-    let storage = &call.storage;
-    let refused = fault.text.contains("content-type 'import'")
-        || fault.text.contains("does not support 'import' content");
-    if !refused {
+    let (storage, word) = (&call.storage, call.kind.word());
+    let what = match call.kind {
+        FileKind::DiskImage => "disk images to import",
+        FileKind::Iso => "ISO images",
+    };
+    let text = if fault.text.contains("does not have a value in the enumeration") {
+        format!("this Proxmox VE takes no {what}: that needs 8.4 or newer")
+    } else if fault.text.contains(&format!("content-type '{word}'"))
+        || fault.text.contains(&format!("does not support '{word}' content"))
+    {
+        format!(
+            "storage `{storage}` takes no {what}: add `{word}` to its content (Datacenter, Storage, \
+             or `pvesm set {storage} --content …,{word}` on a node), or name another with \
+             `importStorage`"
+        )
+    } else {
         return fault;
-    }
-    let text = format!(
-        "storage `{storage}` takes no disk images to import: add `import` to its content (Datacenter, \
-         Storage, or `pvesm set {storage} --content …,import` on a node), or name another with \
-         `importStorage`"
-    );
+    };
     Fault { text, culprit: Culprit::Template, kind: fault.kind }
 }
 
@@ -85,10 +114,21 @@ fn create_params(call: &CreateCall) -> Params {
         ("scsihw", hardware.scsi.clone()),
         ("agent", "enabled=1".to_owned()),
         ("net0", format!("virtio,bridge={}{vlan}", hardware.bridge)),
-        ("scsi0", format!("{storage}:0,import-from={},discard=on", call.source)),
-        ("boot", "order=scsi0".to_owned()),
     ]);
     let mut set = |key: &str, value: String| params.push((key.to_owned(), value));
+    match &call.disk {
+        NewDisk::CopyOf(source) => {
+            set("scsi0", format!("{storage}:0,import-from={source},discard=on"));
+            set("boot", "order=scsi0".to_owned());
+        }
+        // An empty disk boots nothing, so the firmware goes on to the installer; once installed, the
+        // disk comes first.
+        NewDisk::InstalledFrom { iso, gib } => {
+            set("scsi0", format!("{storage}:{gib},discard=on"));
+            set(INSTALLER_DRIVE, format!("{iso},media=cdrom"));
+            set("boot", format!("order=scsi0;{INSTALLER_DRIVE}"));
+        }
+    }
     match hardware.bios {
         Bios::Ovmf => set("efidisk0", format!("{storage}:0,efitype=4m,pre-enrolled-keys=0")),
         Bios::Seabios => {}
@@ -136,13 +176,6 @@ fn finish_changes(config: &VmConfig, storage: &str) -> Params {
     changes
 }
 
-/// The disc images of drover's in a guest's drives.
-fn seeds(config: &VmConfig) -> Vec<String> {
-    let drives = config.iter().filter(|(key, _)| is_drive(key));
-    let files = drives.filter_map(|(_, value)| value.split(',').next());
-    files.filter(|file| owner(file).is_some()).map(str::to_owned).collect()
-}
-
 /// What keeps a template from being cloned, booted and reached; empty where nothing does.
 pub(crate) fn shortcomings_of(config: &VmConfig) -> Vec<String> {
     let mut all = Vec::new();
@@ -183,6 +216,30 @@ pub(crate) async fn shortcomings(client: &Client, vm: &VmRef) -> Result<Vec<Stri
 }
 
 impl Cloud {
+    /// Takes all discs out of an installed guest.
+    pub(super) async fn eject(&self, call: &EjectCall) -> Result<(), Failure> {
+        let (client, vm) = (&self.client, &call.vm);
+        let config = config(client, vm).await?;
+        configure::verify(&config, &call.marks, vm.vmid)?;
+        configure::unlocked(&config, vm.vmid)?;
+        let discs = config.iter().filter(|(key, value)| {
+            is_drive(key) && value.split(',').any(|part| part == "media=cdrom")
+        });
+        let discs: Vec<&str> = discs.map(|(key, _)| key).collect();
+        if !discs.is_empty() {
+            let changes = params([("boot", "order=scsi0".to_owned()), ("delete", discs.join(","))]);
+            set(client, vm, &config, changes).await?;
+        }
+        self.remove_disc(vm, call.disc.as_ref()).await
+    }
+
+    /// Removes a build's disc image, which is in no drive any more. One that is gone is fine.
+    async fn remove_disc(&self, vm: &VmRef, volume: Option<&String>) -> Result<(), Failure> {
+        let Some(volume) = volume else { return Ok(()) };
+        let image = ImageObservation { node: vm.node.clone(), volume: volume.clone() };
+        self.remove_image(&image).await
+    }
+
     /// Makes a built guest a template. None where it is one already.
     pub(super) async fn finish(&self, call: &FinishCall) -> Result<Option<Upid>, Failure> {
         let (client, vm) = (&self.client, &call.vm);
@@ -196,14 +253,7 @@ impl Cloud {
         if !changes.is_empty() {
             set(client, vm, &config, changes).await?;
         }
-        for volume in seeds(&config) {
-            let image = ImageObservation { node: vm.node.clone(), volume };
-            if let Err(error) = self.remove_image(&image).await {
-                // The reconciler removes it when its build is gone.
-                let fault = client.fault(&error);
-                tracing::warn!(vmid = vm.vmid.0, error = %fault, "disc image was not removed");
-            }
-        }
+        self.remove_disc(vm, call.disc.as_ref()).await?;
         Ok(Some(task(client.make_template(vm.node.as_str(), vm.vmid.0).await?)))
     }
 
@@ -231,10 +281,12 @@ impl Cloud {
         let tagged = named.iter().cloned().chain(params([("tags", tags)])).collect();
         match set(client, vm, &config, tagged).await {
             Err(Failure::Call(error)) if configure::tag_refusal(client, &error).is_some() => {
-                set(client, vm, &config, named).await
+                set(client, vm, &config, named).await?;
             }
-            done => done,
+            done => done?,
         }
+        client.share.lists().named(vm.vmid, call.to.name(""));
+        Ok(())
     }
 }
 
@@ -337,7 +389,7 @@ mod tests {
             node: NodeName::new("pve1"),
             marks: marks("4f8z1c3px9t2vkab", 9000),
             hardware: spec.hardware,
-            source: "local:import/debian.qcow2".into(),
+            disk: NewDisk::CopyOf("local:import/debian.qcow2".into()),
             storage: "thin".into(),
             spec: spec.machine,
         };
@@ -368,7 +420,6 @@ mod tests {
             [("ide2", "thin:cloudinit"), ("delete", "ciuser,sshkeys"), ("ipconfig0", "ip=dhcp")];
         let wanted = wanted.map(|(key, value)| (key.to_owned(), value.to_owned()));
         assert_eq!(finish_changes(&config, "thin"), wanted);
-        assert_eq!(seeds(&config), [iso]);
         let done = VmConfig::new([
             ("ide2", "thin:vm-9000-cloudinit,media=cdrom"),
             ("ipconfig0", "ip=dhcp"),

@@ -23,7 +23,8 @@
 //!
 //! Beside it: `making.rs` and `container.rs` (what makes a guest, and what a container is to be),
 //! `cloud_init.rs` and `nics.rs` (what goes into a guest's configuration), `call_in.rs`
-//! (tokens of guests that call drover), `cluster_aliases.rs` (clusters with a new root
+//! (tokens of guests that call drover), `download.rs` and `web.rs` (sources of images that drover
+//! downloads and uploads), `cluster_aliases.rs` (clusters with a new root
 //! certificate).
 
 #![warn(unreachable_pub)]
@@ -40,6 +41,7 @@ mod container;
 mod describe;
 mod devices;
 mod disc;
+pub mod download;
 mod fleet;
 mod guest;
 mod image;
@@ -55,6 +57,7 @@ mod template_image;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod watcher;
+mod web;
 
 pub use call_in::CallInKey;
 pub use client::probe;
@@ -68,3 +71,4 @@ pub use observe::identify;
 pub use proxmox::{Proxmox, TASK_POLL_INTERVAL};
 pub use template_image::{locate, name_pattern};
 pub use watcher::Watcher;
+pub use web::HttpWeb;

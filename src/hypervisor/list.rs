@@ -23,6 +23,8 @@ use crate::client::Client;
 
 /// How long a list serves readers that do not need a newer one.
 pub(crate) const LIST_SHARED_FOR: Duration = Duration::from_secs(10);
+/// How far Proxmox's own list may be behind, with much more to spare.
+const LIST_BEHIND: Duration = Duration::from_secs(60);
 /// How long a destroyed guest is remembered: longer than any list is used or being read.
 const DESTROYED_REMEMBERED_FOR: Duration = Duration::from_secs(120);
 
@@ -43,6 +45,8 @@ pub(crate) struct Lists {
     failures: AtomicU64,
     /// Destroyed guests, and when drover learned of it.
     destroyed: parking_lot::Mutex<BTreeMap<VmId, Instant>>,
+    /// Templates that drover named, each with its name and when that was.
+    named: parking_lot::Mutex<BTreeMap<VmId, (String, Instant)>>,
 }
 
 impl Lists {
@@ -53,6 +57,33 @@ impl Lists {
         let mut destroyed = self.destroyed.lock();
         destroyed.retain(|_, at| now - *at < DESTROYED_REMEMBERED_FOR);
         destroyed.insert(vmid, now);
+    }
+
+    /// Notes that a guest is a template of this name from now on. Proxmox's list, which is up to ten
+    /// seconds behind, may show neither yet (book: proxmox, section 8).
+    pub(crate) fn named(&self, vmid: VmId, name: String) {
+        let now = Instant::now();
+        let mut named = self.named.lock();
+        named.retain(|_, (_, at)| now - *at < DESTROYED_REMEMBERED_FOR);
+        named.insert(vmid, (name, now));
+    }
+
+    fn has_named_since(&self, asked: Instant) -> bool {
+        self.named.lock().values().any(|(_, at)| *at >= asked)
+    }
+
+    /// Shows the templates of `named` as what they are. A list that was requested later than they
+    /// can be missing in it has them by itself.
+    fn show_named(&self, list: &mut List) {
+        let named = self.named.lock();
+        let behind = |at: Instant| list.asked < at + LIST_BEHIND;
+        for row in list.rows.iter_mut().filter(|row| row.kind == "qemu") {
+            let vmid = row.vmid.and_then(|vmid| u32::try_from(vmid).ok());
+            let fresh = vmid.and_then(|vmid| named.get(&VmId(vmid)));
+            if let Some((name, _)) = fresh.filter(|(_, at)| behind(*at)) {
+                (row.name, row.template) = (Some(name.clone()), true);
+            }
+        }
     }
 
     /// The list without the guests that were destroyed after it was requested; none if it has no
@@ -125,6 +156,12 @@ impl Client {
             if let Some(shorter) = lists.without_destroyed(list) {
                 *list = Arc::new(shorter);
             }
+            if lists.has_named_since(list.asked) {
+                let (rows, endpoint) = (list.rows.clone(), list.endpoint.clone());
+                let mut newer = List { rows, endpoint, asked: list.asked };
+                lists.show_named(&mut newer);
+                *list = Arc::new(newer);
+            }
             return Ok(Arc::clone(list));
         }
         if let Some(fault) =
@@ -137,7 +174,9 @@ impl Client {
             Ok((endpoint, rows)) => {
                 let endpoint = self.endpoint(endpoint);
                 let list = List { rows, endpoint, asked };
-                let list = Arc::new(lists.without_destroyed(&list).unwrap_or(list));
+                let mut list = lists.without_destroyed(&list).unwrap_or(list);
+                lists.show_named(&mut list);
+                let list = Arc::new(list);
                 last.list = Some(Arc::clone(&list));
                 Ok(list)
             }

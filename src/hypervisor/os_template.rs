@@ -31,7 +31,7 @@ const DEFAULT_SIZES: Sizes = Sizes { cores: 1, memory_mb: 512, disk_gb: 0 };
 
 /// Downloads that run, by the volume and by its node where the storage is the node's own.
 #[derive(Default)]
-pub(crate) struct Downloads(Mutex<BTreeMap<(Option<NodeName>, String), Upid>>);
+pub(crate) struct ArchiveDownloads(Mutex<BTreeMap<(Option<NodeName>, String), Upid>>);
 
 /// Whether a node can make containers of an archive.
 enum Presence {
@@ -143,7 +143,7 @@ impl Cloud {
             return Ok(Presence::There);
         }
         let key = ((!shared).then(|| node.clone()), volume);
-        let known = self.downloads().0.lock().get(&key).cloned();
+        let known = self.archives().0.lock().get(&key).cloned();
         let running = match known {
             Some(upid) => Some(upid),
             None => running_download(client, node, &template.file).await?,
@@ -152,10 +152,10 @@ impl Cloud {
             let status = client.task_status(upid.as_str()).await?;
             let at = NodeName::new(task_node(upid.as_str()));
             if status.status == "running" {
-                self.downloads().0.lock().insert(key, upid);
+                self.archives().0.lock().insert(key, upid);
                 return Ok(Presence::Coming(at));
             }
-            self.downloads().0.lock().remove(&key);
+            self.archives().0.lock().remove(&key);
             let exit = status.exitstatus.unwrap_or_default();
             if exit != "OK" && !exit.starts_with("WARNINGS:") {
                 let place = CallOrigin { cloud: client.cloud(), login: client.login() };
@@ -166,7 +166,7 @@ impl Cloud {
         }
         let upid = start(client, template, node).await?;
         tracing::info!(%node, volume = key.1, "downloads a container template");
-        self.downloads().0.lock().insert(key, upid);
+        self.archives().0.lock().insert(key, upid);
         Ok(Presence::Coming(node.clone()))
     }
 }

@@ -30,8 +30,8 @@ use drover_model::os::Os;
 use drover_model::placement::Fleet;
 use drover_model::ports::{
     AddressObservation, Ask, Carried, CloneCall, ClusterObservation, ConfigureCall, Configured,
-    CreateCall, FinishCall, Hypervisor, IdStatus, ImageObservation, OrderCall, PullCall, SealCall,
-    Snapped, SnapshotCall, Survey, TaskEnd, VmObservation, VmRef,
+    CreateCall, EjectCall, FinishCall, Hypervisor, IdStatus, ImageObservation, OrderCall, PullCall,
+    SealCall, Snapped, SnapshotCall, Survey, TaskEnd, VmObservation, VmRef,
 };
 use drover_model::spec::{CloudSpec, WIDTH};
 use drover_model::template_image::{Found, Sought};
@@ -49,8 +49,9 @@ use crate::client::{Client, Failure, guest_id, task};
 use crate::cluster_aliases::ClusterAliases;
 use crate::configure;
 use crate::disc::ImageUpload;
+use crate::download::Downloads;
 use crate::list::Lists;
-use crate::os_template::Downloads;
+use crate::os_template::ArchiveDownloads;
 use crate::task_queue::{QueuedTask, TaskQueue};
 use crate::watcher::Watcher;
 use crate::{
@@ -74,6 +75,8 @@ pub struct Proxmox {
     aliases: ClusterAliases,
     /// The key of the tokens for guests that call in.
     call_in_key: Option<Arc<CallInKey>>,
+    /// Where sources of images are downloaded to that nodes cannot download.
+    pub(super) downloads: Option<Arc<Downloads>>,
 }
 
 /// What all clouds share that lead to one cluster.
@@ -81,7 +84,7 @@ struct Cluster {
     watcher: Watcher,
     tasks: TaskQueue,
     /// Container templates on their way.
-    downloads: Downloads,
+    archives: ArchiveDownloads,
     /// By login, because a list shows what its login may see.
     lists: Mutex<BTreeMap<String, Arc<Lists>>>,
     calls: Arc<ClusterCalls>,
@@ -107,7 +110,8 @@ impl Proxmox {
     pub fn new(runtime: Option<Handle>, dialer: Arc<dyn Dialer>, tick: Duration) -> Self {
         let (clouds, limits, clusters) = (Mutex::default(), Mutex::default(), Arc::default());
         let aliases = ClusterAliases::default();
-        Self { runtime, dialer, tick, clouds, limits, clusters, aliases, call_in_key: None }
+        let (call_in_key, downloads) = (None, None);
+        Self { runtime, dialer, tick, clouds, limits, clusters, aliases, call_in_key, downloads }
     }
 
     /// Makes guests that call in get tokens of this key.
@@ -137,8 +141,8 @@ impl Proxmox {
         let calls = clouds.get(&id).map(|old| Arc::clone(&old.cluster().calls)).unwrap_or_default();
         client.set_limiter(Arc::new(ClusterCallLimiter(Arc::clone(&calls))));
         let (watcher, tasks) = (Watcher::new(self.tick), TaskQueue::default());
-        let downloads = Downloads::default();
-        let own = Cluster { watcher, tasks, downloads, calls, lists: Mutex::default() };
+        let archives = ArchiveDownloads::default();
+        let own = Cluster { watcher, tasks, archives, calls, lists: Mutex::default() };
         let cloud = Cloud {
             client: client.clone(),
             own: Arc::new(own),
@@ -225,8 +229,8 @@ impl Cloud {
         self.shared.get().map_or(&self.own, |(_, cluster)| cluster)
     }
 
-    pub(super) fn downloads(&self) -> &Downloads {
-        &self.cluster().downloads
+    pub(super) fn archives(&self) -> &ArchiveDownloads {
+        &self.cluster().archives
     }
 
     /// The cluster that this cloud leads to, or led to before its connection was replaced; none
@@ -516,11 +520,11 @@ impl Hypervisor for Proxmox {
         self.ask(cloud, move |cloud| async move { cloud.remove_image(&image).await })
     }
 
-    fn pull(&self, call: PullCall) -> Ask<Upid> {
-        self.ask(
-            &call.cloud.clone(),
-            |cloud| async move { image::pull(&cloud.client, &call).await },
-        )
+    fn pull(&self, call: PullCall) -> Ask<Option<Upid>> {
+        let downloads = self.downloads.clone();
+        self.ask(&call.cloud.clone(), |cloud| async move {
+            image::pull(&cloud.client, &call, downloads.as_deref()).await
+        })
     }
 
     fn create(&self, call: CreateCall) -> Ask<Upid> {
@@ -528,6 +532,10 @@ impl Hypervisor for Proxmox {
             &call.cloud.clone(),
             |cloud| async move { image::create(&cloud.client, &call).await },
         )
+    }
+
+    fn eject(&self, call: EjectCall) -> Ask<()> {
+        self.ask(&call.vm.cloud.clone(), |cloud| async move { cloud.eject(&call).await })
     }
 
     fn finish(&self, call: FinishCall) -> Ask<Option<Upid>> {

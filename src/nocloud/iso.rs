@@ -37,5 +37,12 @@ impl CloudInitTexts {
     }
 }
 
+/// A disc image with this label and one file, whose name has at most eight characters and an ending
+/// of three; such as the boot loader's settings of a simulated installer.
+pub fn disc_with(label: &str, name: &str, content: &[u8]) -> Vec<u8> {
+    let short = format!("{};1", name.to_ascii_uppercase());
+    write::image(label, &[(&short, name, content)])
+}
+
 #[cfg(test)]
 mod tests;

@@ -9,8 +9,8 @@
 //! - containers: [`Client::create_container`], [`Client::container_interfaces`].
 //! - what people do with one guest: power, snapshots, pending changes: `machine.rs`.
 //! - guest agent: [`Client::interfaces`], [`Client::read_file`].
-//! - storages: [`Client::volumes`], [`Client::upload_iso`], [`Client::download_url`],
-//!   [`Client::free_volume`].
+//! - storages: [`Client::volumes`], [`Client::files`], [`Client::upload`],
+//!   [`Client::upload_iso`], [`Client::download_url`], [`Client::free_volume`].
 //! - tasks: [`Client::task_status`], [`Client::task_log`], [`Client::running_tasks`].
 //!
 //! A call that starts a task returns the task's name ([`Upid`]) at once; its end must be read. What
@@ -347,19 +347,41 @@ impl Client {
         file: UploadFile,
         sha256: &str,
     ) -> Result<Upid, PveError> {
+        self.upload(node, storage, ("iso", file), ("sha256", sha256)).await
+    }
+
+    /// Uploads a file of this content type and replaces one of the same name. The node checks the
+    /// checksum of this algorithm, in hexadecimal digits.
+    pub async fn upload(
+        &self,
+        node: &str,
+        storage: &str,
+        (content, file): (&str, UploadFile),
+        (algorithm, sum): (&str, &str),
+    ) -> Result<Upid, PveError> {
         let path = format!("/nodes/{}/storage/{}/upload", encode(node), encode(storage));
         // Proxmox accepts the fields only in this order.
         let how =
-            params([("content", "iso"), ("checksum-algorithm", "sha256"), ("checksum", sha256)]);
+            params([("content", content), ("checksum-algorithm", algorithm), ("checksum", sum)]);
         let upid: String = self.send_file(&path, how, file).await?;
         Ok(Upid::new(upid))
     }
 
     /// The ISO images on a storage.
     pub async fn iso_images(&self, node: &str, storage: &str) -> Result<Vec<Volume>, PveError> {
+        self.files(node, storage, "iso").await
+    }
+
+    /// The files of this content type on a storage.
+    pub async fn files(
+        &self,
+        node: &str,
+        storage: &str,
+        content: &str,
+    ) -> Result<Vec<Volume>, PveError> {
         let (node, storage) = (encode(node), encode(storage));
         let path = format!("/nodes/{node}/storage/{storage}/content");
-        self.get(&path, params([("content", "iso")])).await
+        self.get(&path, params([("content", content)])).await
     }
 
     /// One storage of a node; none when the node has no storage of this name.

@@ -186,13 +186,14 @@ impl Client {
             Some(_) => self.route.order_for_node(call.path.split('/').nth(2).unwrap_or_default()),
             None => self.route.order(),
         };
+        let timeout = file.as_ref().and_then(|file| file.limit).unwrap_or(self.call_timeout);
         let request = Request {
             method: call.method,
             path: call.path.clone(),
             params,
             file,
             headers,
-            timeout: self.call_timeout,
+            timeout,
         };
         let mut tried = Vec::new();
         let (mut distrusted, mut seen) = (true, None);
@@ -275,7 +276,7 @@ impl Client {
         transport: &Arc<dyn Transport>,
         request: &Request,
     ) -> Result<Reply, TransportError> {
-        let limit = self.call_timeout;
+        let limit = request.timeout;
         match tokio::time::timeout(limit, transport.send(request.clone())).await {
             Ok(result) => result,
             Err(_) => Err(TransportError::TimedOut(limit)),

@@ -48,6 +48,7 @@ pub mod tls;
 pub mod transport;
 pub mod types;
 pub mod upid;
+mod upload;
 pub mod wire;
 
 pub use client::{Client, Params};

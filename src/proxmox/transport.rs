@@ -13,14 +13,15 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use rand::TryRng;
-use rand::rngs::SysRng;
 use secrecy::SecretString;
 
 use crate::connection::Connection;
 use crate::endpoint::Endpoint;
 use crate::error::PveError;
 use crate::tls::CertificateRefused;
+use crate::upload::{Form, form};
+
+pub use crate::upload::{Content, UploadFile};
 
 /// Any error below one of this crate's own.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -62,15 +63,6 @@ impl Method {
     pub fn has_body(self) -> bool {
         matches!(self, Self::Post | Self::Put)
     }
-}
-
-/// A file that is sent with a request, as the form field `filename`.
-#[derive(Clone)]
-pub struct UploadFile {
-    /// The file's name: letters, digits, `.`, `_` and `-`.
-    pub name: String,
-    /// The file's bytes.
-    pub content: Bytes,
 }
 
 /// One request to one node.
@@ -181,59 +173,29 @@ pub fn encode_params(params: &[(String, String)]) -> String {
     pairs.collect::<Vec<_>>().join("&")
 }
 
-/// Draws a form's boundary until it occurs in none of the parts. The text of a part may come from
-/// somebody who wants to end it early.
-fn boundary(mut draw: impl FnMut() -> [u8; 16], parts: &[&[u8]]) -> String {
-    loop {
-        let text = format!("form-{:032x}", u128::from_be_bytes(draw()));
-        let is_in = |part: &[u8]| part.windows(text.len()).any(|some| some == text.as_bytes());
-        if !parts.iter().any(|part| is_in(part)) {
-            return text;
-        }
-    }
-}
-
-/// Draws random bytes. Without the system's randomness it counts, which is enough because
-/// `boundary` checks every draw.
-fn random_bytes() -> impl FnMut() -> [u8; 16] {
-    let mut count: u128 = 0;
-    move || {
-        count += 1;
-        let mut bytes = count.to_be_bytes();
-        if SysRng.try_fill_bytes(&mut bytes).is_err() {
-            bytes = count.to_be_bytes();
-        }
-        bytes
-    }
-}
-
 /// A request's body and its content type: a form, or a multipart form with the parameters in order
 /// and then the file, as Proxmox expects uploads.
-pub fn encode_body(request: &Request) -> (String, Bytes) {
+///
+/// # Errors
+/// A file of this machine cannot be read.
+pub fn encode_body(request: &Request) -> std::io::Result<(String, Bytes)> {
     let Some(file) = &request.file else {
         let kind = "application/x-www-form-urlencoded";
-        return (kind.to_owned(), encode_params(&request.params).into());
+        return Ok((kind.to_owned(), encode_params(&request.params).into()));
     };
-    let values = request.params.iter().map(|(_, value)| value.as_bytes());
-    let parts: Vec<&[u8]> = values.chain([&*file.content]).collect();
-    let boundary = boundary(random_bytes(), &parts);
-    let mut body = Vec::with_capacity(file.content.len() + 1024);
-    let head = format!("--{boundary}\r\nContent-Disposition: form-data; name=");
-    for (key, value) in &request.params {
-        body.extend_from_slice(format!("{head}\"{key}\"\r\n\r\n{value}\r\n").as_bytes());
-    }
-    let kind = "Content-Type: application/octet-stream";
-    let name = &file.name;
-    let last = format!("{head}\"filename\"; filename=\"{name}\"\r\n{kind}\r\n\r\n");
-    body.extend_from_slice(last.as_bytes());
-    body.extend_from_slice(&file.content);
-    body.extend_from_slice(format!("\r\n--{boundary}--\r\n").as_bytes());
-    (format!("multipart/form-data; boundary={boundary}"), body.into())
+    let Form { kind, head, tail } = form(&request.params, file);
+    let content = match &file.content {
+        Content::Bytes(bytes) => bytes.clone(),
+        Content::File { path, .. } => std::fs::read(path)?.into(),
+    };
+    Ok((kind, [&head[..], &content, &tail].concat().into()))
 }
 
 #[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
     use super::*;
+    use crate::upload::boundary;
 
     // Invariant: Proxmox's form decoder reads back exactly what was encoded.
 
@@ -263,12 +225,16 @@ mod tests {
             method: Method::Post,
             path: "/nodes/a/storage/b/upload".into(),
             params: vec![("content".into(), "iso".into())],
-            file: Some(UploadFile { name: "a.iso".into(), content: content.clone() }),
+            file: Some(UploadFile {
+                name: "a.iso".into(),
+                content: content.clone().into(),
+                limit: None,
+            }),
             headers: Vec::new(),
             timeout: Duration::from_secs(1),
         };
-        let (kind, body) = encode_body(&request);
-        assert_ne!(kind, encode_body(&request).0);
+        let (kind, body) = encode_body(&request).unwrap();
+        assert_ne!(kind, encode_body(&request).unwrap().0);
         let boundary = kind.split_once("boundary=").map(|(_, text)| text).unwrap_or_default();
         let whole = String::from_utf8_lossy(&body).into_owned();
         let parts: Vec<_> = whole.split(&format!("--{boundary}")).collect();

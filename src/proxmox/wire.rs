@@ -23,8 +23,9 @@ use crate::connection::{Connection, Tls};
 use crate::endpoint::Endpoint;
 use crate::error::PveError;
 use crate::tls::{self, CertificateRefused};
-use crate::transport::{Dialer, Method, Reply, Request, Transport, TransportError};
+use crate::transport::{Content, Dialer, Method, Reply, Request, Transport, TransportError};
 use crate::transport::{encode_body, encode_params};
+use crate::upload;
 
 /// Proxmox closes an idle connection after 5 s; the client closes it earlier.
 const POOL_IDLE: Duration = Duration::from_secs(4);
@@ -110,13 +111,34 @@ impl Wire {
         };
         let mut builder = self.client.request(method, url);
         if request.method.has_body() {
-            let (kind, body) = encode_body(request);
+            if let Some(file) = &request.file
+                && let Content::File { path, size } = &file.content
+            {
+                let form = upload::form(&request.params, file);
+                let kind = form.kind.clone();
+                let (length, parts) = upload::body(form, path, *size);
+                // With a length hyper does not send it in chunks, which Proxmox refuses.
+                builder = builder.header(CONTENT_LENGTH, length).header(CONTENT_TYPE, kind);
+                return Ok(
+                    self.with_headers(builder.body(reqwest::Body::wrap_stream(parts)), request)?
+                );
+            }
+            let (kind, body) =
+                encode_body(request).map_err(|error| TransportError::Connect(Box::new(error)))?;
             // reqwest sends no length for an empty body, and Proxmox expects one.
             if body.is_empty() {
                 builder = builder.header(CONTENT_LENGTH, 0);
             }
             builder = builder.header(CONTENT_TYPE, kind).body(body);
         }
+        self.with_headers(builder, request)
+    }
+
+    fn with_headers(
+        &self,
+        mut builder: reqwest::RequestBuilder,
+        request: &Request,
+    ) -> Result<reqwest::RequestBuilder, TransportError> {
         for (name, value) in &request.headers {
             let mut value = HeaderValue::from_str(value.expose_secret())
                 .map_err(|error| TransportError::Connect(Box::new(error)))?;

@@ -9,7 +9,7 @@ use drover_api::{
     ResyncPlanOut, Role, UnreadOut,
 };
 use drover_model::finding::{Finding, Outcome};
-use drover_model::id::ClusterId;
+use drover_model::id::{CloudId, ClusterId};
 use drover_model::phase::CloudHealth;
 
 use super::auth::Caller;
@@ -82,6 +82,14 @@ pub(super) async fn plan_resync(
     Ok(web::Json(ResyncPlanOut { clusters, unread }))
 }
 
+/// What could not be read through a cloud, with the cluster that it leads to.
+pub(super) fn unread_cloud(view: &View, cloud: &CloudId, why: String) -> UnreadOut {
+    let known = view.clouds().into_iter().find(|one| one.cloud == *cloud);
+    let cluster = known.and_then(|one| one.cluster);
+    let cluster = cluster.map_or_else(|| "unknown".to_owned(), |id| id.to_string());
+    UnreadOut { cluster, cloud: Some(cloud.to_string()), why }
+}
+
 /// Parts what was found in clusters from why others could not be read.
 fn parted<F, T>(
     view: &View,
@@ -92,9 +100,7 @@ fn parted<F, T>(
     // Only clusters that were reached since the start can be asked.
     for cloud in view.clouds().into_iter().filter(|cloud| cloud.health == CloudHealth::Degraded) {
         if cloud.cluster.as_ref().is_none_or(|cluster| !outcomes.contains_key(cluster)) {
-            let cluster = cloud.cluster.map_or_else(|| "unknown".to_owned(), |id| id.to_string());
-            let why = format!("cloud {}: {}", cloud.cloud, cloud.detail);
-            unread.push(UnreadOut { cluster, why });
+            unread.push(unread_cloud(view, &cloud.cloud, cloud.detail));
         }
     }
     for (cluster, outcome) in outcomes {
@@ -103,7 +109,7 @@ fn parted<F, T>(
             Ok(found) => {
                 clusters.insert(cluster, found.into_iter().map(&shown).collect());
             }
-            Err(why) => unread.push(UnreadOut { cluster, why }),
+            Err(why) => unread.push(UnreadOut { cluster, cloud: None, why }),
         }
     }
     (clusters, unread)

@@ -6,14 +6,15 @@ use actix_web::{HttpResponse, web};
 use drover_actors::message::HerdCommand;
 use drover_api::{
     BuildImageIn, BuildImageOut, ImageBuildOut, ImageBuildsOut, ImageOut, ImagePlanOut,
-    ImageVersionOut, ImagesOut, ImportImageIn, ImportImageOut, PhaseOut, Problem, PruneImagesIn,
-    PruneImagesOut, UnreadOut,
+    ImageVersionOut, ImagesOut, ImportImageIn, ImportImageOut, Nothing, PhaseOut, Problem,
+    PruneImagesIn, PruneImagesOut, UnreadOut,
 };
-use drover_model::id::{CloudId, NodeName, VmId};
+use drover_model::id::{AgentId, CloudId, NodeName, VmId};
 use drover_model::image::{ImagePlan, PlannedPrune};
 use drover_model::status::ImageStatus;
 
 use super::body::Fields;
+use super::control::unread_cloud;
 use super::problem::Rejection;
 use super::shapes::{Shown, rfc3339};
 use super::state::State;
@@ -76,9 +77,9 @@ impl Shown<ImageVersionOut> for PlannedPrune {
     }
 }
 
-fn unread(clouds: Vec<(CloudId, String)>) -> Vec<UnreadOut> {
-    let shown = |(cloud, why): (CloudId, String)| UnreadOut { cluster: cloud.to_string(), why };
-    clouds.into_iter().map(shown).collect()
+fn unread(state: &State, clouds: Vec<(CloudId, String)>) -> Vec<UnreadOut> {
+    let view = &state.doors.view;
+    clouds.into_iter().map(|(cloud, why)| unread_cloud(view, &cloud, why)).collect()
 }
 
 fn shown_builds(state: &State) -> Vec<ImageBuildOut> {
@@ -96,7 +97,7 @@ pub(super) async fn list(state: web::Data<State>) -> Result<web::Json<ImagesOut>
             .collect(),
         versions: seen.versions.iter().map(Shown::shown).collect(),
         builds: shown_builds(&state),
-        unread: unread(seen.unread),
+        unread: unread(&state, seen.unread),
     }))
 }
 
@@ -143,6 +144,28 @@ pub(super) async fn build(
     Ok(HttpResponse::Accepted().json(BuildImageOut { plans }))
 }
 
+/// Ends a build, and destroys what it made.
+#[utoipa::path(
+    post, path = "/v1/images/builds/{id}/cancel",
+    params(("id" = String, Path, description = "the build")),
+    responses(
+        (status = 204, description = "it ends; `GET /v1/images/builds` shows when it is over"),
+        (status = 404, body = Problem, description = "no such build runs"),
+        (status = 409, body = Problem, description = "its version is proved already"),
+    )
+)]
+pub(super) async fn cancel(
+    state: web::Data<State>,
+    id: web::Path<String>,
+    body: Body,
+) -> Result<HttpResponse, Rejection> {
+    Fields::<Nothing>::parse(body)?.finish()?;
+    let build = AgentId::new(id.into_inner());
+    let command = |reply| HerdCommand::CancelBuild { build, reply };
+    state.ask(state.limits.reply, command).await?.map_err(Rejection::refused)?;
+    Ok(HttpResponse::NoContent().finish())
+}
+
 /// Removes versions beyond `keep` that nothing uses.
 #[utoipa::path(
     post, path = "/v1/images/prune", request_body = PruneImagesIn,
@@ -155,7 +178,7 @@ pub(super) async fn prune(state: web::Data<State>, body: Body) -> Result<HttpRes
     let command = |reply| HerdCommand::PruneImages { dry_run, reply };
     let done = state.ask(state.limits.resync, command).await?;
     let versions = done.versions.iter().map(Shown::shown).collect();
-    let unread = unread(done.unread);
+    let unread = unread(&state, done.unread);
     Ok(HttpResponse::Accepted().json(PruneImagesOut { versions, unread }))
 }
 
@@ -178,9 +201,10 @@ pub(super) async fn import(
     if fields.count("vmid", LAST_VMID).is_none() && !fields.has_faults() {
         fields.fault("vmid", "is missing; give the VMID of a template");
     }
-    let ImportImageIn { vmid } = fields.finish()?;
+    fields.flag("dryRun");
+    let ImportImageIn { vmid, dry_run } = fields.finish()?;
     let (image, vmid) = (id.into_inner(), VmId(vmid));
-    let command = |reply| HerdCommand::ImportImage { image, vmid, reply };
+    let command = |reply| HerdCommand::ImportImage { image, vmid, dry_run, reply };
     let done = state.ask(state.limits.resync, command).await?.map_err(Rejection::refused)?;
     Ok(web::Json(ImportImageOut {
         image: done.image.to_string(),

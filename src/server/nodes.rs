@@ -84,8 +84,9 @@ fn failed(view: &View, template: &str) -> Option<FailedOut> {
 pub(super) async fn list(state: web::Data<State>) -> Result<web::Json<NodesOut>, Rejection> {
     let seen = state.ask(state.limits.resync, |reply| HerdCommand::Nodes { reply }).await?;
     let unread = seen.unread.into_iter();
-    let unread =
-        unread.map(|(cluster, why)| UnreadOut { cluster: cluster.to_string(), why }).collect();
+    let unread = unread
+        .map(|(cluster, why)| UnreadOut { cluster: cluster.to_string(), cloud: None, why })
+        .collect();
     let nodes = seen.nodes.iter().map(Shown::shown).collect();
     Ok(web::Json(NodesOut { nodes, unread }))
 }

@@ -25,7 +25,7 @@ use super::{
         holds::hold_next, holds::hold_none, agents::clouds,
         agents::status, addresses::list, call_in::call, hooks::hear, templates::list, templates::provision, events::stream, control::reap, control::resync, control::plan_resync,
         control::reload,
-        images::list, images::builds, images::build, images::prune, images::import,
+        images::list, images::builds, images::cancel, images::build, images::prune, images::import,
         machines::show, machines::power, machines::reconfigure, machines::snapshots, machines::take,
         machines::delete, machines::revert, machines::order, machines::leased::show,
         machines::leased::power, machines::leased::reconfigure, machines::leased::snapshots,

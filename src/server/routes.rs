@@ -81,6 +81,7 @@ pub(super) fn places() -> Vec<Place> {
         Place::at("/v1/resync").get(OPERATOR, control::plan_resync).post(OPERATOR, control::resync),
         Place::at("/v1/images").get(OPERATOR, images::list),
         Place::at("/v1/images/builds").get(VIEWER, images::builds),
+        Place::at("/v1/images/builds/{id}/cancel").post(ADMIN, images::cancel),
         Place::at("/v1/images/prune").post(ADMIN, images::prune),
         Place::at("/v1/images/{id}/build").post(ADMIN, images::build),
         Place::at("/v1/images/{id}/import").post(ADMIN, images::import),

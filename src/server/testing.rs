@@ -306,6 +306,10 @@ fn book(view: Arc<View>, asks: Arc<Mutex<Vec<LeaseAsk>>>) -> impl FnMut(HerdComm
             let missing = || Refusal::Unknown(format!("no image is called `{image}`"));
             reply.send((image == "debian").then(|| vec![plan]).ok_or_else(missing));
         }
+        HerdCommand::CancelBuild { build, reply } => {
+            let missing = || Refusal::Unknown(format!("no build `{build}` runs"));
+            reply.send((build.as_str() == "b1").then_some(()).ok_or_else(missing));
+        }
         HerdCommand::Images { reply } => {
             let configured =
                 vec![(TemplateId::new(CloudId::new("lab"), "debian"), AgentId::new("v1"))];
@@ -313,7 +317,7 @@ fn book(view: Arc<View>, asks: Arc<Mutex<Vec<LeaseAsk>>>) -> impl FnMut(HerdComm
             reply.send(ImagesSeen { configured, versions: Vec::new(), unread });
         }
         HerdCommand::PruneImages { reply, .. } => reply.send(ImagesPruned::default()),
-        HerdCommand::ImportImage { image, vmid, reply } => {
+        HerdCommand::ImportImage { image, vmid, reply, .. } => {
             let missing = Refusal::Unknown(format!("no image is called `{image}`"));
             let imported = ImageImported {
                 image: TemplateId::new(CloudId::new("lab"), &image),

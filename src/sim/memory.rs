@@ -52,8 +52,9 @@ struct MemoryTransport {
 impl Transport for MemoryTransport {
     fn send(&self, request: Request) -> BoxFuture<'static, Result<Reply, TransportError>> {
         let api = Arc::clone(&self.api);
-        let request = translate(&request, &self.node);
+        let translated = translate(&request, &self.node);
         async move {
+            let request = translated.map_err(|error| TransportError::Connect(Box::new(error)))?;
             if !api.answers_on(&request.node) {
                 tokio::time::sleep(NO_ROUTE_DELAY).await;
                 return Err(TransportError::Connect("no route to host".into()));
@@ -82,7 +83,7 @@ impl Transport for MemoryTransport {
     }
 }
 
-fn translate(request: &Request, node: &str) -> http::Request {
+fn translate(request: &Request, node: &str) -> std::io::Result<http::Request> {
     let mut headers: Vec<(String, String)> = request
         .headers
         .iter()
@@ -91,20 +92,20 @@ fn translate(request: &Request, node: &str) -> http::Request {
     let mut target = format!("/api2/json{}", request.path);
     let mut body = bytes::Bytes::new();
     if request.method.has_body() {
-        let (kind, encoded) = encode_body(request);
+        let (kind, encoded) = encode_body(request)?;
         body = encoded;
         headers.push(("Content-Type".into(), kind));
         headers.push(("Content-Length".into(), body.len().to_string()));
     } else if !request.params.is_empty() {
         target = format!("{target}?{}", encode_params(&request.params));
     }
-    http::Request {
+    Ok(http::Request {
         method: request.method.as_str().to_owned(),
         target,
         headers,
         body,
         node: node.to_owned(),
-    }
+    })
 }
 
 #[cfg(test)]

@@ -67,6 +67,29 @@ fn problems(report: CloudReport) -> String {
     lines[1..lines.len() - 1].join("\n")
 }
 
+// Invariant: a storage that does not take what a build brings there is named before the build.
+
+#[tokio::test(start_paused = true)]
+async fn an_image_whose_storage_takes_no_disk_images_is_named_with_what_repairs_it() {
+    let image = |storage: &str| {
+        let mut setup = setup(PveVersion::V9_2, "");
+        let sum = "ab".repeat(32);
+        setup.sections = format!(
+            "images:\n  debian: {{cloudIds: [rack], credentialsId: ssh, storage: local-lvm, \
+             importStorage: {storage}, nodes: [pve1], targetPool: ci, \
+             source: {{url: \"https://cloud.example/debian.qcow2\", checksum: {sum}}}}}\n"
+        );
+        setup
+    };
+    let lines = problems(of(image("local-lvm")).await);
+    assert!(lines.contains("image debian on pve1: storage local-lvm"), "{lines}");
+    assert!(lines.contains("takes no disk images to import"), "{lines}");
+    let fine = of(image("shared")).await;
+    let about = |line: &&drover_admin::doctor::Line| line.about.contains("storage shared");
+    let line = fine.lines.iter().find(about).unwrap();
+    assert_eq!((line.severity, line.text.as_str()), (Severity::Ok, "takes import"));
+}
+
 // Invariant: where all is well nothing else is said, and it is said of everything.
 
 #[tokio::test(start_paused = true)]

@@ -4,14 +4,16 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use drover_actors::message::{HerdCommand, Refusal};
-use drover_model::id::{NodeName, VmId};
-use drover_model::image::ImagePlan;
+use drover_model::id::{AgentId, NodeName, VmId};
+use drover_model::image::{ImagePlan, Route};
 use drover_model::marks::{Kind, Reading, read};
 use drover_model::phase::ImagePhase;
 use drover_model::record::Want;
 use drover_model::status::ImageStatus;
+use drover_nocloud::iso;
 use drover_server::view::View;
 use pve_sim::spec::WebFile;
+use sha2::{Digest as _, Sha256};
 
 use super::world::World;
 use super::world::setup::Setup;
@@ -36,7 +38,11 @@ fn setup(keys: &str) -> Setup {
 }
 
 async fn started(keys: &str) -> World {
-    let world = World::new(setup(keys));
+    started_with(setup(keys)).await
+}
+
+async fn started_with(setup: Setup) -> World {
+    let world = World::new(setup);
     let file = WebFile { url: URL.into(), size: 400 << 20, sha256: sum(), ..WebFile::default() };
     world.side.publish(file);
     let mut world = world;
@@ -77,8 +83,6 @@ async fn built(world: &World, given: &[(&str, &str)]) -> ImageStatus {
     assert_eq!(status.phase, ImagePhase::Done, "{status:?}");
     let again = ask(world, given, true).await.unwrap();
     assert!(matches!(again[..], [ImagePlan::UpToDate { .. }]), "{again:?}");
-    // Proxmox's list, in which templates are sought, is ten seconds behind.
-    world.pass(15 * SECOND).await;
     status
 }
 
@@ -175,6 +179,50 @@ async fn two_who_want_an_image_share_one_build_and_other_values_make_another_ver
     finish(world);
 }
 
+// Invariant: the next agent after a build is cloned from what was built.
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_that_starts_right_after_a_build_has_the_new_version() {
+    let mut world = started("").await;
+    let mut sources = Vec::new();
+    for word in ["one", "two", "three"] {
+        let version = built(&world, &[("word", word)]).await;
+        world.setup.templates = vec![("linux", "image: debian, cloneStrategy: LINKED".into())];
+        world.reload();
+        let (lease, agent) = world.leased("linux").await;
+        let source = world.journal_state().agents[&agent.agent].spec.source;
+        sources.push((Some(source), version.vmid));
+        world.release(&lease).await;
+    }
+    assert!(sources.iter().all(|(source, version)| source == version), "{sources:?}");
+    finish(world);
+}
+
+// Invariant: a build that an operator cancels leaves nothing, and is not begun again.
+
+#[tokio::test(start_paused = true)]
+async fn a_build_that_is_cancelled_leaves_nothing() {
+    let world = started("").await;
+    let cancel = async |build: &AgentId| {
+        let build = build.clone();
+        world.command(|reply| HerdCommand::CancelBuild { build, reply }).await
+    };
+    for state in [ImagePhase::Pulling, ImagePhase::Creating, ImagePhase::Provisioning] {
+        ask(&world, &[], false).await.unwrap();
+        let runs = |view: &View| builds(view).iter().any(|build| build.phase == state);
+        world.until(state.name(), runs).await;
+        let running = builds(world.view()).into_iter().find(|build| !build.phase.is_over());
+        cancel(&running.unwrap().build).await.unwrap();
+        let status = over(&world).await;
+        assert_eq!(status.phase, ImagePhase::Failed, "{state}");
+        assert!(status.detail.contains("an operator cancelled it"), "{status:?}");
+        assert_eq!(ours(&world), Vec::<u32>::new(), "{state}");
+        assert!(cancel(&status.build).await.is_err(), "it runs no more");
+    }
+    built(&world, &[]).await;
+    finish(world);
+}
+
 // Invariant: a build that fails leaves nothing, and says why.
 
 #[tokio::test(start_paused = true)]
@@ -207,6 +255,133 @@ async fn a_source_with_another_checksum_or_none_at_all_ends_the_build() {
     finish(world);
 }
 
+// Invariant: where drover downloads, the nodes never do, and a crash leaves no file behind.
+
+const DISK: &[u8] = b"QFI\xfb, a disk image that drover downloads";
+const DISK_SUM: &str = "a7f8e46e5e8f62604952a70021eb6bacf00fbd7c69e0efd53b4370eb1fc606ab";
+
+/// A world whose image drover downloads.
+fn uploading() -> Setup {
+    let mut setup = setup("downloadBy: DROVER, downloadProxy: 'http://proxy.lan:3128'");
+    setup.sections = setup.sections.replace(&sum(), DISK_SUM);
+    setup
+}
+
+/// The files in the folder that drover downloads to.
+fn spooled(world: &World) -> usize {
+    let folder = world.folder.as_ref().unwrap().path().join("downloads");
+    std::fs::read_dir(folder).unwrap().count()
+}
+
+#[tokio::test(start_paused = true)]
+async fn drover_downloads_and_uploads_for_nodes_without_internet() {
+    let world = World::started(uploading()).await;
+    world.mirror.publish(URL, DISK);
+    world.mirror.cut(0);
+    built(&world, &[]).await;
+    let by = Route::Proxy("http://proxy.lan:3128".into());
+    assert_eq!(world.mirror.asked(), [(URL.to_owned(), by.clone()), (URL.to_owned(), by)]);
+    let kept = world.side.volumes("pve1", "shared");
+    let name = format!("shared:import/debian-13-{}.qcow2", &DISK_SUM[..12]);
+    assert!(kept.contains(&name), "{kept:?}");
+    assert_eq!(world.side.file("pve1", &name).unwrap(), DISK);
+    // The next version finds it there.
+    built(&world, &[("word", "other")]).await;
+    assert_eq!((world.mirror.asked().len(), spooled(&world)), (3, 0));
+    finish(world);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crash_in_the_middle_of_a_download_leaves_no_file() {
+    let mut world = World::started(uploading()).await;
+    world.mirror.publish(URL, [DISK, &[0; 1 << 20]].concat());
+    world.mirror.slow(60 * SECOND);
+    ask(&world, &[], false).await.unwrap();
+    world.pass(120 * SECOND).await;
+    assert_eq!(spooled(&world), 1);
+    world.restart(30 * SECOND).await;
+    assert!(ours(&world).is_empty() && builds(world.view()).is_empty());
+    world.pass(1200 * SECOND).await;
+    world.mirror.publish(URL, DISK);
+    built(&world, &[]).await;
+    assert_eq!(spooled(&world), 0);
+    finish(world);
+}
+
+// Invariant: an installer gets its answers on a disc, and its guest is built on when it is off.
+
+const ISO_URL: &str = "https://cloud.example/ubuntu-24.04.iso";
+
+/// An ISO image whose kernel starts with these parameters.
+fn installer(parameters: &str) -> Vec<u8> {
+    iso::disc_with("Ubuntu", "grub.cfg", parameters.as_bytes())
+}
+
+/// A world whose image is installed from an ISO image that drover uploads.
+async fn installing(parameters: &str, keys: &str) -> World {
+    let image = installer(parameters);
+    let digest = Sha256::digest(&image);
+    let sum: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    let mut setup = Setup::linux("cloneStrategy: LINKED").rack("cleanupOrphanedAgents: true");
+    setup.sections = format!(
+        "images:\n  debian: {{cloudIds: [rack], source: {{iso: \"{ISO_URL}\", checksum: {sum}}}, \
+         diskSizeGb: 20, storage: local-lvm, downloadBy: DROVER, credentialsId: ssh, \
+         commands: ['echo hello'], variables: {{word: hello}}, nodes: [pve1], {keys}}}\n"
+    );
+    let world = World::started(setup).await;
+    world.mirror.publish(ISO_URL, image);
+    world
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_image_is_installed_from_an_iso_without_questions() {
+    let mut world = installing("linux /casper/vmlinuz autoinstall ---", "").await;
+    let status = built(&world, &[]).await;
+    let installed = status.phases.iter().find(|(phase, _)| phase == "Installing").unwrap();
+    assert!((200_000..600_000).contains(&installed.1), "{status:?}");
+    let made = config(&world, status.vmid.unwrap().0).unwrap();
+    assert!(made["scsi0"].contains("base-9003-disk-") && made["scsi0"].contains("size=20G"));
+    assert_eq!((made.get("ide0"), &*made["boot"]), (None, "order=scsi0"), "{made:?}");
+    assert!(made["ide2"].contains("cloudinit"), "{made:?}");
+    let kept = world.side.volumes("pve1", "local");
+    assert!(kept.iter().any(|name| name.starts_with("local:iso/ubuntu-24.04-")), "{kept:?}");
+    assert!(kept.iter().all(|name| !name.starts_with("local:iso/drover-")), "{kept:?}");
+    world.setup.templates = vec![("linux", "image: debian, cloneStrategy: LINKED".into())];
+    world.reload();
+    let (lease, _) = world.leased("linux").await;
+    world.release(&lease).await;
+    finish(world);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_installer_that_asks_ends_the_build_with_what_its_iso_lacks() {
+    let world = installing("linux /casper/vmlinuz quiet ---", "buildTimeoutMinutes: 30").await;
+    ask(&world, &[], false).await.unwrap();
+    let status = over(&world).await;
+    assert_eq!(status.phase, ImagePhase::Failed);
+    assert!(status.detail.contains("must boot with `autoinstall`"), "{status:?}");
+    assert_eq!(ours(&world), Vec::<u32>::new());
+    let kept = world.side.volumes("pve1", "local");
+    assert!(kept.iter().all(|name| !name.starts_with("local:iso/drover-")), "{kept:?}");
+    finish(world);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crash_while_an_installer_runs_leads_to_the_same_end() {
+    let mut world = installing("linux /casper/vmlinuz autoinstall ---", "").await;
+    ask(&world, &[], false).await.unwrap();
+    let runs = |view: &View| {
+        let build = builds(view).pop();
+        build.is_some_and(|build| build.detail == "the installer runs")
+    };
+    world.until("it installs", runs).await;
+    world.restart(30 * SECOND).await;
+    let done = |view: &View| builds(view).iter().any(|one| one.phase == ImagePhase::Done);
+    world.until("it is built after all", done).await;
+    assert_eq!(ours(&world).len(), 1);
+    finish(world);
+}
+
 // Invariant: after a crash in any state the guest of the build goes and the build is made again.
 
 #[tokio::test(start_paused = true)]
@@ -216,13 +391,19 @@ async fn a_crash_in_any_state_leads_to_the_same_end() {
         ImagePhase::Creating,
         ImagePhase::Configuring,
         ImagePhase::Booting,
+        ImagePhase::Connecting,
         ImagePhase::Provisioning,
+        ImagePhase::Cleaning,
         ImagePhase::ShuttingDown,
         ImagePhase::Converting,
+        ImagePhase::Verifying,
         ImagePhase::Sealing,
     ];
     for state in states {
-        let mut world = started("").await;
+        // Nobody cleans up orphans: what a build makes, the build itself removes.
+        let mut setup = setup("");
+        setup.clouds = vec![("rack", "cleanupOrphanedAgents: false".into())];
+        let mut world = started_with(setup).await;
         ask(&world, &[], false).await.unwrap();
         let reached = |view: &View| builds(view).iter().any(|build| build.phase == state);
         world.until(state.name(), reached).await;
@@ -241,6 +422,9 @@ async fn a_crash_in_any_state_leads_to_the_same_end() {
         assert_eq!(left.len(), 1, "{state}: {left:?}");
         let Reading::Marked(found) = marks(&world, left[0]) else { panic!("{state}: no marks") };
         assert_eq!(found.kind, Kind::Image, "{state}");
+        let kept = world.side.volumes("pve1", "local");
+        let discs: Vec<_> = kept.iter().filter(|name| name.contains("iso/drover-")).collect();
+        assert!(discs.is_empty(), "{state}: {discs:?}");
         finish(world);
     }
 }
@@ -278,16 +462,20 @@ async fn old_versions_go_and_one_with_linked_clones_stays() {
 #[tokio::test(start_paused = true)]
 async fn a_template_that_exists_is_imported() {
     let world = started("").await;
-    let import = async |vmid: u32| {
+    let import = async |vmid: u32, dry_run: bool| {
         let image = "debian".to_owned();
         let vmid = VmId(vmid);
-        world.command(|reply| HerdCommand::ImportImage { image, vmid, reply }).await
+        world.command(|reply| HerdCommand::ImportImage { image, vmid, dry_run, reply }).await
     };
-    let done = import(9001).await.unwrap();
+    let planned = import(9001, true).await.unwrap();
+    assert!(matches!(marks(&world, 9001), Reading::Unmarked));
+    let done = import(9001, false).await.unwrap();
+    assert_eq!((&planned.version, &planned.name), (&done.version, &done.name));
     let Reading::Marked(found) = marks(&world, 9001) else { panic!("no marks") };
     assert_eq!((found.kind, &found.agent), (Kind::Image, &done.version));
-    let refused = import(9001).await.unwrap_err();
+    let refused = import(9001, false).await.unwrap_err();
     assert!(refused.to_string().contains("carries marks of drover's"), "{refused}");
-    assert!(import(9500).await.is_err());
+    let missing = import(9500, true).await.unwrap_err().to_string();
+    assert!(missing.ends_with("name the VMID of a template"), "{missing}");
     finish(world);
 }

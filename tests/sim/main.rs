@@ -25,6 +25,7 @@ mod forecast;
 mod gotchas;
 mod hardware;
 mod holds;
+mod image_storms;
 mod images;
 mod lanes;
 mod life;

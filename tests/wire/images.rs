@@ -1,6 +1,12 @@
 //! Images: from an empty cluster to the first template, over real HTTPS and SSH.
 
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
 
 use crate::harness::{Events, Service, Sim, Site};
 
@@ -92,6 +98,62 @@ fn an_image_is_built_listed_leased_from_and_pruned() {
     let pruned = says(&site, &["image", "prune"]);
     assert!(pruned.contains("9000"), "{pruned}");
     until_templates(&site, &sim, &[9001]);
+}
+
+/// A web server on loopback with one file, and how often it was asked.
+fn publish(content: Vec<u8>) -> (String, Arc<AtomicU32>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/disk.qcow2", listener.local_addr().unwrap());
+    let asked = Arc::new(AtomicU32::new(0));
+    let count = Arc::clone(&asked);
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            count.fetch_add(1, Ordering::Relaxed);
+            let mut line = String::new();
+            let mut reader = BufReader::new(stream.try_clone().unwrap());
+            while reader.read_line(&mut line).is_ok_and(|length| length > 2) {
+                line.clear();
+            }
+            let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", content.len());
+            // One that does not read it all has seen enough.
+            let _sent = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&content));
+        }
+    });
+    (url, asked)
+}
+
+// Invariant: drover downloads a source itself where it is told to, and uploads it in one form.
+
+#[test]
+fn an_image_is_built_of_a_source_that_drover_downloads_and_uploads() {
+    let (dir, sim, site) = world();
+    let mut content = b"QFI\xfb".to_vec();
+    content.resize(700_000, 7);
+    let digest = Sha256::digest(&content);
+    let sum: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    let (url, asked) = publish(content);
+    let yaml = std::fs::read_to_string(site.config()).unwrap();
+    let yaml = yaml.replace("https://cloud.example/debian-13.qcow2", &url);
+    let keys = "storage: local-lvm\n    downloadBy: DROVER\n    downloadProxy: none\n";
+    let yaml = yaml.replace("storage: local-lvm\n", keys).replace(&"ab".repeat(32), &sum);
+    site.write_yaml(&yaml);
+    let _service = Service::start(&site);
+    let built = says(&site, &["image", "build", "debian"]);
+    assert!(built.trim_end().ends_with("Done"), "{built}");
+    let files = sim.call("GET", "/nodes/pve1/storage/local/content?content=import");
+    let name = format!("local:import/disk-{}.qcow2", &sum[..12]);
+    assert_eq!(files["data"][0]["volid"], json!(name), "{files}");
+    assert_eq!(files["data"][0]["size"], json!(700_000), "{files}");
+    // The next version asks whether it changed, and sends nothing.
+    says(&site, &["image", "build", "debian", "--var", "word=two"]);
+    assert_eq!(asked.load(Ordering::Relaxed), 2);
+    let log = sim.call("GET", "/cluster/tasks");
+    let tasks = log["data"].as_array().cloned().unwrap_or_default();
+    // Two discs for cloud-init, and the source.
+    assert_eq!(tasks.iter().filter(|task| task["type"] == "imgcopy").count(), 3, "{log}");
+    let left = std::fs::read_dir(site.dir.path().join("state/downloads")).unwrap().count();
+    assert_eq!(left, 0);
+    drop(dir);
 }
 
 // Invariant: a build that fails says which step it was and what that said, and leaves nothing.

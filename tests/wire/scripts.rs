@@ -14,7 +14,7 @@ use crate::{rights, setup_service};
 
 /// Commands that ask the service, in an order in which they can be asked: what stands behind them, and
 /// the code that they end with.
-const ASKING: [(&str, &str, i32); 42] = [
+const ASKING: [(&str, &str, i32); 43] = [
     ("doctor template", "linux", 0),
     ("provision", "linux --count 2", 0),
     ("status", "", 0),
@@ -32,6 +32,7 @@ const ASKING: [(&str, &str, i32); 42] = [
     ("address-pools", "", 0),
     ("image list", "", 0),
     ("image build", "nope", 1),
+    ("image cancel", "nope", 1),
     ("image prune", "", 0),
     ("image import", "9000 --as nope", 1),
     ("lease", "--template linux", 0),

@@ -13,5 +13,5 @@ mod spec;
 mod version;
 
 pub use recipe::{Recipe, VariableError};
-pub use spec::{Bios, Hardware, ImageLimits, ImageSource, ImageSpec};
+pub use spec::{Bios, Downloader, Hardware, ImageLimits, ImageSource, ImageSpec, IsoImage, Route};
 pub use version::{ImagePlan, ImageVersion, PlannedPrune, PrunePlan};

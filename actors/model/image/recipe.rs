@@ -2,16 +2,56 @@
 
 use std::collections::BTreeMap;
 
-use super::spec::{ImageSource, ImageSpec};
+use super::spec::{ImageSource, ImageSpec, IsoImage};
 use crate::ambient::{fnv1a, mint_agent};
 use crate::id::AgentId;
 use crate::spec::{StepSpec, StepWork};
+use crate::time::WallTime;
 
 /// Why a variable cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum VariableError {
     #[error("image `{image}` has no variable `{name}`; its `variables` names them")]
     Unknown { image: String, name: String },
+    #[error(
+        "the checksum of image `{image}` has {got} characters, and one of kind {algorithm} has \
+         {wanted} digits: copy it from the publisher's list"
+    )]
+    Checksum { image: String, algorithm: String, got: usize, wanted: usize },
+}
+
+/// How many hexadecimal digits a checksum has; none for a kind that Proxmox does not know.
+fn digits(algorithm: &str) -> Option<usize> {
+    match algorithm {
+        "md5" => Some(32),
+        "sha1" => Some(40),
+        "sha224" => Some(56),
+        "sha256" => Some(64),
+        "sha384" => Some(96),
+        "sha512" => Some(128),
+        _ => None,
+    }
+}
+
+/// Whether a source's checksum can be one of its kind.
+fn check_sum(spec: &ImageSpec) -> Result<(), VariableError> {
+    let (sum, algorithm) = match &spec.source {
+        Some(
+            ImageSource::Url { checksum, algorithm, .. }
+            | ImageSource::Iso { iso: IsoImage::Url { checksum, algorithm, .. }, .. },
+        ) => (checksum, algorithm),
+        Some(ImageSource::Iso { .. } | ImageSource::Template(_)) | None => return Ok(()),
+    };
+    let is_sum = sum.bytes().all(|byte| byte.is_ascii_hexdigit());
+    match digits(algorithm).filter(|wanted| *wanted != sum.len() || !is_sum) {
+        Some(wanted) => Err(VariableError::Checksum {
+            image: spec.id.name.to_string(),
+            algorithm: algorithm.clone(),
+            got: sum.len(),
+            wanted,
+        }),
+        None => Ok(()),
+    }
 }
 
 /// What a build makes: everything that is filled in.
@@ -21,13 +61,20 @@ pub struct Recipe {
     pub spec: ImageSpec,
     /// The values that somebody gave, against those of the configuration.
     pub given: BTreeMap<String, String>,
+    /// How often it was time for another version since 1970; 0 where that is never.
+    period: u64,
 }
+
+/// How many earlier periods a version is known of.
+const PERIODS_KNOWN: usize = 50;
+/// The milliseconds of a day.
+const DAY_MS: u64 = 24 * 3600 * 1000;
 
 impl Recipe {
     /// Fills in the variables: what somebody gives wins over the configuration.
     ///
     /// # Errors
-    /// When the image has no variable of a given name.
+    /// When the image has no variable of a given name, or its checksum cannot be one.
     pub fn new(spec: &ImageSpec, given: &BTreeMap<String, String>) -> Result<Self, VariableError> {
         if let Some(name) = given.keys().find(|name| !spec.variables.contains_key(*name)) {
             let (image, name) = (spec.id.name.to_string(), name.clone());
@@ -45,10 +92,33 @@ impl Recipe {
                 checksum: fill(&checksum, &values),
                 algorithm,
             },
+            ImageSource::Iso { iso: IsoImage::Url { url, checksum, algorithm }, disk_gb } => {
+                let (url, checksum) = (fill(&url, &values), fill(&checksum, &values));
+                ImageSource::Iso { iso: IsoImage::Url { url, checksum, algorithm }, disk_gb }
+            }
+            ImageSource::Iso { iso: IsoImage::Volume(volume), disk_gb } => {
+                ImageSource::Iso { iso: IsoImage::Volume(fill(&volume, &values)), disk_gb }
+            }
             template @ ImageSource::Template(_) => template,
         });
         spec.variables = values;
-        Ok(Self { spec, given: given.clone() })
+        check_sum(&spec)?;
+        Ok(Self { spec, given: given.clone(), period: 0 })
+    }
+
+    /// The recipe at this time: where the image is rebuilt, it makes another version in each period
+    /// of so many days.
+    #[must_use]
+    pub fn at(self, now: WallTime) -> Self {
+        let days = u64::try_from(now.0).unwrap_or(0) / DAY_MS;
+        let period = self.spec.rebuild_days.map_or(0, |span| days / u64::from(span.max(1)));
+        Self { period, ..self }
+    }
+
+    /// The versions that it made in the periods before this one, the last first.
+    pub fn earlier(&self) -> impl Iterator<Item = AgentId> + '_ {
+        let before = (0..self.period).rev().take(PERIODS_KNOWN);
+        before.map(|period| Self { period, ..self.clone() }.version())
     }
 
     /// The version that it makes: a hash of everything that is in the image. Where it is built, and
@@ -66,10 +136,11 @@ impl Recipe {
                 machine.cloud_init.seed.as_ref().map(|seed| &seed.user_data),
             )
         );
+        let period = if self.period == 0 { String::new() } else { format!("{} ", self.period) };
         let mut part = 0;
         mint_agent(|| {
             part += 1;
-            fnv1a(&format!("{part} {content}"))
+            fnv1a(&format!("{part} {period}{content}"))
         })
     }
 }
@@ -157,6 +228,23 @@ mod tests {
         }
     }
 
+    // Invariant: an image that is rebuilt has one version in each of its periods, and knows the last.
+
+    #[test]
+    fn a_rebuilt_image_has_another_version_in_each_period() {
+        let day = |day: i64| WallTime(day * 24 * 3600 * 1000 + 5);
+        let spec = ImageSpec { rebuild_days: Some(10), ..with_step("true") };
+        let at = |now: WallTime| Recipe::new(&spec, &given(&[])).unwrap().at(now);
+        assert_eq!(at(day(20_000)).version(), at(day(20_009)).version());
+        let next = at(day(20_010));
+        assert_ne!(next.version(), at(day(20_009)).version());
+        assert_eq!(next.earlier().next(), Some(at(day(20_009)).version()));
+        assert_eq!(next.earlier().count(), 50);
+        let never = Recipe::new(&with_step("true"), &given(&[])).unwrap();
+        assert_eq!(never.clone().at(day(20_000)).version(), never.version());
+        assert_eq!(never.at(day(20_000)).earlier().count(), 0);
+    }
+
     // Invariant: variables have the values that were given, else those of the configuration.
 
     #[test]
@@ -170,6 +258,12 @@ mod tests {
             |version| StepWork::Run(format!("echo {version} ${{HOME}} $version $(id) ${{"));
         assert_eq!(run(&[]), echoes("13"));
         assert_eq!(run(&[("version", "14")]), echoes("14"));
+        let mut wrong = spec.clone();
+        let url = "https://a/b.qcow2".to_owned();
+        let (checksum, algorithm) = ("${version}".to_owned(), "sha512".to_owned());
+        wrong.source = Some(ImageSource::Url { url, checksum, algorithm });
+        let fault = Recipe::new(&wrong, &given(&[])).unwrap_err().to_string();
+        assert!(fault.contains("has 2 characters, and one of kind sha512 has 128"), "{fault}");
         let unknown = Recipe::new(&spec, &given(&[("verson", "14")]));
         let text = "image `debian` has no variable `verson`; its `variables` names them";
         assert_eq!(unknown.unwrap_err().to_string(), text);

@@ -22,6 +22,51 @@ pub enum ImageSource {
     },
     /// A template image that is copied in full.
     Template(Sought),
+    /// An ISO image whose installer installs the guest without questions.
+    Iso {
+        iso: IsoImage,
+        /// The size of the disk that it installs to, in GiB.
+        disk_gb: u32,
+    },
+}
+
+/// Where an ISO image with an installer is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum IsoImage {
+    /// On a storage already: Proxmox's volume id.
+    Volume(String),
+    /// At a URL, with its checksum as that of a disk image.
+    Url { url: String, checksum: String, algorithm: String },
+}
+
+impl ImageSource {
+    /// Whether it is brought to a storage from a URL.
+    pub fn is_brought(&self) -> bool {
+        match self {
+            Self::Url { .. } | Self::Iso { iso: IsoImage::Url { .. }, .. } => true,
+            Self::Iso { iso: IsoImage::Volume(_), .. } | Self::Template(_) => false,
+        }
+    }
+}
+
+/// The way from drover's machine to the web.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Route {
+    /// Through the proxy that the environment names, else directly.
+    #[default]
+    Environment,
+    Direct,
+    /// Through the proxy at this URL.
+    Proxy(String),
+}
+
+/// Who downloads the source of an image.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Downloader {
+    /// The node that has the storage.
+    Node,
+    /// drover, which uploads it then.
+    Drover(Route),
 }
 
 /// The firmware of a guest.
@@ -94,9 +139,13 @@ pub struct ImageSpec {
     pub storage: String,
     /// The storage that its source is brought to.
     pub import_storage: String,
+    /// Who brings it there.
+    pub downloader: Downloader,
     /// The lowest VMID of a version.
     pub vmid_floor: VmId,
     /// Versions that are kept beside the newest.
     pub keep: u32,
+    /// After how many days the same recipe makes another version; never where none is named.
+    pub rebuild_days: Option<u32>,
     pub limits: ImageLimits,
 }

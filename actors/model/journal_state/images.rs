@@ -22,6 +22,9 @@ pub struct BuildEntry {
     /// Values of variables that somebody gave.
     #[serde(default)]
     pub given: BTreeMap<String, String>,
+    /// The disc image for cloud-init that the guest has, or had.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub iso: Option<String>,
     /// The marks of the proved version, once it is to carry them.
     #[serde(default)]
     pub sealed: Option<Marks>,
@@ -33,14 +36,15 @@ pub struct BuildEntry {
 impl JournalState {
     /// Folds a record of images in.
     pub(super) fn of_images(&mut self, body: &Body, seq: u64, at: WallTime) {
-        if let Body::ImageIntended { marks, node, version, given } = body {
+        if let Body::ImageIntended { marks, node, version, given, iso } = body {
             let mut marks = (**marks).clone();
             if marks.seq == 0 {
                 marks.seq = seq;
             }
             let (build, version) = (marks.agent.clone(), version.clone());
-            let (node, given) = (node.clone(), given.clone());
-            let entry = BuildEntry { marks, node, version, given, sealed: None, pruned: false };
+            let (node, given, iso) = (node.clone(), given.clone(), iso.clone());
+            let entry =
+                BuildEntry { marks, node, version, given, iso, sealed: None, pruned: false };
             self.builds.insert(build, entry);
         } else if let Body::ImageSealed { build, marks } = body {
             if let Some(entry) = self.builds.get_mut(build) {
@@ -49,7 +53,8 @@ impl JournalState {
         } else if let Body::ImagePruned { build, marks, node } = body {
             let (marks, node) = ((**marks).clone(), node.clone());
             let (version, given) = (marks.agent.clone(), BTreeMap::new());
-            let entry = BuildEntry { marks, node, version, given, sealed: None, pruned: true };
+            let entry =
+                BuildEntry { marks, node, version, given, iso: None, sealed: None, pruned: true };
             self.builds.insert(build.clone(), entry);
         } else if let Body::ImageBuilt { build } = body {
             self.builds.remove(build);

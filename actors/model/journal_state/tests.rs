@@ -424,6 +424,7 @@ fn a_journal_state_with_something_in_each_map_is_read_as_it_was_written() {
                 node: NodeName::new("n1"),
                 version: AgentId::new("v1"),
                 given: [("word".to_owned(), "hello".to_owned())].into(),
+                iso: Some("local:iso/drover-7k2m9qxw-b1.iso".into()),
                 sealed: Some(marks("v1", 9000)),
                 pruned: true,
             },

@@ -6,8 +6,8 @@ words! {
     /// Where the build of an image is in its life.
     ///
     /// ```text
-    /// Queued → Pulling → Creating → Configuring → Booting → Connecting → Provisioning
-    ///   → Cleaning → ShuttingDown → Converting → Verifying → Sealing → Done
+    /// Queued → Pulling → Creating → Configuring → Installing → Booting → Connecting
+    ///   → Provisioning → Cleaning → ShuttingDown → Converting → Verifying → Sealing → Done
     /// ```
     ///
     /// Any of them may end in Removing and Failed. A version that is pruned begins at Removing and
@@ -21,6 +21,8 @@ words! {
         Creating = "Creating",
         /// Cloud-init, sizes and tags are being set.
         Configuring = "Configuring",
+        /// The installer of an ISO image installs the guest.
+        Installing = "Installing",
         /// The guest starts and gets its address.
         Booting = "Booting",
         /// SSH is being reached.
@@ -57,6 +59,7 @@ impl ImagePhase {
             | Self::Pulling
             | Self::Creating
             | Self::Configuring
+            | Self::Installing
             | Self::Booting
             | Self::Connecting
             | Self::Provisioning

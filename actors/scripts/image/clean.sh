@@ -14,6 +14,10 @@ as_root sh -c '
     rm -f /var/lib/dbus/machine-id /var/lib/systemd/random-seed
     rm -f /etc/udev/rules.d/70-persistent-net.rules
     rm -f /etc/netplan/50-cloud-init.yaml /etc/network/interfaces.d/50-cloud-init
+    # What the installer of Ubuntu left, by which clones would not read their own cloud-init data.
+    rm -f /etc/netplan/00-installer-config.yaml /etc/cloud/cloud.cfg.d/99-installer.cfg
+    rm -f /etc/cloud/cloud.cfg.d/90-installer-network.cfg
+    rm -f /etc/cloud/cloud.cfg.d/subiquity-disable-cloudinit-networking.cfg
     rm -f /var/lib/dhcp/*.leases /var/lib/NetworkManager/*.lease
     rm -rf /var/log/journal/* /tmp/drover-* /root/.ssh/authorized_keys /root/.bash_history
     find /var/log -type f -exec sh -c ": >\"\$1\"" clean {} \; 2>/dev/null

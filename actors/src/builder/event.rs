@@ -23,6 +23,8 @@ pub enum Event {
     Turn,
     /// The VMID that the guest may have, or why there is none.
     Id(Result<VmId, Fault>),
+    /// Somebody wants it no longer.
+    Cancel,
     /// The intent to make the guest is durable, with this sequence.
     Intended(u64),
     /// The result of a call.
@@ -44,6 +46,8 @@ pub enum Call {
     Create,
     Look,
     Configure,
+    /// Take the discs out of the guest.
+    Eject,
     Start,
     Address,
     HostKeys,
@@ -73,6 +77,7 @@ pub enum Answer {
     Located(Result<Found, Fault>),
     Looked(Result<VmObservation, Fault>),
     Configured(Result<Configured, Fault>),
+    Ejected(Result<(), Fault>),
     Addressed(Result<AddressObservation, Fault>),
     HostKeys(Result<Vec<String>, Fault>),
     Greeted(Result<Greeting, Fault>),

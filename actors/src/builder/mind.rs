@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! Queued ─▶ Pulling ─▶ Creating ─▶ Configuring ─▶ Booting ─▶ Connecting ─▶ Provisioning
-//!                                                                              │
+//!                                       ╰─▶ Installing ─╯ (from an ISO)        │
 //!   Done ◀─ Sealing ◀─ Verifying ◀─ Converting ◀─ ShuttingDown ◀─ Cleaning ◀───┘
 //!
 //! any of them ── a fault that does not pass, a limit ──▶ Removing ──▶ Failed
@@ -16,10 +16,12 @@
 //!   before anything else (book: safety, rule 6).
 //! - `transitions.txt` has the table, drawn from this code.
 //!
-//! Beside it: `create.rs` (from the beginning to a guest), `login.rs` (what is done in it), `tasks.rs`
+//! Beside it: `create.rs` (from the beginning to a guest), `install.rs` (the installer of an ISO
+//! image), `login.rs` (what is done in it), `tasks.rs`
 //! (calls that begin a task).
 
 mod create;
+mod install;
 mod login;
 mod tasks;
 
@@ -36,6 +38,7 @@ use drover_model::journal_state::BuildEntry;
 use drover_model::marks::{Kind, Marks};
 use drover_model::phase::ImagePhase;
 use drover_model::record::Body;
+use drover_model::seed;
 use drover_model::spec::{StepWork, TemplateSpec};
 use drover_model::state_machine::{StateMachine, Turn};
 use drover_model::status::ImageStatus;
@@ -43,7 +46,7 @@ use drover_model::time::{Moment, Now, WallTime};
 use drover_scripts::guest;
 
 use super::event::{Answer, Call, Effect, Event};
-use super::state::{Boot, Create, Remove, Shut, State, Task};
+use super::state::{Boot, Create, Install, Remove, Shut, State, Task};
 use crate::ran::can_pass;
 
 /// The pauses between two tries of a call that failed: they double.
@@ -135,6 +138,7 @@ impl Mind {
             sealed: entry.sealed.clone(),
             pruned: entry.pruned,
             made: entry.pruned || entry.sealed.is_some(),
+            volumes: entry.iso.iter().cloned().collect(),
             failure: (!entry.pruned).then(|| "drover stopped while it ran".to_owned()),
             ..Self::in_state(birth, State::Removing(Remove::Look))
         }
@@ -188,6 +192,11 @@ impl Mind {
         self.copied.as_ref().or_else(own)
     }
 
+    /// The guest's own disc image for cloud-init, as long as it may be on its storage.
+    pub(super) fn disc(&self) -> Option<String> {
+        self.volumes.iter().find(|volume| seed::is_image(volume)).cloned()
+    }
+
     /// The limit of one task.
     pub(super) fn operation(&self) -> Duration {
         self.machine().map_or(OPERATION, |machine| machine.limits.operation)
@@ -237,6 +246,7 @@ impl Mind {
             | State::Pulling(_)
             | State::Creating(_)
             | State::Configuring
+            | State::Installing(_)
             | State::Booting(_)
             | State::Connecting
             | State::Cleaning
@@ -306,6 +316,10 @@ impl Mind {
             State::Creating(Create::Await(upid)) => awaits(upid, self.left(now)),
             State::Creating(Create::Look) => Some(Call::Look),
             State::Configuring => Some(Call::Configure),
+            State::Installing(Install::Start) => Some(Call::Start),
+            State::Installing(Install::Await(upid)) => awaits(upid, self.operation()),
+            State::Installing(Install::Look { .. }) => Some(Call::Look),
+            State::Installing(Install::Eject) => Some(Call::Eject),
             State::Booting(Boot::Start) => Some(Call::Start),
             State::Booting(Boot::Await(upid)) => awaits(upid, self.operation()),
             State::Booting(Boot::Look) => Some(Call::Look),
@@ -370,6 +384,14 @@ impl Mind {
         self.over(State::Failed, now, out);
     }
 
+    /// Somebody wants it no longer. One that is removed, or proved, goes on.
+    fn cancelled(&mut self, now: Now, out: Out<'_>) {
+        let over = self.state.phase().is_over();
+        if !over && !matches!(self.state, State::Removing(_) | State::Sealing) {
+            self.fail("an operator cancelled it", now, out);
+        }
+    }
+
     /// Nothing more happens.
     pub(super) fn over(&mut self, state: State, now: Now, out: Out<'_>) {
         self.enter(state, now, out);
@@ -428,12 +450,25 @@ impl Mind {
             Answer::Looked(result) => self.looked(result, now, out),
             Answer::Configured(Ok(done)) => {
                 if let Some(fault) = done.image_refused {
+                    if self.tries == 0 {
+                        // Nothing was stored, and no try before it may have stored anything.
+                        self.volumes.clear();
+                    }
                     return self.fail(&fault.text, now, out);
                 }
                 (self.mac, self.volumes) = (done.mac, done.volumes);
-                self.enter(State::Booting(Boot::Start), now, out);
+                let state = match self.installs() {
+                    true => State::Installing(Install::Start),
+                    false => State::Booting(Boot::Start),
+                };
+                self.enter(state, now, out);
             }
             Answer::Configured(Err(fault)) => self.failed(&fault, now, out),
+            Answer::Ejected(Ok(())) => {
+                self.volumes.retain(|volume| !seed::is_image(volume));
+                self.enter(State::Booting(Boot::Start), now, out);
+            }
+            Answer::Ejected(Err(fault)) => self.failed(&fault, now, out),
             Answer::Addressed(result) => self.addressed(result, now, out),
             Answer::HostKeys(result) => self.keys_read(result, now, out),
             Answer::Greeted(result) => self.greeted(result, now, out),
@@ -456,7 +491,8 @@ impl Mind {
         if !removing && (passed(self.deadline) || passed(self.limit)) {
             let last = std::mem::take(&mut self.detail);
             let last = if last.is_empty() { last } else { format!("; last: {last}") };
-            return self.fail(&format!("it took too long{last}"), now, out);
+            let text = format!("it took too long{last}{}", self.how_installers_end());
+            return self.fail(&text, now, out);
         }
         if passed(self.retry_at) {
             return self.act(now, out);
@@ -475,6 +511,7 @@ impl StateMachine for Mind {
             Event::Begin => self.begin(now, out),
             Event::Turn => self.turn(now, out),
             Event::Id(id) => self.id(id, now, out),
+            Event::Cancel => self.cancelled(now, out),
             Event::Intended(seq) => {
                 if let Some(marks) = &mut self.marks {
                     marks.seq = seq;

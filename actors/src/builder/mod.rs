@@ -67,6 +67,8 @@ pub enum BuilderCommand {
     Turn,
     /// The VMID that the guest may have, or why there is none.
     Id(Result<VmId, Fault>),
+    /// Somebody wants it no longer.
+    Cancel,
 }
 
 /// To the herd, from a build.
@@ -335,6 +337,7 @@ impl Handler<BuilderCommand> for Builder {
         let event = match command {
             BuilderCommand::Turn => Event::Turn,
             BuilderCommand::Id(id) => Event::Id(id),
+            BuilderCommand::Cancel => Event::Cancel,
         };
         self.feed(event, ctx);
     }

@@ -3,9 +3,10 @@
 use drover_model::container::GuestType;
 use drover_model::fault::Fault;
 use drover_model::id::{CloudId, NodeName, Upid};
-use drover_model::image::{ImageSource, Recipe};
+use drover_model::image::{ImageSource, IsoImage, Recipe};
 use drover_model::ports::{
-    CloneCall, ConfigureCall, CreateCall, FinishCall, Ports, PullCall, SealCall, ShellTarget, VmRef,
+    CloneCall, ConfigureCall, CreateCall, EjectCall, FileKind, FinishCall, NewDisk, Ports,
+    PullCall, SealCall, ShellTarget, VmRef,
 };
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
@@ -21,11 +22,15 @@ fn accepted(result: Result<Upid, Fault>) -> Answer {
 }
 
 /// What a source is called on a storage: its checksum keeps it apart from others of its name.
-fn file_name(url: &str, checksum: &str) -> String {
+fn file_name(url: &str, checksum: &str, kind: FileKind) -> String {
     let last = url.split(['?', '#']).next().unwrap_or(url).rsplit('/').next().unwrap_or_default();
     let (stem, ending) = last.rsplit_once('.').unwrap_or((last, "qcow2"));
     // Images of Ubuntu and others are qcow2 and called `.img`, which Proxmox does not import.
-    let ending = if matches!(ending, "raw" | "vmdk" | "ova") { ending } else { "qcow2" };
+    let ending = match (kind, ending) {
+        (FileKind::Iso, _) => "iso",
+        (FileKind::DiskImage, "raw" | "vmdk" | "ova") => ending,
+        (FileKind::DiskImage, _) => "qcow2",
+    };
     let short = checksum.get(..12).unwrap_or(checksum);
     let plain = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' };
     let stem: String = stem.chars().map(plain).take(100).collect();
@@ -34,8 +39,16 @@ fn file_name(url: &str, checksum: &str) -> String {
 
 /// The call that brings a build's source to its place; none where nothing is brought.
 pub(crate) fn pull_call(recipe: &Recipe, node: &NodeName, cloud: CloudId) -> Option<PullCall> {
-    let Some(ImageSource::Url { url, checksum, algorithm }) = &recipe.spec.source else {
-        return None;
+    let (kind, url, checksum, algorithm) = match recipe.spec.source.as_ref()? {
+        ImageSource::Url { url, checksum, algorithm } => {
+            (FileKind::DiskImage, url, checksum, algorithm)
+        }
+        ImageSource::Iso { iso: IsoImage::Url { url, checksum, algorithm }, .. } => {
+            (FileKind::Iso, url, checksum, algorithm)
+        }
+        ImageSource::Iso { iso: IsoImage::Volume(_), .. } | ImageSource::Template(_) => {
+            return None;
+        }
     };
     Some(PullCall {
         cloud,
@@ -44,9 +57,26 @@ pub(crate) fn pull_call(recipe: &Recipe, node: &NodeName, cloud: CloudId) -> Opt
         url: url.clone(),
         checksum: checksum.clone(),
         algorithm: algorithm.clone(),
-        file: file_name(url, checksum),
+        kind,
+        file: file_name(url, checksum, kind),
+        by: recipe.spec.downloader.clone(),
         limit: recipe.spec.limits.pull,
     })
+}
+
+/// What the disk of the guest begins with; none where a template image is copied.
+fn new_disk(recipe: &Recipe, node: &NodeName, cloud: &CloudId) -> Option<NewDisk> {
+    let pulled = pull_call(recipe, node, cloud.clone()).map(|call| call.volume());
+    match recipe.spec.source.as_ref()? {
+        ImageSource::Url { .. } => pulled.map(NewDisk::CopyOf),
+        ImageSource::Iso { iso: IsoImage::Volume(volume), disk_gb } => {
+            Some(NewDisk::InstalledFrom { iso: volume.clone(), gib: *disk_gb })
+        }
+        ImageSource::Iso { iso: IsoImage::Url { .. }, disk_gb } => {
+            pulled.map(|iso| NewDisk::InstalledFrom { iso, gib: *disk_gb })
+        }
+        ImageSource::Template(_) => None,
+    }
 }
 
 /// The future of a call's answer through this cloud. `None` where the mind knows too little for it.
@@ -70,9 +100,10 @@ pub(super) fn make(
         Some(ShellTarget { address, ssh: machine.ssh.clone(), os: machine.os, host_keys })
     };
     Some(match call {
-        Call::Pull => {
-            pve.pull(pull_call(recipe.as_deref()?, &node, cloud)?).map(accepted).boxed_local()
-        }
+        Call::Pull => pve
+            .pull(pull_call(recipe.as_deref()?, &node, cloud)?)
+            .map(Answer::Accepted)
+            .boxed_local(),
         Call::Await(upid, limit) => {
             pve.await_task(&cloud, &upid, limit).map(Answer::TaskEnded).boxed_local()
         }
@@ -83,13 +114,12 @@ pub(super) fn make(
         }
         Call::Create => {
             let (marks, machine, recipe) = (marks?, mind.machine()?.clone(), recipe?);
-            match pull_call(&recipe, &node, cloud.clone()) {
-                Some(pulled) => {
+            match new_disk(&recipe, &node, &cloud) {
+                Some(disk) => {
                     let spec = &recipe.spec;
                     let (hardware, storage) = (spec.hardware.clone(), spec.storage.clone());
-                    let source = pulled.volume();
                     let call =
-                        CreateCall { cloud, node, marks, hardware, source, storage, spec: machine };
+                        CreateCall { cloud, node, marks, hardware, disk, storage, spec: machine };
                     pve.create(call).map(accepted).boxed_local()
                 }
                 None => {
@@ -105,6 +135,10 @@ pub(super) fn make(
             let spec = mind.machine()?.clone();
             let call = ConfigureCall { vm: vm()?, marks: marks?, spec };
             pve.configure(call).map(Answer::Configured).boxed_local()
+        }
+        Call::Eject => {
+            let call = EjectCall { vm: vm()?, marks: marks?, disc: mind.disc() };
+            pve.eject(call).map(Answer::Ejected).boxed_local()
         }
         Call::Start => pve.start(&vm()?).map(accepted).boxed_local(),
         Call::Address => {
@@ -126,7 +160,7 @@ pub(super) fn make(
         Call::Shutdown => pve.shutdown(&vm()?, SHUTDOWN).map(accepted).boxed_local(),
         Call::Finish => {
             let storage = recipe?.spec.storage.clone();
-            let call = FinishCall { vm: vm()?, marks: marks?, storage };
+            let call = FinishCall { vm: vm()?, marks: marks?, storage, disc: mind.disc() };
             pve.finish(call).map(Answer::Accepted).boxed_local()
         }
         Call::Check => pve.shortcomings(&vm()?).map(Answer::Checked).boxed_local(),
@@ -173,7 +207,9 @@ mod tests {
             ("https://a/b%20c.qcow2", "b_20c-abcdef012345.qcow2"),
         ];
         for (url, file) in cases {
-            assert_eq!(file_name(url, sum), file);
+            assert_eq!(file_name(url, sum, FileKind::DiskImage), file);
         }
+        let iso = file_name("https://a/ubuntu-24.04-live.iso?x", sum, FileKind::Iso);
+        assert_eq!(iso, "ubuntu-24.04-live-abcdef012345.iso");
     }
 }

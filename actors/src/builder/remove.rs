@@ -84,6 +84,7 @@ impl Mind {
         let seen = self.seen(&observation);
         match self.state {
             State::Creating(Create::Look) => self.looked_while_creating(&seen, now, out),
+            State::Installing(_) => self.install_looked(observation.running, now, out),
             State::Booting(_) => match observation.running {
                 Some(true) => self.enter(State::Booting(Boot::Address), now, out),
                 Some(false) => self.enter(State::Booting(Boot::Start), now, out),

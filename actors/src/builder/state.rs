@@ -10,6 +10,7 @@ pub enum State {
     Pulling(Task),
     Creating(Create),
     Configuring,
+    Installing(Install),
     Booting(Boot),
     Connecting,
     /// The step that runs: cloud-init first, then the recipe's own.
@@ -43,6 +44,20 @@ pub enum Create {
     Await(Upid),
     /// Whether the guest was made is not known: it is looked at.
     Look,
+}
+
+/// How the guest is installed from an ISO image.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Install {
+    Start,
+    Await(Upid),
+    /// Whether the installer has powered the guest off.
+    Look {
+        /// Whether it is known to have run.
+        started: bool,
+    },
+    /// The discs are taken out.
+    Eject,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -85,6 +100,7 @@ impl State {
             Self::Pulling(_) => ImagePhase::Pulling,
             Self::Creating(_) => ImagePhase::Creating,
             Self::Configuring => ImagePhase::Configuring,
+            Self::Installing(_) => ImagePhase::Installing,
             Self::Booting(_) => ImagePhase::Booting,
             Self::Connecting => ImagePhase::Connecting,
             Self::Provisioning(_) => ImagePhase::Provisioning,

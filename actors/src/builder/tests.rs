@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use drover_model::fault::{Culprit, Fault, FaultKind};
 use drover_model::id::{AgentId, ClusterId, Installation, NodeName, Upid, VmId};
-use drover_model::image::{ImageSource, ImageSpec, Recipe};
+use drover_model::image::{ImageSource, ImageSpec, IsoImage, Recipe};
 use drover_model::marks::{Marks, Reading};
 use drover_model::phase::ImagePhase;
 use drover_model::ports::{AddressObservation, Configured, IdStatus, Ran, TaskEnd, VmObservation};
@@ -55,6 +55,11 @@ pub(super) fn birth(spec: &ImageSpec) -> Birth {
 
 pub(super) fn copied() -> ImageSpec {
     ImageSpec { source: Some(ImageSource::Template(Sought::Id(VmId(8000)))), ..image("c/debian") }
+}
+
+pub(super) fn installed() -> ImageSpec {
+    let iso = IsoImage::Volume("local:iso/ubuntu.iso".into());
+    ImageSpec { source: Some(ImageSource::Iso { iso, disk_gb: 20 }), ..image("c/ubuntu") }
 }
 
 pub(super) fn fault(kind: FaultKind) -> Fault {
@@ -187,6 +192,7 @@ impl Play {
             Call::Run(..) | Call::Upload(..) => {
                 self.answer(Answer::Ran(Ok(Ran { exit: Some(0), tail: String::new() })));
             }
+            Call::Eject => self.answer(Answer::Ejected(Ok(()))),
             Call::Check => self.answer(Answer::Checked(Ok(Vec::new()))),
             Call::Seal => self.answer(Answer::Sealed(Ok(()))),
             Call::Fence => self.answer(Answer::Accepted(Ok(None))),
@@ -251,7 +257,13 @@ fn a_build_from_a_url_walks_through_all_phases_in_their_order() {
     let way: Vec<ImagePhase> = ImagePhase::ALL
         .into_iter()
         .filter(|phase| {
-            !matches!(phase, ImagePhase::Removing | ImagePhase::Failed | ImagePhase::Removed)
+            let others = [
+                ImagePhase::Installing,
+                ImagePhase::Removing,
+                ImagePhase::Failed,
+                ImagePhase::Removed,
+            ];
+            !others.contains(phase)
         })
         .collect();
     assert_eq!(phases, way);
@@ -274,6 +286,37 @@ fn a_build_from_a_template_copies_it_without_a_turn() {
     play.up_to(ImagePhase::Done);
     assert!(!play.all.contains(&Effect::WantTurn));
     assert_eq!(play.mind.machine().unwrap().source, VmId(8000));
+}
+
+#[test]
+fn an_installer_runs_until_it_powers_off_and_its_discs_go_before_the_guest_boots() {
+    let mut play = Play::new(&installed());
+    assert!(!play.all.contains(&Effect::WantTurn), "it is on its storage already");
+    play.up_to(ImagePhase::Installing);
+    play.accept();
+    play.task_done();
+    let marks = play.mind.marks.clone().unwrap();
+    for _ in 0..3 {
+        play.answer(Answer::Looked(Ok(seen(&marks, true))));
+        assert_eq!((play.phase(), play.call()), (ImagePhase::Installing, None));
+        play.ring();
+    }
+    play.answer(Answer::Looked(Ok(seen(&marks, false))));
+    assert_eq!(play.call(), Some(Call::Eject));
+    play.answer(Answer::Ejected(Ok(())));
+    assert_eq!((play.phase(), play.call()), (ImagePhase::Booting, Some(Call::Start)));
+    play.up_to(ImagePhase::Done);
+}
+
+#[test]
+fn a_guest_that_is_off_is_not_installed_where_nobody_saw_its_installer_run() {
+    let mut play = Play::new(&installed());
+    play.up_to(ImagePhase::Installing);
+    play.answer(Answer::Accepted(Err(fault(FaultKind::UnknownOutcome))));
+    play.ring();
+    let marks = play.mind.marks.clone().unwrap();
+    play.answer(Answer::Looked(Ok(seen(&marks, false))));
+    assert_eq!(play.call(), Some(Call::Start), "it is started again");
 }
 
 #[test]

@@ -26,6 +26,20 @@ pub struct ImageIdAsk {
     pub reply: Reply<Result<VmId, Fault>>,
 }
 
+/// To a cluster, from the herd: a version of an image came or goes.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub struct VersionsChanged;
+
+impl Handler<VersionsChanged> for Cluster {
+    type Result = ();
+
+    fn handle(&mut self, _: VersionsChanged, ctx: &mut Context<Self>) {
+        count_message(ctx);
+        self.forget_versions();
+    }
+}
+
 impl Cluster {
     fn propose_image_id(&self, ask: ImageIdAsk, ctx: &mut Context<Self>) {
         let proposal = self.act(Event::Wanted { floor: ask.floor, ceiling: CEILING });

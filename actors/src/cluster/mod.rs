@@ -39,7 +39,7 @@ use crate::message::{AgentCommand, IdBack, LaneAsk, LaneFree};
 use crate::shared::role;
 use allocator::{Allocator, Effect, Event};
 use drover_runtime::supervise::{count_message, limit_turns};
-pub use image_ids::ImageIdAsk;
+pub use image_ids::{ImageIdAsk, VersionsChanged};
 
 use drover_limits::concurrency::{ConcurrencyLimits, Footprint, MaxConcurrent, OperationEnd};
 use drover_model::ambient::jittered;

@@ -77,6 +77,11 @@ impl Cluster {
         }));
     }
 
+    /// Forgets which versions of images there were: another one was built, or one goes.
+    pub(super) fn forget_versions(&mut self) {
+        self.located.retain(|(_, sought, _), _| !matches!(sought, Sought::Image(_)));
+    }
+
     /// What must be known of a spec's templates. Their storages must be where one may be at fault.
     fn key(&self, spec: &TemplateSpec) -> Key {
         // Whether it reaches other nodes hangs on its storages too.

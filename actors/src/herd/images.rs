@@ -3,8 +3,10 @@
 //! - All who want a build that runs share it. Builds that need the same source at the same place
 //!   bring it one after the other.
 //! - A build that a restart found is destroyed and started again, while its image is configured.
+//! - Images that are to be rebuilt are looked at each hour (`rebuild.rs`).
 //! - After each build, versions beyond `keep` are removed. None goes that is in use (`versions.rs`).
 
+mod rebuild;
 mod versions;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -13,6 +15,7 @@ use std::time::Duration;
 
 use actix::{ActorFutureExt, Addr, AsyncContext, Context, Handler, WrapFuture};
 use drover_model::ambient::mint_agent;
+use drover_model::fact::{Fact, What};
 use drover_model::fault::Fault;
 use drover_model::id::{AgentId, CloudId, ClusterId, NodeName, TemplateId, VmId};
 use drover_model::image::{ImagePlan, ImageSpec, ImageVersion, Recipe};
@@ -28,7 +31,7 @@ use tokio::sync::oneshot;
 use super::Herd;
 use crate::birth::{Rank, spawn_child};
 use crate::builder::{Birth, BuildReport, Builder, BuilderCommand, pull_call};
-use crate::cluster::ImageIdAsk;
+use crate::cluster::{ImageIdAsk, VersionsChanged};
 use crate::message::{IdBack, Refusal};
 use crate::reconciler::ReconcilerCommand;
 
@@ -40,6 +43,8 @@ pub(super) struct Images {
     builds: BTreeMap<AgentId, Build>,
     /// Who brings each source to its place, and who waits for that, in order.
     pulls: BTreeMap<String, VecDeque<AgentId>>,
+    /// When it was last tried to rebuild an image by itself.
+    rebuilt: BTreeMap<TemplateId, Moment>,
     /// Versions that were built lately, each with its cluster and the end of its build.
     built: Vec<(ClusterId, NodeName, VmId, Moment)>,
 }
@@ -172,6 +177,7 @@ impl Herd {
             }
             let recipe = Recipe::new(&spec, &given);
             let recipe = recipe.map_err(|fault| Refusal::Unknown(fault.to_string()))?;
+            let recipe = recipe.at(self.common.ports.ambient.now().wall);
             Ok((recipe, self.cluster_of_image(&spec.id.cloud)?))
         });
         let (recipe, cluster) = match ready {
@@ -329,10 +335,30 @@ impl Herd {
         builds.insert(id.clone());
         self.show_builds(&builds);
         let name = format!("image {id}");
+        // Whoever asked for it follows it by its id, and must find it from the first look on.
+        let at = self.common.ports.ambient.now().wall;
+        let shown = What::Image(Box::new(status.clone()));
+        self.common.ports.observer.observe(Fact { at, what: shown });
         let make = move |common, _: &mut _| Builder::new(common, birth, herd, entry);
         let address = spawn_child(&self.common, Rank::Leaf, &name, make);
         let build = Build { address, cluster, floor, pull, status, again, pruned };
         self.images.builds.insert(id, build);
+    }
+
+    /// Ends a build; one whose version is proved goes on.
+    pub(super) fn cancel_build(&mut self, id: &AgentId) -> Result<(), Refusal> {
+        let build = self.images.builds.get_mut(id).filter(|build| !build.pruned);
+        let Some(build) = build else {
+            let text = format!("no build `{id}` runs: `drover image list` shows those that do");
+            return Err(Refusal::Unknown(text));
+        };
+        if build.status.phase == ImagePhase::Sealing {
+            let text = format!("build `{id}` is as good as done: its version is proved");
+            return Err(Refusal::Conflict(text));
+        }
+        build.again = None;
+        build.address.do_send(BuilderCommand::Cancel);
+        Ok(())
     }
 
     fn show_builds(&self, builds: &BTreeSet<AgentId>) {
@@ -362,6 +388,10 @@ impl Herd {
         if status.phase == ImagePhase::Done {
             let now = self.common.ports.ambient.now().mono;
             self.images.built.retain(|(.., end)| now - *end < FRESH);
+            // The next agents are cloned from it.
+            if let Some(actors) = self.clusters.get(&build.cluster) {
+                actors.cluster.do_send(VersionsChanged);
+            }
             if let Some(vmid) = status.vmid {
                 self.images.built.push((build.cluster, status.node.clone(), vmid, now));
             }

@@ -149,6 +149,7 @@ impl Actor for Herd {
 
     fn started(&mut self, ctx: &mut Context<Self>) {
         limit_turns(ctx);
+        self.rebuild_in_time(ctx);
     }
 }
 
@@ -580,10 +581,11 @@ impl Handler<HerdCommand> for Herd {
             HerdCommand::BuildImage { image, node, given, dry_run, reply } => {
                 self.build_image(&image, (node, given, dry_run), reply, ctx);
             }
+            HerdCommand::CancelBuild { build, reply } => reply.send(self.cancel_build(&build)),
             HerdCommand::Images { reply } => self.list_images(reply, ctx),
             HerdCommand::PruneImages { dry_run, reply } => self.prune_images(dry_run, reply, ctx),
-            HerdCommand::ImportImage { image, vmid, reply } => {
-                self.import_image(&image, vmid, reply, ctx);
+            HerdCommand::ImportImage { image, vmid, dry_run, reply } => {
+                self.import_image(&image, (vmid, dry_run), reply, ctx);
             }
             HerdCommand::Drain { policy, reply } => self.begin_drain(policy, reply),
         }

@@ -73,7 +73,8 @@ pub(super) fn judge(
             (Does::Destroy, "is removed".to_owned())
         };
         let ImageObservation { node, volume } = &image;
-        let text = format!("`{volume}` on `{node}` is an image of agent `{agent}`: {what}");
+        let text =
+            format!("`{volume}` on `{node}` is the disc image of agent or build `{agent}`: {what}");
         judged.findings.push(Finding { does, vmid: None, text });
         if does == Does::Destroy {
             judged.remove.push(image);

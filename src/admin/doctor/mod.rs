@@ -18,6 +18,7 @@
 mod certificate;
 mod cluster;
 mod containers;
+mod images;
 mod places;
 mod privileges;
 mod report;
@@ -186,6 +187,7 @@ impl CloudCheck<'_> {
         let before = self.report.lines.len();
         self.room(&cluster, &templates);
         self.storages(&cluster, token.as_ref()).await;
+        self.images(&cluster).await;
         self.bridges(&cluster).await;
         self.usable(&cluster, &templates, before);
         self.pools().await;

@@ -56,7 +56,7 @@ struct Use {
 }
 
 /// A problem with a storage, and what to do about it.
-type Problem = (String, Vec<Remedy>);
+pub(super) type Problem = (String, Vec<Remedy>);
 
 /// The problem of a storage that a node does not have.
 fn missing(name: &str, node: &NodeName, content: &str, fleet: &Fleet) -> Problem {
@@ -67,7 +67,11 @@ fn missing(name: &str, node: &NodeName, content: &str, fleet: &Fleet) -> Problem
         let text = format!("exists on {} only", others.join(", "));
         return (text, vec![Remedy::on_any_node(format!("pvesm set {name} --nodes {on},{node}"))]);
     }
-    let key = if content == "iso" { "cloudInitIsoStorage" } else { "targetStorage" };
+    let key = match content {
+        "iso" => "cloudInitIsoStorage",
+        "import" => "importStorage",
+        _ => "targetStorage",
+    };
     let fit = fleet.storages(node).filter(|one| match content {
         "images" => one.images,
         "rootdir" => one.containers,
@@ -84,7 +88,7 @@ fn missing(name: &str, node: &NodeName, content: &str, fleet: &Fleet) -> Problem
 }
 
 /// Why a node cannot store this kind of content on a storage.
-fn problem(
+pub(super) fn problem(
     name: &str,
     node: &NodeName,
     found: Option<&NodeStorage>,
@@ -105,6 +109,7 @@ fn problem(
             "images" => "disk images",
             "rootdir" => "volumes of containers",
             "iso" => "ISO images",
+            "import" => "disk images to import",
             other => other,
         };
         let set = format!("pvesm set {name} --content {},{content}", found.content);

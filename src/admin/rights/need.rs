@@ -128,7 +128,7 @@ impl Needs {
                         needs.add(row, release, "/nodes", Some(&spec.id));
                     }
                 }
-                At::Nodes if row.feature != Feature::Images => {
+                At::Nodes if row.feature != Feature::Downloads => {
                     needs.add(row, release, "/nodes", None);
                 }
                 At::Nodes => {
@@ -248,7 +248,7 @@ fn image_paths(at: At, image: &ImageSpec, facts: &Facts) -> Vec<String> {
                     known => known.iter().map(|source| format!("/vms/{}", source.vmid)).collect(),
                 }
             }
-            Some(ImageSource::Url { .. }) | None => Vec::new(),
+            Some(ImageSource::Url { .. } | ImageSource::Iso { .. }) | None => Vec::new(),
         },
         At::Bridge => {
             let all = bridges_of(image, facts);

@@ -2,7 +2,7 @@
 //! the feature, and what happens without the privilege.
 
 use drover_model::addresses::AddressSource;
-use drover_model::image::{ImageSource, ImageSpec};
+use drover_model::image::{Downloader, ImageSource, ImageSpec};
 use drover_model::spec::TemplateSpec;
 
 /// A release of Proxmox VE whose privileges differ from the other's.
@@ -86,8 +86,12 @@ pub enum Feature {
     /// Snapshots and other sizes of machines (`drover machine`).
     Orders,
     Pool,
-    /// `images` with a `source.url`: guests made of disk images that nodes download.
+    /// `images` with `source.url` or `source.iso`: guests made of disk images, or installed.
     Images,
+    /// The source of such an image is downloaded by a node.
+    Downloads,
+    /// `downloadBy: DROVER`: drover uploads the source of such an image.
+    Uploads,
     /// `guestType: CONTAINER`.
     Containers,
     /// `osTemplate`: containers that are not cloned, and an archive that nodes may download.
@@ -99,7 +103,7 @@ pub enum Feature {
 }
 
 impl Feature {
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 28] = [
         Self::Cluster,
         Self::Life,
         Self::AgentAddress,
@@ -122,6 +126,8 @@ impl Feature {
         Self::Orders,
         Self::Pool,
         Self::Images,
+        Self::Downloads,
+        Self::Uploads,
         Self::Containers,
         Self::OsTemplates,
         Self::OsTemplateUrls,
@@ -164,7 +170,7 @@ impl Feature {
             Self::CallIn => spec.address == AddressSource::Call,
             Self::Reset => spec.reset.is_some(),
             Self::Pool => spec.target_pool.is_some(),
-            Self::Images => false,
+            Self::Images | Self::Downloads | Self::Uploads => false,
         }
     }
 
@@ -172,7 +178,13 @@ impl Feature {
     /// given its marks, and destroyed when it is old.
     pub fn builds(self, image: &ImageSpec) -> bool {
         match (&image.source, self) {
-            (Some(ImageSource::Url { .. }), Self::Images) => true,
+            (Some(ImageSource::Url { .. } | ImageSource::Iso { .. }), Self::Images) => true,
+            (Some(source), Self::Downloads) => {
+                source.is_brought() && image.downloader == Downloader::Node
+            }
+            (Some(source), Self::Uploads) => {
+                source.is_brought() && image.downloader != Downloader::Node
+            }
             (Some(_), feature) => feature.used(&image.machine),
             (None, feature) => feature == Self::Life,
         }
@@ -204,7 +216,7 @@ impl Feature {
             Self::Processors => "hardware: cpu, sockets, numa",
             Self::Disks => "hardware: disks",
             Self::Devices => "hardware: devices",
-            Self::Discs => "userData",
+            Self::Discs => "userData, images",
             Self::Snippets => "cloudInitCustom",
             Self::Placement => "placement",
             Self::CallIn => "addressFrom: call",
@@ -213,6 +225,8 @@ impl Feature {
             Self::Orders => "drover machine",
             Self::Pool => "targetPool",
             Self::Images => "images",
+            Self::Downloads => "images, downloads",
+            Self::Uploads => "images, downloadBy",
             Self::Containers => "guestType: CONTAINER",
             Self::OsTemplates => "osTemplate",
             Self::OsTemplateUrls => "osTemplateUrl",
@@ -422,12 +436,18 @@ pub static TABLE: &[Row] = &[
         "GET /pools, pools in /cluster/resources",
         "drover notices a missing pool only when it clones into it",
     ),
-    fails(Feature::Images, At::Nodes, &["Sys.AccessNetwork"], "POST download-url"),
+    fails(Feature::Downloads, At::Nodes, &["Sys.AccessNetwork"], "POST download-url"),
     fails(
-        Feature::Images,
+        Feature::Downloads,
         At::ImportStorage,
         &["Datastore.AllocateTemplate"],
         "POST download-url: its file",
+    ),
+    fails(
+        Feature::Uploads,
+        At::ImportStorage,
+        &["Datastore.AllocateTemplate"],
+        "POST upload: its file",
     ),
     fails(
         Feature::Images,

@@ -7,6 +7,11 @@ use clap::{Args, Subcommand};
 pub enum ImageAction {
     /// Build an image on its nodes, where its version is not there, and follow that
     Build(BuildImageOptions),
+    /// End a build that runs, and destroy what it made
+    Cancel {
+        /// The build, as `image build` and `--json image list` name it
+        build: String,
+    },
     /// List images, their versions, and builds that run
     List,
     /// Remove versions beyond `keep` that nothing uses
@@ -22,6 +27,9 @@ pub enum ImageAction {
         /// The image, `cloud/image` or its bare name
         #[arg(long = "as", value_name = "IMAGE")]
         image: String,
+        /// Print what it would become; change nothing
+        #[arg(long)]
+        dry_run: bool,
     },
 }
 

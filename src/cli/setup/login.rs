@@ -28,7 +28,8 @@ pub struct LoginOptions {
     /// A node's address [default: the cloud's own]
     #[arg(long, value_name = "URL")]
     pub api_url: Option<Endpoint>,
-    /// An administrator, root@pam, or a token, root@pam!setup [default: the cloud's own login]
+    /// An administrator, root@pam, or a token, root@pam!setup [default: the cloud's own login; for
+    /// setup rights none: it then only prints, with --dry-run]
     #[arg(long, value_name = "USER")]
     pub user: Option<String>,
     /// File with the password or the token's secret [default: $DROVER_ADMIN_PASSWORD, else it is

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::Args;
 use drover_hypervisor::Client;
 use drover_model::id::CloudId;
-use proxmox_client::{Connection, Endpoint, Login, PveError, WireDialer};
+use proxmox_client::{Connection, Login, PveError, WireDialer};
 use secrecy::SecretString;
 
 use super::super::config::config_path;
@@ -15,7 +15,7 @@ use super::super::error::{CliError, failed};
 use super::super::global::Global;
 use super::super::report;
 use super::super::sim_options::PveVersion;
-use super::login::{one_cloud, password};
+use super::login::{LoginOptions, one_cloud, password};
 use super::output::SetupOutput;
 use drover_admin::doctor::{ROLE_PREFIX, facts};
 use drover_admin::rights::{Facts, GrantOptions, Needs, Release, grants};
@@ -28,20 +28,8 @@ use drover_config::{Checked, Environment, TokenPlace, token_place};
 /// Options of `setup rights`.
 #[derive(Debug, Clone, Default, Args)]
 pub struct RightsOptions {
-    /// The cloud of the configuration; may be left out where there is one
-    #[arg(long, value_name = "CLOUD")]
-    pub cloud: Option<String>,
-    /// A node's address [default: the cloud's own]
-    #[arg(long, value_name = "URL")]
-    pub api_url: Option<Endpoint>,
-    /// An administrator, root@pam, or a token, root@pam!setup; without one nothing is looked at, for
-    /// --dry-run
-    #[arg(long, value_name = "USER")]
-    pub user: Option<String>,
-    /// File with the password or the token's secret [default: $DROVER_ADMIN_PASSWORD, else it is
-    /// asked for]
-    #[arg(long, value_name = "FILE")]
-    pub password_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub login: LoginOptions,
     /// Print the pveum lines that would be done, and change nothing
     #[arg(long)]
     pub dry_run: bool,
@@ -103,7 +91,7 @@ impl<'a> Work<'a> {
         let checked = drover_config::load(&path, &environment)
             .map_err(|error| CliError::Config(Box::new(error)))?;
         report::warn(global.json, &checked);
-        let cloud = one_cloud(&checked, options.cloud.as_deref())?;
+        let cloud = one_cloud(&checked, options.login.cloud.as_deref())?;
         let connection = checked.connections[&cloud].clone();
         let Login::Token { id, .. } = &connection.login else {
             let text = format!(
@@ -187,14 +175,14 @@ impl<'a> Work<'a> {
 
     /// The administrator's client; none where nobody was named.
     fn admin(&self) -> Result<Option<Client>, CliError> {
-        let Some(username) = self.options.user.clone() else {
+        let Some(username) = self.options.login.user.clone() else {
             if self.options.dry_run {
                 return Ok(None);
             }
             let text = "name an administrator with --user, such as root@pam";
             return Err(CliError::Usage(text.into()));
         };
-        let file = self.options.password_file.as_deref();
+        let file = self.options.login.password_file.as_deref();
         let secret = password(&self.environment, file, &username)?;
         let mut connection = self.connection.clone();
         connection.login = if username.contains('!') {
@@ -202,7 +190,7 @@ impl<'a> Work<'a> {
         } else {
             Login::Password { username, secret }
         };
-        if let Some(endpoint) = &self.options.api_url {
+        if let Some(endpoint) = &self.options.login.api_url {
             connection.endpoints = vec![endpoint.clone()];
         }
         let client = Client::new(self.cloud.clone(), &connection, &WireDialer);

@@ -451,6 +451,7 @@ async fn a_lost_answer_is_asked_for_again_with_the_same_key() {
         | HerdCommand::Jobs { .. }
         | HerdCommand::Account { .. }
         | HerdCommand::BuildImage { .. }
+        | HerdCommand::CancelBuild { .. }
         | HerdCommand::Images { .. }
         | HerdCommand::PruneImages { .. }
         | HerdCommand::ImportImage { .. }

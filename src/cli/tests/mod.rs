@@ -4,6 +4,7 @@
 
 mod ending;
 mod hold;
+mod images;
 mod lease;
 mod leases;
 mod nodes;

@@ -10,7 +10,7 @@ use super::{
 };
 
 /// What an image begins with; exactly one is given.
-static SOURCE_KEYS: [&str; 3] = ["url", "templateVmId", "templateName"];
+static SOURCE_KEYS: [&str; 4] = ["url", "iso", "templateVmId", "templateName"];
 
 table! {
     /// Keys of each entry of `images`.
@@ -27,13 +27,19 @@ table! {
         "memoryMb" => memory_mb: u32, zero_or(16..=MOST_MEMORY).or(2048),
             "memory in MiB; 0: that of Proxmox or of the copied template";
         "diskSizeGb" => disk_size_gb: u32, whole(0..=131_072).or(0),
-            "size of the boot disk in GiB; 0: that of the source";
+            "size of the boot disk in GiB; 0: that of the source; required with an iso";
         "storage" => storage: String,
             text().required().check(value::storage).eg(r#""local-lvm""#),
             "storage of the image's disks";
         "importStorage" => import_storage: String,
             text().or_text("local").check(value::storage),
-            "storage that the source is downloaded to; its content must include import";
+            "storage that the source is downloaded to; its content must include import, or iso";
+        "downloadBy" => download_by: String, choice(&["NODE", "DROVER"]).or_text("NODE"),
+            "who downloads the source; DROVER uploads it, for nodes without internet";
+        "downloadProxy" => download_proxy: Option<String>,
+            text().check(value::proxy).eg("http://proxy.lan:3128"),
+            "with DROVER the URL of the HTTP proxy; none: no proxy; unset: HTTPS_PROXY, HTTP_PROXY \
+             and NO_PROXY";
         "nodes" => nodes: Vec<String>, texts().or_empty().check(value::filled),
             "nodes that get a version each; empty: one node that has the storage";
         "targetPool" => target_pool: String, text().or_text(""),
@@ -65,6 +71,9 @@ table! {
         "sshPort" => ssh_port: u16, whole(1..=65_535).or(22), "SSH port while it is built";
         "keep" => keep: u32, whole(0..=1000).or(1),
             "old versions that stay beside the newest; one in use always stays";
+        "rebuildAfterDays" => rebuild_after_days: u32, whole(0..=3650).or(0),
+            "days after which drover builds the same recipe again by itself, once it was built; 0: \
+             never";
         "vmidFloor" => vmid_floor: u32, whole(100..=LAST_VMID).or(9000),
             "lowest VMID of a version";
         "pullTimeoutMinutes" => pull_timeout_minutes: u64, whole(1..=LONG).or(120),
@@ -84,8 +93,13 @@ table! {
         "url" => url: Option<String>,
             text().check(value::download).eg(r#""https://cloud.debian.org/images/cloud/…qcow2""#),
             "disk image that the node downloads: qcow2, raw, vmdk or ova";
+        "iso" => iso: Option<String>,
+            text().check(value::iso).eg(r#""local:iso/ubuntu-24.04-autoinstall.iso""#),
+            "ISO image with an installer that asks nothing: its URL, or its volume on a storage";
+        "userData", text(),
+            "with iso: its answers, a #cloud-config with autoinstall; unset: drover's own for Ubuntu";
         "checksum" => checksum: Option<String>, text().check(value::filled).eg(r#""9bc6028870ae…""#),
-            "its checksum in hexadecimal digits; required with url";
+            "its checksum in hexadecimal digits; required with a URL";
         "checksumAlgorithm" => checksum_algorithm: String,
             choice(&["md5", "sha1", "sha224", "sha256", "sha384", "sha512"]).or_text("sha256"),
             "what kind of checksum that is";
@@ -126,7 +140,7 @@ table! {
                 .required().eg("gitea"),
             "the CI system; jenkins installs Java";
         "version" => version: String, text().required().check(value::filled).eg(r#""0.2.13""#),
-            "version of the runner, without v; for jenkins the major version of Java";
+            "version of the runner, without v, or latest; for jenkins the major version of Java";
         "url" => url: String, text().or_text(""),
             "download in place of the usual one; blank: the usual one";
         "sha256" => sha256: String, text().or_text(""),

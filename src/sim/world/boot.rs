@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::Cluster;
 use super::conf::{self, Drive, Nic, numbered};
+use super::installer::Installer;
 use super::mapping;
 use super::nocloud;
 use super::state::{Guest, GuestProcess, PendingChange, State};
@@ -67,6 +68,17 @@ impl Cluster {
         let now = state.clock.now();
         let Some(guest) = state.vms.get_mut(&vmid) else { return };
         let Some(process) = &mut guest.process else { return };
+        if let Some(installer) = &process.installer {
+            match installer.done.clone().filter(|(end, _)| *end <= now) {
+                None => process.last_seen_alive = now,
+                Some((_, answers)) => {
+                    (guest.blank, guest.answers) = (false, Some(answers));
+                    guest.broadcast_status(None);
+                    guest.process_ended();
+                }
+            }
+            return;
+        }
         if self.guest_host.running(vmid) {
             process.last_seen_alive = now;
             return;
@@ -116,8 +128,11 @@ impl Cluster {
             return Err("start failed: QEMU exited with code 1".into());
         }
         let devices = self.choose_devices(node, vmid)?;
+        let installer = self.boot_installer(node, vmid)?;
         let boot = self.boot_parameters(node, vmid, fresh)?;
-        self.guest_host.boot(boot).await.map_err(|error| format!("start failed: {error}"))?;
+        if installer.is_none() {
+            self.guest_host.boot(boot).await.map_err(|error| format!("start failed: {error}"))?;
+        }
         let mut state = self.state();
         let (pid, _) = state.new_process(node);
         let now = state.clock.now();
@@ -130,6 +145,7 @@ impl Cluster {
             paused: false,
             last_seen_alive: now,
             devices,
+            installer,
         });
         guest.agent_health = health;
         drop(state);
@@ -137,6 +153,19 @@ impl Cluster {
             record.boot(vmid, self.guest_host.reachable_in(vmid));
         }
         Ok(())
+    }
+
+    /// The installer that a start boots; none where the guest boots from its disk. Hosts whose guests
+    /// read discs boot what is on them by themselves.
+    fn boot_installer(&self, node: &str, vmid: u32) -> Result<Option<Installer>, String> {
+        let mut state = self.state();
+        let guest = state.vm(node, vmid)?;
+        if !guest.blank || self.guest_host.reads_discs() {
+            return Ok(None);
+        }
+        let config = guest.config.clone();
+        let takes = self.latency.install.seconds(&mut state.random);
+        Ok(Self::installer(&state, node, &config, takes))
     }
 
     pub(crate) fn boot_parameters(
@@ -156,7 +185,8 @@ impl Cluster {
         let name = config.get("name").cloned().unwrap_or_else(|| format!("VM{vmid}"));
         let mut hostname = name.split('.').next().unwrap_or(&name).to_owned();
         let mac = config.get("net0").and_then(|net| Nic::parse(net)).and_then(|nic| nic.mac);
-        let (boots, disc) = (guest.boots, Self::nocloud_disc(&state, node, &config));
+        let (boots, left) = (guest.boots, guest.answers.clone());
+        let disc = Self::nocloud_disc(&state, node, &config).or(left);
         let discs = match self.guest_host.reads_discs() {
             true => Self::discs(&state, node, vmid, &config),
             false => Vec::new(),

@@ -264,6 +264,7 @@ impl Cluster {
         let mut config = wanted;
         config.retain(|key, value| key != "description" || !value.trim().is_empty());
         let mut created = Vec::new();
+        let blank = is_blank(&config);
         for (key, drive) in conf::drives(&config) {
             match self.allocate_drive(node, vmid, &key, &drive, Some(worker)).await {
                 Ok((drive, volid)) => {
@@ -280,7 +281,8 @@ impl Cluster {
         }
         let mut state = self.state();
         fill_defaults(&mut config, &mut state, self.version);
-        state.vm_mut(node, vmid)?.config = config;
+        let guest = state.vm_mut(node, vmid)?;
+        (guest.config, guest.blank) = (config, blank);
         Ok(())
     }
 
@@ -297,6 +299,19 @@ impl Cluster {
         self.rights.join_pool(pool, vmid);
         Ok(())
     }
+}
+
+/// Whether the disks that a new guest boots from are empty.
+fn is_blank(config: &Config) -> bool {
+    let order = config.get("boot").map_or("", |boot| boot.trim_start_matches("order="));
+    let all = conf::drives(config);
+    let disks: Vec<&Drive> = all
+        .iter()
+        .filter(|(key, drive)| !drive.is_cdrom() && order.split(';').any(|one| one == key))
+        .map(|(_, drive)| drive)
+        .collect();
+    let is_new = |drive: &&Drive| matches!(DriveRequest::of(drive), DriveRequest::NewDisk { .. });
+    !disks.is_empty() && disks.iter().all(is_new)
 }
 
 /// Adds the keys that Proxmox adds to a new configuration.

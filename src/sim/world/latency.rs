@@ -59,6 +59,8 @@ pub struct Latency {
     pub config: Spread,
     /// Starting a guest, until QEMU runs.
     pub start: Spread,
+    /// What the installer of an ISO image takes.
+    pub install: Spread,
     /// Killing a guest.
     pub stop: Spread,
     /// Destroying a guest, without freeing its volumes.
@@ -85,6 +87,7 @@ impl Latency {
             copy_bytes_per_second: Spread::NONE,
             config: Spread::NONE,
             start: Spread::NONE,
+            install: Spread::NONE,
             stop: Spread::NONE,
             destroy: Spread::NONE,
             template: Spread::NONE,
@@ -107,6 +110,7 @@ impl Default for Latency {
             copy_bytes_per_second: Spread::of(300e6, 900e6),
             config: Spread::of(0.02, 0.08),
             start: Spread::of(0.6, 1.4),
+            install: Spread::of(240.0, 420.0),
             stop: Spread::of(0.3, 0.9),
             destroy: Spread::of(0.2, 0.5),
             template: Spread::of(0.2, 0.6),

@@ -15,6 +15,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use drover_nocloud::iso::Disc;
+
 use super::backup_jobs::BackupJobs;
 use super::broadcast::{GuestStatus, StatusBroadcast};
 use super::clock::{Clock, Moment, UPTIME_AT_START};
@@ -22,6 +24,7 @@ use super::conf::Config;
 use super::faults::{AgentHealth, FaultInjector, InjectedTaskFault};
 use super::firewall::Firewall;
 use super::ha::Ha;
+use super::installer::Installer;
 use super::mapping::Mappings;
 use super::metric_servers::MetricServers;
 use super::network::Network;
@@ -106,6 +109,8 @@ pub(crate) struct GuestProcess {
     pub(crate) last_seen_alive: Moment,
     /// Paths of the PCI devices that resource mappings gave it.
     pub(crate) devices: Vec<String>,
+    /// The installer that it runs; none where it runs from its disk.
+    pub(crate) installer: Option<Installer>,
 }
 
 /// A change that takes effect when the guest stops.
@@ -170,6 +175,10 @@ pub(crate) struct Guest {
     pub(crate) snapshots: BTreeMap<String, Snapshot>,
     /// The process, while the guest runs.
     pub(crate) process: Option<GuestProcess>,
+    /// Whether there is nothing on its disk yet.
+    pub(crate) blank: bool,
+    /// What its installer left for cloud-init on the disk.
+    pub(crate) answers: Option<Disc>,
     /// How often the disk has booted.
     pub(crate) boots: u32,
     /// What the cluster knows of the guest.
@@ -189,6 +198,8 @@ impl Guest {
             pending: BTreeMap::new(),
             snapshots: BTreeMap::new(),
             process: None,
+            blank: false,
+            answers: None,
             boots: 0,
             broadcast: StatusBroadcast::new(now),
             agent_health: AgentHealth::Well,

@@ -11,6 +11,7 @@ pub mod clusters;
 pub mod eye;
 mod ground;
 mod judge;
+pub mod mirror;
 pub mod notes;
 mod play;
 pub mod setup;
@@ -63,6 +64,7 @@ use tokio::time::{Instant, sleep};
 use ci::Ci;
 use clusters::{Sides, Ways};
 use ground::Ground;
+use mirror::{Folder, Mirror};
 use notes::{Listener, Notes, Recorder};
 use setup::Setup;
 use shell::Scripted;
@@ -97,6 +99,10 @@ pub struct World {
     pub ci: Ci,
     /// What was seen.
     pub notes: Notes,
+    /// The web as drover's machine sees it.
+    pub mirror: Mirror,
+    /// Where drover downloads to, where it does.
+    pub folder: Option<Folder>,
     simulations: Vec<Arc<Simulation>>,
     log: MemoryLog,
     spec: HerdSpec,
@@ -174,6 +180,8 @@ impl World {
             ci: Ci::new(Arc::clone(&guests), shell.clone(), started),
             shell,
             notes: Notes::new(side, pulse),
+            mirror: Mirror::default(),
+            folder: setup.sections.contains("downloadBy: DROVER").then(Folder::new),
             setup,
             guests,
             simulations,
@@ -237,7 +245,11 @@ impl World {
 
         let dialer = Tallied { dialer: self.ways.clone(), tally: self.wire.clone() };
         let proxmox = Proxmox::new(None, Arc::new(dialer), TASK_POLL_INTERVAL);
-        let proxmox = Arc::new(proxmox.with_call_ins(Arc::new(call_in_key())));
+        let proxmox = proxmox.with_call_ins(Arc::new(call_in_key()));
+        let proxmox = Arc::new(match &self.folder {
+            Some(folder) => proxmox.with_downloads(self.mirror.downloads(folder)),
+            None => proxmox,
+        });
         let view = View::new(journal_state.epoch + 1);
         let mut checked = self.setup.checked();
         checked.follow(&HerdSpec::default(), Generation(1));

@@ -4,9 +4,10 @@
 use drover_model::container::GuestType;
 use drover_model::fault::{Fault, FaultKind};
 use drover_model::id::{Upid, VmId};
-use drover_model::image::ImageSource;
+use drover_model::image::{ImageSource, IsoImage};
 use drover_model::marks::{Kind, Marks};
 use drover_model::record::Body;
+use drover_model::seed;
 use drover_model::spec::TemplateSpec;
 use drover_model::template_image::Found;
 use drover_model::time::Now;
@@ -30,7 +31,10 @@ impl Mind {
         let limits = &recipe.spec.limits;
         self.deadline = Some(now.mono + limits.build);
         match recipe.spec.source {
-            Some(ImageSource::Url { .. }) => {
+            Some(ImageSource::Iso { iso: IsoImage::Volume(_), .. }) => {
+                self.want_id(None, now, out);
+            }
+            Some(ImageSource::Url { .. } | ImageSource::Iso { .. }) => {
                 self.limit = Some(now.mono + limits.lock);
                 out.push(Effect::WantTurn);
                 self.arm(out);
@@ -81,7 +85,12 @@ impl Mind {
             born: now.wall.rfc3339(),
         };
         let given = self.birth.recipe.as_ref().map(|recipe| recipe.given.clone());
+        // From here on it may be on its storage, whatever becomes of the guest.
+        let disc = self.machine().and_then(|machine| machine.cloud_init.seed.as_ref());
+        let iso = disc.map(|disc| seed::volume(&disc.storage, &marks));
+        self.volumes = iso.iter().cloned().collect();
         out.push(Effect::Record(Body::ImageIntended {
+            iso,
             marks: Box::new(marks.clone()),
             node: self.birth.node.clone(),
             version: self.birth.version.clone(),

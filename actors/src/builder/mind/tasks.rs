@@ -6,7 +6,7 @@ use drover_model::ports::TaskEnd;
 use drover_model::time::Now;
 
 use super::{Mind, Out};
-use crate::builder::state::{Boot, Create, Shut, State, Task};
+use crate::builder::state::{Boot, Create, Install, Shut, State, Task};
 use crate::ran::can_pass;
 
 impl Mind {
@@ -21,6 +21,8 @@ impl Mind {
                 self.state = State::Pulling(Task::Await(upid));
                 self.act(now, out);
             }
+            (State::Pulling(_), Ok(None)) => self.want_id(None, now, out),
+            (State::Installing(_), result) => self.install_accepted(result, now, out),
             (State::Booting(_), Ok(Some(upid))) => {
                 self.enter(State::Booting(Boot::Await(upid)), now, out);
             }
@@ -48,7 +50,6 @@ impl Mind {
             ) => self.failed(&fault, now, out),
             (
                 State::Queued
-                | State::Pulling(_)
                 | State::Configuring
                 | State::Connecting
                 | State::Provisioning(_)
@@ -88,6 +89,10 @@ impl Mind {
                 self.state = State::Creating(Create::Look);
                 self.back_off(&fault, now, out);
             }
+            (State::Installing(_), Ok(())) => {
+                self.enter(State::Installing(Install::Look { started: true }), now, out);
+            }
+            (State::Installing(_), Err(fault)) => self.installer_may_run(&fault, now, out),
             (State::Booting(_), Ok(())) => self.booted(now, out),
             (State::Booting(_), Err(fault)) => {
                 self.state = State::Booting(Boot::Look);

@@ -208,6 +208,7 @@ fn entry(sealed: bool, pruned: bool) -> BuildEntry {
         node: NodeName::new("pve1"),
         version: version.agent.clone(),
         given: BTreeMap::new(),
+        iso: None,
         sealed: sealed.then_some(version),
         pruned,
     }

@@ -9,7 +9,7 @@ use drover_model::state_machine::{Row, table};
 use drover_model::testing::image;
 
 use super::*;
-use crate::builder::state::{Boot, Create, Remove, Shut, Task};
+use crate::builder::state::{Boot, Create, Install, Remove, Shut, Task};
 
 /// The state with its step.
 fn state(state: &State) -> String {
@@ -17,6 +17,7 @@ fn state(state: &State) -> String {
     let step = match state {
         State::Pulling(Task::Await(_))
         | State::Creating(Create::Await(_))
+        | State::Installing(Install::Await(_))
         | State::Booting(Boot::Await(_))
         | State::ShuttingDown(Shut::Await(_))
         | State::Converting(Task::Await(_)) => ": task",
@@ -25,6 +26,9 @@ fn state(state: &State) -> String {
         State::Creating(Create::Look)
         | State::Booting(Boot::Look)
         | State::ShuttingDown(Shut::Look) => ": look",
+        State::Installing(Install::Look { started: true }) => ": runs",
+        State::Installing(Install::Look { started: false }) => ": look",
+        State::Installing(Install::Eject) => ": eject",
         State::Booting(Boot::Address) => ": address",
         State::Booting(Boot::HostKeys) => ": host keys",
         State::Provisioning(0) => ": cloud-init",
@@ -77,7 +81,14 @@ fn answers(call: &Call, play: &Play) -> Vec<(&'static str, Answer)> {
     let unknown = || fault(FaultKind::UnknownOutcome);
     let marks = || play.mind.marks.clone().unwrap();
     match call {
-        Call::Pull | Call::Start | Call::Shutdown | Call::Stop | Call::Destroy => vec![
+        Call::Pull => vec![
+            ("accepted", Answer::Accepted(Ok(Some(upid())))),
+            ("there already", Answer::Accepted(Ok(None))),
+            ("passing fault", Answer::Accepted(Err(passing()))),
+            ("unknown outcome", Answer::Accepted(Err(unknown()))),
+            ("fault", Answer::Accepted(Err(broken()))),
+        ],
+        Call::Start | Call::Shutdown | Call::Stop | Call::Destroy => vec![
             ("accepted", Answer::Accepted(Ok(Some(upid())))),
             ("passing fault", Answer::Accepted(Err(passing()))),
             ("unknown outcome", Answer::Accepted(Err(unknown()))),
@@ -165,6 +176,11 @@ fn answers(call: &Call, play: &Play) -> Vec<(&'static str, Answer)> {
             ("passing fault", Answer::Ran(Err(passing()))),
             ("fault", Answer::Ran(Err(broken()))),
         ],
+        Call::Eject => vec![
+            ("ejected", Answer::Ejected(Ok(()))),
+            ("passing fault", Answer::Ejected(Err(passing()))),
+            ("fault", Answer::Ejected(Err(broken()))),
+        ],
         Call::Check => vec![
             ("sound", Answer::Checked(Ok(Vec::new()))),
             ("faults", Answer::Checked(Ok(vec!["no disk".into()]))),
@@ -202,6 +218,7 @@ fn row(way: &[Step], name: &str, next: &Step) -> Row {
 #[derive(Clone)]
 enum Step {
     Copied,
+    Installed,
     Well,
     Answer(Answer),
     Event(Event),
@@ -211,7 +228,7 @@ enum Step {
 impl Step {
     fn take(&self, play: &mut Play) {
         match self {
-            Self::Copied => {}
+            Self::Copied | Self::Installed => {}
             Self::Well => play.well(),
             Self::Answer(answer) => play.answer(answer.clone()),
             Self::Event(event) => play.feed(event.clone()),
@@ -229,8 +246,11 @@ impl Step {
 }
 
 fn walked(way: &[Step]) -> Play {
-    let from_template = matches!(way.first(), Some(Step::Copied));
-    let mut play = Play::new(&if from_template { copied() } else { image("c/debian") });
+    let mut play = Play::new(&match way.first() {
+        Some(Step::Copied) => copied(),
+        Some(Step::Installed) => installed(),
+        _ => image("c/debian"),
+    });
     way.iter().for_each(|step| step.take(&mut play));
     play
 }
@@ -255,6 +275,15 @@ fn the_table_drawn_from_the_code_is_the_one_agreed_on() {
     };
     usual(&[], &mut ways);
     ways.push(vec![Step::Copied]);
+    // From the answers of an installer to the first boot.
+    let mut way = vec![Step::Installed, Step::Well, Step::Well, Step::Well, Step::Well];
+    for _ in 0..4 {
+        ways.push(way.clone());
+        way.push(Step::Well);
+    }
+    let mut way = vec![Step::Installed, Step::Well, Step::Well, Step::Well, Step::Well];
+    way.push(unknown.clone());
+    ways.push(way);
     // A create of unknown outcome.
     let mut way = vec![Step::Well; 4];
     way.push(unknown.clone());
@@ -295,6 +324,7 @@ fn the_table_drawn_from_the_code_is_the_one_agreed_on() {
         }
         if !matches!(play.mind.state(), State::Removing(_)) {
             rows.push(row(way, "too late", &Step::Late));
+            rows.push(row(way, "Cancel", &Step::Event(Event::Cancel)));
         }
     }
     let drawn = table(&rows);

@@ -24,12 +24,13 @@ use crate::message::{ImageImported, ImagesPruned, ImagesSeen, Refusal};
 
 impl Herd {
     pub(in crate::herd) fn list_images(&self, reply: Reply<ImagesSeen>, ctx: &mut Context<Self>) {
+        let now = self.common.ports.ambient.now().wall;
         let configured: Vec<(TemplateId, AgentId)> = self
             .spec
             .images
             .values()
             .filter_map(|spec| {
-                let recipe = Recipe::new(spec, &BTreeMap::new()).ok()?;
+                let recipe = Recipe::new(spec, &BTreeMap::new()).ok()?.at(now);
                 Some((spec.id.clone(), recipe.version()))
             })
             .collect();
@@ -162,6 +163,7 @@ impl Herd {
             node: node.clone(),
             version: marks.agent.clone(),
             given: BTreeMap::new(),
+            iso: None,
             sealed: None,
             pruned: true,
         };
@@ -178,7 +180,7 @@ impl Herd {
     pub(in crate::herd) fn import_image(
         &mut self,
         name: &str,
-        vmid: VmId,
+        (vmid, dry_run): (VmId, bool),
         reply: Reply<Result<ImageImported, Refusal>>,
         ctx: &mut Context<Self>,
     ) {
@@ -223,10 +225,15 @@ impl Herd {
             let vm = VmRef { cloud: image.cloud.clone(), node: node.clone(), vmid, guest };
             let description =
                 format!("A version of image {}, imported from `{}`.", image.name, found.name);
-            hypervisor.seal(SealCall { vm, from: None, to: marks, description }).await?;
+            if !dry_run {
+                hypervisor.seal(SealCall { vm, from: None, to: marks, description }).await?;
+            }
             Ok(ImageImported { image, version, node, vmid, name })
         };
         ctx.spawn(import.into_actor(self).map(move |done, _, _| {
+            let named =
+                |text: String| text.replace("check templateVmId", "name the VMID of a template");
+            let done = done.map_err(|fault: Fault| Fault { text: named(fault.text), ..fault });
             reply.send(done.map_err(|fault| match fault.kind {
                 FaultKind::Gone => Refusal::Unknown(fault.text),
                 FaultKind::Broken | FaultKind::Foreign => Refusal::Conflict(fault.text),

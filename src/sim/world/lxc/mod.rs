@@ -326,6 +326,7 @@ impl Cluster {
             paused: false,
             last_seen_alive: now,
             devices: Vec::new(),
+            installer: None,
         });
         Ok(())
     }

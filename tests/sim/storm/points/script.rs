@@ -187,9 +187,10 @@ fn is_agents(knock: &Knock) -> bool {
             .records
             .iter()
             .any(|body| matches!(body, Body::LeaseEnded { .. }) || agent_of(body).is_some()),
-        "identify" | "survey" | "locate" | "provide" | "fleet" | "devices" | "id_taken" | "observe"
-        | "now"
-        | "draw" | "look_at_jobs" | "obstacle" | "quiet" | "deregister" => false,
+        "identify" | "survey" | "locate" | "provide" | "fleet" | "devices" | "id_taken"
+        | "observe" | "now" | "draw" | "look_at_jobs" | "obstacle" | "quiet" | "deregister" => {
+            false
+        }
         _ => true,
     }
 }

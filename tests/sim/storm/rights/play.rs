@@ -15,7 +15,7 @@ use pve_sim::guest::GuestHost;
 use pve_sim::spec::WebFile;
 use pve_sim::world::{EPOCH, Faults, FreeFault};
 
-use super::stage::{DISK_URL, disk_sum};
+use super::stage::{DISK, DISK_URL, builds, disk_sum};
 use crate::world::setup::Setup;
 use crate::world::{World, call_in_key};
 
@@ -48,7 +48,7 @@ pub async fn served(setup: Setup, features: &[Feature]) -> World {
     if features.contains(&Feature::Snippets) {
         world.side.add_volume("pve1", SNIPPET, 100);
     }
-    let version = if features.contains(&Feature::Images) {
+    let version = if builds(features) {
         let status = built(&world).await;
         assert_eq!(status.phase, ImagePhase::Done, "{status:?}");
         status.vmid
@@ -100,6 +100,12 @@ pub async fn served(setup: Setup, features: &[Feature]) -> World {
             | Feature::Containers
             | Feature::OsTemplates
             | Feature::OsTemplateUrls
+            | Feature::Machine
+            | Feature::Processors
+            | Feature::Disks
+            | Feature::Devices
+            | Feature::Downloads
+            | Feature::Uploads
             | Feature::Doctor => {}
         }
     }
@@ -140,6 +146,7 @@ pub async fn served(setup: Setup, features: &[Feature]) -> World {
 /// What came of a build of the stage's image.
 async fn built(world: &World) -> ImageStatus {
     let (url, sha256) = (DISK_URL.to_owned(), disk_sum());
+    world.mirror.publish(DISK_URL, DISK);
     world.side.publish(WebFile { url, size: 400 << 20, sha256, ..WebFile::default() });
     let image = "debian".to_owned();
     let (node, given, dry_run) = (None, BTreeMap::new(), false);
@@ -213,7 +220,7 @@ pub async fn denied(setup: Setup, row: &Row, any_of: &[&str]) {
         // Proxmox names no path for this one.
         At::Guests if any_of == ["VM.Allocate"] => "with `targetPool`",
         // Proxmox names neither privilege nor path where one of several checks would do; the doctor does.
-        At::Nodes if row.feature == Feature::Images => {
+        At::Nodes if row.feature == Feature::Downloads => {
             let call = "/nodes/pve1/storage/shared/download-url";
             return refused(setup, row.feature, "Permission check failed", call).await;
         }
@@ -232,7 +239,7 @@ pub async fn denied(setup: Setup, row: &Row, any_of: &[&str]) {
 pub async fn refused(setup: Setup, feature: Feature, privilege: &str, path: &str) {
     let mut world = World::started(setup).await;
     world.judged = true;
-    if feature == Feature::Images {
+    if builds(&[feature]) {
         let status = built(&world).await;
         assert_eq!(status.phase, ImagePhase::Failed, "{status:?}");
         let text = &status.detail;

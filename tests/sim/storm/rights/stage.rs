@@ -70,6 +70,12 @@ fn keys(feature: Feature) -> &'static str {
         | Feature::Containers
         | Feature::OsTemplates
         | Feature::OsTemplateUrls
+        | Feature::Machine
+        | Feature::Processors
+        | Feature::Disks
+        | Feature::Devices
+        | Feature::Downloads
+        | Feature::Uploads
         | Feature::Doctor => "",
         Feature::Cores => "cores: 4, ",
         Feature::Memory => "memoryMb: 4096, ",
@@ -83,20 +89,29 @@ fn keys(feature: Feature) -> &'static str {
     }
 }
 
-/// Where a node finds the disk image of the stage's image.
+/// Where the disk image of the stage's image is.
 pub const DISK_URL: &str = "https://cloud.example/debian-13.qcow2";
+/// That disk image.
+pub const DISK: &[u8] = b"QFI\xfb, a disk image of the stage";
 
 /// The SHA-256 of that disk image.
 pub fn disk_sum() -> String {
-    "ab".repeat(32)
+    "23cc7c3723d9a2beeb90035299040ea0a89b3865300fab46995002995e8df6b1".into()
 }
 
-/// The section with an image `debian` in the agents' pool.
-fn images() -> String {
+/// Whether these features are those of an image.
+pub fn builds(features: &[Feature]) -> bool {
+    let of_images = [Feature::Images, Feature::Downloads, Feature::Uploads];
+    features.iter().any(|feature| of_images.contains(feature))
+}
+
+/// The section with an image `debian` in the agents' pool. Nodes download where both ways are wanted.
+fn images(features: &[Feature]) -> String {
     let sum = disk_sum();
+    let by = if features == [Feature::Uploads] { "DROVER" } else { "NODE" };
     format!(
         "images:\n  debian: {{cloudIds: [rack], credentialsId: ssh, storage: local-lvm, \
-         importStorage: shared, targetPool: ci, nodes: [pve1], \
+         importStorage: shared, downloadBy: {by}, targetPool: ci, nodes: [pve1], \
          source: {{url: \"{DISK_URL}\", checksum: {sum}}}}}\n"
     )
 }
@@ -124,7 +139,7 @@ impl Stage {
             keys: format!("targetPool: ci, {all}"),
             sections: match features {
                 _ if calls => "service: {listen: \"127.0.0.1:8080\"}\n".into(),
-                _ if features.contains(&Feature::Images) => images(),
+                _ if builds(features) => images(features),
                 _ => String::new(),
             },
             roles: BTreeMap::new(),

@@ -210,6 +210,7 @@ fn latency(speed: Speed) -> Latency {
         copy_bytes_per_second: rate(usual.copy_bytes_per_second),
         config: longer(usual.config),
         start: longer(usual.start),
+        install: longer(usual.install),
         stop: longer(usual.stop),
         destroy: longer(usual.destroy),
         template: longer(usual.template),
