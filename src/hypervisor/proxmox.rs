@@ -36,7 +36,6 @@ use drover_model::ports::{
 use drover_model::spec::{CloudSpec, WIDTH};
 use drover_model::template_image::{Found, Sought};
 use parking_lot::{Mutex, MutexGuard};
-use proxmox_client::Params;
 use proxmox_client::connection::Connection;
 use proxmox_client::transport::Dialer;
 use proxmox_client::upid::{task_guest, task_kind};

@@ -79,7 +79,7 @@ impl Cluster {
 
     /// Forgets which versions of images there were: another one was built, or one goes.
     pub(super) fn forget_versions(&mut self) {
-        self.located.retain(|(_, sought, _), _| !matches!(sought, Sought::Image(_)));
+        self.located.retain(|(_, sought, _, _), _| !matches!(sought, Sought::Image(_)));
     }
 
     /// What must be known of a spec's templates. Their storages must be where one may be at fault.

@@ -210,6 +210,12 @@ impl Herd {
     /// The cloud that leads to a machine, and where the machine is.
     fn way(&self, living: &Living) -> Result<(CloudId, Place), Refusal> {
         let agent = &living.status.agent;
+        if living.spec.guest().is_container() {
+            let text = format!(
+                "agent `{agent}` is a container: `drover machine` knows virtual machines only"
+            );
+            return Err(Refusal::Conflict(text));
+        }
         let place = living.place.clone().filter(|_| living.status.phase.has_guest());
         let Some(place) = place else {
             let text = format!("agent `{agent}` is in {}: no machine yet", living.status.phase);
@@ -298,7 +304,8 @@ impl Herd {
             }
         };
         let Place { cluster, node, vmid, .. } = place;
-        let vm = VmRef { cloud: cloud.clone(), node, vmid };
+        let guest = living.spec.guest();
+        let vm = VmRef { cloud: cloud.clone(), node, vmid, guest };
         let home = &self.common.run.installation;
         let look = self.common.ports.hypervisor.describe(&vm, home, &agent);
         ctx.spawn(look.into_actor(self).map(move |seen, _, _| {

@@ -4,7 +4,7 @@ use super::table::{At, Release, Row, TABLE, Without};
 
 impl At {
     /// Every kind of path, in the order of the table.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Root,
         Self::Access,
         Self::Nodes,

@@ -100,7 +100,7 @@ impl Cloud {
                 return Err(refused(text));
             }
             (Work::Start, _) => {
-                let upid = self.start(node, *vmid, max).await?;
+                let upid = self.start(&call.vm, max).await?;
                 into_result(self.await_task(&upid, call.limit).await)?;
                 return Ok(String::new());
             }

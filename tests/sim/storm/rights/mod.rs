@@ -16,9 +16,9 @@ use stage::{Layout, Stage};
 
 const VERSIONS: [(PveVersion, &str); 2] = [(PveVersion::V8_4, "8.4"), (PveVersion::V9_2, "9.2")];
 
-/// The features of virtual machines, which one template can have together. Those of containers are
-/// not taken away one by one here.
-const STAGED: [Feature; 18] = [
+/// The features of virtual machines, which one template can have together. Those of containers
+/// and of `hardware` are not taken away one by one here.
+const STAGED: [Feature; 20] = [
     Feature::Cluster,
     Feature::Life,
     Feature::AgentAddress,
@@ -36,6 +36,8 @@ const STAGED: [Feature; 18] = [
     Feature::Leftovers,
     Feature::Pool,
     Feature::Images,
+    Feature::Downloads,
+    Feature::Uploads,
     Feature::Doctor,
 ];
 
@@ -116,6 +118,7 @@ async fn lacks(version: PveVersion, row: &'static Row) {
         At::DiscStorage => "/storage/local",
         At::ImportStorage => "/storage/shared",
         At::OsTemplateStorage => "/storage/local",
+        At::Mapping => "/mapping/pci/gpu",
         At::Bridge => "/sdn/zones/localnetwork/vmbr0",
     };
     let wanted = format!("privilege {} on {path}", any_of.join(" or "));

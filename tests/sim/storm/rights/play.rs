@@ -230,6 +230,7 @@ pub async fn denied(setup: Setup, row: &Row, any_of: &[&str]) {
         At::DiscStorage => "`/storage/local`",
         At::ImportStorage => "`/storage/shared`",
         At::OsTemplateStorage => "`/storage/local`",
+        At::Mapping => "`/mapping/pci/gpu`",
         At::Bridge => "`/sdn/zones/localnetwork/vmbr0`",
     };
     refused(setup, row.feature, &any_of.join("|"), path).await;
