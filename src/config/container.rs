@@ -126,7 +126,7 @@ fn of_new_ones_alone(raw: &RawAgent, layer: &Layer, faults: &mut Vec<Fault>) {
         let fault = layer.fault("unprivileged", "a clone is privileged where its template is");
         faults.push(fault.help("remove it, or name an osTemplate to make new containers of"));
     }
-    for key in URL.into_iter().filter(|key| layer.is_own(key)) {
+    for key in URL.into_iter().filter(|key| layer.has(key)) {
         let fault = layer.fault(key, "osTemplate is missing");
         faults.push(fault.help("add `osTemplate:`, the volume that is downloaded, or remove it"));
     }
@@ -190,7 +190,7 @@ fn download(
     faults: &mut Vec<Fault>,
 ) -> Result<Option<Download>, ()> {
     let Some(url) = &raw.os_template_url else {
-        if let Some(key) = URL[1..].iter().find(|key| layer.is_own(key)) {
+        if let Some(key) = URL[1..].iter().find(|key| layer.has(key)) {
             let fault = layer.fault(key, "osTemplateUrl is missing");
             faults.push(fault.help("add `osTemplateUrl:`, or remove the checksum"));
         }

@@ -73,8 +73,9 @@ async fn a_template_whose_configuration_somebody_holds_is_cloned_after_that() {
 
 #[tokio::test(start_paused = true)]
 async fn an_id_that_a_container_has_is_passed_over() {
-    let world = World::started(Setup::linux("instanceCap: 2")).await;
+    let mut world = World::started(Setup::linux("instanceCap: 2")).await;
     world.side.add_container(10_000, "pve2", "box");
+    world.keep_planted(10_000);
     let (lease, agent) = world.leased("linux").await;
     assert_ne!(agent.vmid.unwrap().0, 10_000);
     assert!(world.side.has_container(10_000));

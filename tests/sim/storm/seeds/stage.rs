@@ -9,7 +9,7 @@ use super::plan::{
 };
 use super::sizes;
 use crate::world::clusters::{floor, host};
-use crate::world::setup::{CI_LOGINS, Setup, container_template};
+use crate::world::setup::{CI_LOGINS, Setup};
 
 /// Storages that hold disks, by number.
 pub const STORAGES: [&str; 2] = ["local-lvm", "shared"];
@@ -23,12 +23,6 @@ pub fn setup(stage: &Stage) -> Setup {
     setup.cluster.guests.truncate(stage.nodes);
     for (number, guest) in setup.cluster.guests.iter_mut().enumerate() {
         guest.config.insert("tags".into(), format!("image-{number}"));
-    }
-    for (number, node) in setup.cluster.nodes.iter().enumerate() {
-        let vmid = 9100 + u32::try_from(number).unwrap_or(0);
-        let mut template = container_template(vmid, &node.name);
-        template.config.insert("tags".into(), format!("ct-{number}"));
-        setup.cluster.containers.push(template);
     }
     if stage.memory > 0 {
         setup.cluster.nodes.iter_mut().for_each(|node| node.memory_bytes = stage.memory << 30);
@@ -85,19 +79,13 @@ pub fn configure(
             ResetName::Memory if conf.uses != 1 => "MEMORY",
             ResetName::None | ResetName::Disk | ResetName::Memory => "NONE",
         };
-        let containers = are_containers(stage, conf);
-        let reset = if containers && reset == "MEMORY" { "DISK" } else { reset };
         let executors = if reset == "NONE" { conf.executors } else { 1 };
         let keys = format!(
             "{pool}reset: {reset}, cloudIds: [{}], {}, instanceCap: {}, instanceMin: {}, \
              idleMin: {}, numExecutors: {}, maxTotalUses: {}, idleTerminationMinutes: {}, \
              cloneStrategy: {}, maxLifetimeMinutes: {}, schedule: [{}]{}",
             on.join(", "),
-            if containers {
-                format!("guestType: CONTAINER, templateTag: ct-{}", conf.source)
-            } else {
-                source(conf, setup.cluster.nodes.len())
-            },
+            source(conf, setup.cluster.nodes.len()),
             conf.cap,
             conf.min,
             conf.idle_min,
@@ -107,7 +95,7 @@ pub fn configure(
             if conf.full { "FULL" } else { "LINKED" },
             conf.life,
             window(conf),
-            if containers { String::new() } else { further(conf) },
+            further(conf),
         );
         Some((id, keys))
     };
@@ -144,12 +132,6 @@ pub fn configure_sources(setup: &mut Setup, stage: &Stage, sources: &[Option<Sou
     if !entries.is_empty() {
         setup.sections += &format!("demand: {{{}}}\n", entries.join(", "));
     }
-}
-
-/// Whether a template's agents are containers: some of those that are found by tag. The seed
-/// decides, so that plans of older storms stay the same.
-fn are_containers(stage: &Stage, conf: &TemplateConf) -> bool {
-    stage.seed % 3 == 0 && conf.found == Found::Tag
 }
 
 /// The keys that say what is cloned.
