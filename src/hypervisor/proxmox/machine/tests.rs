@@ -107,9 +107,9 @@ async fn each_verb_makes_its_call_and_what_holds_already_makes_none() {
                 assert!(fault.text.contains(text) && writes.is_empty(), "{work} {qmp}: {fault}");
             }
         }
-        let power = crate::describe::power_of(
-            &serde_json::from_value(json!({"status": status, "qmpstatus": qmp})).unwrap(),
-        );
+        let shown = json!({"status": status, "qmpstatus": qmp});
+        let current: Current = serde_json::from_value(shown).unwrap();
+        let power = crate::describe::power_of(&current);
         assert_eq!(carried.power, power.0, "as it was read at the end");
     }
 }
