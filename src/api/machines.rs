@@ -175,7 +175,7 @@ pub struct SnapshotOut {
     pub current: bool,
     /// Whether it is drover's own, which no order touches.
     pub own: bool,
-    /// `prepare` or `delete` where it was begun and not finished; null otherwise.
+    /// `prepare` or `delete` where it was started and not finished; null otherwise.
     pub unfinished: Option<String>,
 }
 
@@ -186,6 +186,6 @@ pub struct SnapshotOut {
 pub struct SnapshotsOut {
     /// The agent whose machine it is.
     pub agent: String,
-    /// Oldest first.
+    /// By their time, each behind the one that it comes from.
     pub snapshots: Vec<SnapshotOut>,
 }

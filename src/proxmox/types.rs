@@ -223,7 +223,7 @@ pub struct SnapshotRow {
     /// The snapshot that it comes from.
     #[serde(default, deserialize_with = "loose::maybe_text")]
     pub parent: Option<String>,
-    /// `prepare` or `delete` of one that was begun and not finished.
+    /// `prepare` or `delete` of one that was started and not finished.
     #[serde(default, deserialize_with = "loose::maybe_text")]
     pub snapstate: Option<String>,
 }

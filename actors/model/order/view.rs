@@ -61,6 +61,6 @@ pub struct SnapshotView {
     pub memory: bool,
     /// The snapshot that it comes from.
     pub parent: Option<String>,
-    /// `prepare` or `delete` where it was begun and not finished.
+    /// `prepare` or `delete` where it was started and not finished.
     pub unfinished: Option<String>,
 }

@@ -14,7 +14,7 @@ pub enum MachineAction {
         /// The id of its agent, or of a lease on it
         target: String,
     },
-    /// Start it
+    /// Start the machine
     Start(WaitOptions),
     /// Stop it hard
     Stop(WaitOptions),
@@ -43,20 +43,20 @@ pub enum SnapshotAction {
         /// The id of its agent, or of a lease on it
         target: String,
     },
-    /// Take one
+    /// Take a snapshot
     Create(TakeOptions),
     /// Go back to one; the machine runs afterwards
     Revert {
         #[command(flatten)]
         wait: WaitOptions,
-        /// The snapshot
+        /// The name of the snapshot
         name: String,
     },
-    /// Delete one
+    /// Delete a snapshot
     Delete {
         #[command(flatten)]
         wait: WaitOptions,
-        /// The snapshot
+        /// The name of the snapshot
         name: String,
     },
 }

@@ -270,7 +270,7 @@ fn there_already(vmid: VmId, row: &SnapshotRow) -> String {
     let name = &row.name;
     match &row.snapstate {
         Some(state) => format!(
-            "snapshot `{name}` of guest `{vmid}` was begun and not finished ({state}): delete it first"
+            "snapshot `{name}` of guest `{vmid}` was started and not finished ({state}): delete it first"
         ),
         None => format!("guest `{vmid}` has a snapshot `{name}` already: choose another name"),
     }
