@@ -179,8 +179,60 @@ pub(crate) fn refusal_text<T>(
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+    use drover_model::id::{CloudId, TemplateId, VmId};
+    use drover_model::labels::LabelExpression;
+    use drover_model::os::Os;
+    use drover_model::size::{SizeLabel, SizeLabels};
+
     use super::*;
+
+    /// The agent that is started for a demand: of a template `linux` with two cores, of which labels make
+    /// up to sixteen.
+    pub(crate) fn started_for(want: &Want) -> TemplateSpec {
+        let mut spec = TemplateSpec::bare(TemplateId::new(CloudId::new("c"), "t"), VmId(9000));
+        (spec.labels, spec.cores) = (["linux".to_owned()].into(), Some(2));
+        let cores = Some(SizeLabel { label: "cpu".into(), min: 1, max: 16 });
+        spec.size_labels = SizeLabels { cores, ..SizeLabels::default() };
+        let met = spec.size_labels.met(&spec.labels, want, (|_: &str| false, false));
+        let asked = met.into_iter().next().unwrap().unwrap();
+        spec.sized(spec.size_for(asked).unwrap())
+    }
+
+    /// The labels that a runner offers which is started for a demand.
+    pub(crate) fn offered_for(want: &Want) -> Vec<String> {
+        let spec = started_for(want);
+        let target = ShellTarget {
+            address: "10.0.0.9".parse().unwrap(),
+            ssh: spec.ssh.clone(),
+            os: Os::Linux,
+            host_keys: Vec::new(),
+        };
+        let runner = RunnerName::new("drover-a-b");
+        let request = RegisterRequest { runner: &runner, spec: &spec, want, target: &target };
+        request.labels().into_iter().collect()
+    }
+
+    // Invariant: a runner offers what its job wants of the size of its machine, and nothing that its
+    // machine is not.
+
+    #[test]
+    fn a_runner_offers_the_size_that_it_was_started_for() {
+        let set = |text: &str| Want::Labels(text.split(' ').map(str::to_owned).collect());
+        let expression = |text: &str| Want::Expression(LabelExpression::parse(text).unwrap());
+        for (want, cores, labels) in [
+            (set("linux"), 2, "linux"),
+            (set("linux cpu=8"), 8, "cpu=8 linux"),
+            (set("linux cpu=2"), 2, "cpu=2 linux"),
+            (expression("linux && (cpu=8 || cpu=4)"), 4, "cpu=4 linux"),
+            (expression("linux && !cpu=8"), 2, "linux"),
+        ] {
+            assert_eq!(started_for(&want).cores, Some(cores), "{want:?}");
+            assert_eq!(offered_for(&want).join(" "), labels, "{want:?}");
+        }
+    }
 
     // Invariant: the program of a command is found behind what is set before it.
 

@@ -529,7 +529,31 @@ impl Connector for GitLab {
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
+    use proxmox_client::Tls;
+
     use super::*;
+    use crate::Route;
+    use crate::connector::tests::{offered_for, started_for};
+
+    // Invariant: a job says the size of its machine by a tag, and its runner has that tag.
+
+    #[test]
+    fn a_job_names_a_size_by_a_tag_that_its_runner_offers() {
+        let url = "https://lab".parse().unwrap();
+        let http = Http::new(&url, &Tls::System, &Route::Direct).unwrap();
+        let settings = Settings {
+            scope: Scope::Server,
+            token: "a token".to_owned().into(),
+            run_untagged: false,
+            job: Duration::from_secs(3600),
+            idle: Duration::from_secs(60),
+        };
+        let job = json!({"id": 1, "status": "pending", "tag_list": ["linux", "cpu=8"]});
+        let gitlab = GitLab::new(http, &settings, None);
+        let want = gitlab.wanted(serde_json::from_value(job).unwrap()).unwrap().want;
+        assert_eq!(started_for(&want).cores, Some(8));
+        assert_eq!(offered_for(&want), ["cpu=8", "linux"]);
+    }
 
     // Invariant: the next page is the one that the server names, in whichever header.
 

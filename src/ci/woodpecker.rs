@@ -400,7 +400,11 @@ impl Connector for Woodpecker {
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
+    use drover_model::ports::ShellTarget;
+    use drover_model::size::Size;
+
     use super::*;
+    use crate::connector::tests::started_for;
 
     // Invariant: a workflow demands the labels of its author, and none that the server added.
 
@@ -419,6 +423,30 @@ mod tests {
         let texts = ["gpu=true", "platform=linux/amd64"].map(str::to_owned);
         assert_eq!(want(Some(&map)), Want::Labels(texts.into()));
         assert_eq!(want(None), Want::Labels([].into()));
+    }
+
+    // Invariant: a workflow says the size of its machine by a label, and its agent has that label.
+
+    #[test]
+    fn a_workflow_names_a_size_by_a_label_that_its_agent_offers() {
+        let map = [("cpu", "8"), ("platform", "linux/amd64")];
+        let want = want(Some(&map.map(|(key, value)| (key.to_owned(), value.to_owned())).into()));
+        let Want::Labels(labels) = &want else { panic!("{want:?}") };
+        assert!(labels.contains("cpu=8"), "{labels:?}");
+        let mut spec = started_for(&Want::Labels(["linux", "cpu=8"].map(str::to_owned).into()));
+        spec.labels = ["platform=linux/amd64".to_owned()].into();
+        let met = spec.size_labels.met(&spec.labels, &want, (|_: &str| false, false));
+        assert_eq!(met, [Ok(Size { cores: Some(8), ..Size::NONE })]);
+        let target = ShellTarget {
+            address: "10.0.0.9".parse().unwrap(),
+            ssh: spec.ssh.clone(),
+            os: Os::Linux,
+            host_keys: Vec::new(),
+        };
+        let runner = RunnerName::new("drover-a-b");
+        let request =
+            RegisterRequest { runner: &runner, spec: &spec, want: &want, target: &target };
+        assert_eq!(offered(request), "cpu=8,platform=linux/amd64");
     }
 
     // Invariant: an agent with a workflow is busy. That an agent which had its workflow has none is

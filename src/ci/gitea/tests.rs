@@ -11,6 +11,7 @@ use proxmox_client::Tls;
 
 use super::*;
 use crate::Route;
+use crate::connector::tests::{offered_for, started_for};
 
 fn gitea(dialect: Dialect) -> Gitea {
     let http =
@@ -66,6 +67,27 @@ fn kit_with(gitea: &Gitea, os: Os, labels: &[String], answer: &str) -> RunnerBun
 
 /// The answer of Gitea 1.26.0 to `Register`.
 const REGISTERED: &str = r#"{"runner":{"id":"2","uuid":"1f0c","token":"t0","name":"drover-a-b"}}"#;
+
+// Invariant: a job says the size of its machine by a label, and its runner has that label.
+
+#[test]
+fn a_job_names_a_size_by_a_label_that_its_runner_offers() {
+    let job = json!({"id": 1, "status": "waiting", "labels": ["linux", "cpu=8"]});
+    let jobs = gitea(Dialect::Gitea).waiting(vec![serde_json::from_value(job).unwrap()]);
+    let want = &jobs[0].want;
+    assert_eq!(started_for(want).cores, Some(8));
+    let labels = offered_for(want);
+    let bundle = kit_with(&gitea(Dialect::Gitea), Os::Linux, &labels, REGISTERED);
+    let file = bundle.files.iter().find(|file| file.name == ".runner").unwrap();
+    let state: serde_json::Value = serde_json::from_slice(&file.content).unwrap();
+    assert_eq!(state["labels"], json!(["cpu=8:host", "linux:host"]));
+    let bundle = kit_with(&gitea(Dialect::Forgejo), Os::Linux, &labels, REGISTERED);
+    assert!(
+        bundle.command.contains(" --label cpu=8:host --label linux:host"),
+        "{}",
+        bundle.command
+    );
+}
 
 // Invariant: the runner's program can read what it is given (`internal/pkg/config/registration.go`
 // of gitea-runner 1.0.8).

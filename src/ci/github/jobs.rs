@@ -435,6 +435,7 @@ impl Job {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::connector::tests::{offered_for, started_for};
 
     fn job(status: &str) -> Job {
         Job {
@@ -471,6 +472,20 @@ mod tests {
         assert_eq!(wanted(&[], Some(&["linux"])), None);
         let other = wanted(&["self-hosted", "gpu"], Some(&["linux"]));
         assert_eq!(other, Some(set(&["gpu"])), "reported, to be counted as not offered");
+    }
+
+    // Invariant: a job says the size of its machine by a label, and its runner has that label.
+
+    #[test]
+    fn a_job_names_a_size_by_a_label_that_its_runner_offers() {
+        let labels = ["self-hosted", "linux", "cpu=8"].map(str::to_owned).into();
+        let want = Job { labels, ..job("queued") }.observation(None).map(|job| job.want);
+        assert_eq!(want, Some(Want::Labels(set(&["linux", "cpu=8"]))));
+        assert_eq!(want.as_ref().map(started_for).and_then(|spec| spec.cores), Some(8));
+        assert_eq!(
+            want.as_ref().map(offered_for),
+            Some(["cpu=8", "linux"].map(str::to_owned).into())
+        );
     }
 
     // Invariant: whether a job is over is read from what GitHub says of that very job.

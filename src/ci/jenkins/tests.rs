@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::Route;
+use crate::connector::tests::started_for;
 use crate::finding::Severity;
 
 const NAME: &str = "drover-7k2m9qxw-4f8z1c3px9t2vkab";
@@ -114,6 +115,24 @@ fn an_agent_of_windows_is_started_by_a_line_of_cmd() {
     assert!(xml.contains(around), "{xml}");
     assert!(form.contains("prefixStartSlaveCmd%22%3A%22cmd%20%2Fc%20%27%22"), "{form}");
     assert!(!ssh(LoginShell::Cmd).0.contains("StartSlaveCmd"));
+}
+
+// Invariant: a build says the size of its machine by a label or an expression, and its node has it.
+
+#[test]
+fn a_build_names_a_size_by_a_label_or_an_expression_that_its_node_offers() {
+    for (text, cores, offered) in [
+        ("linux&&cpu=8", 8, "<label>cpu=8 linux</label>"),
+        ("linux && (cpu=8 || cpu=4)", 4, "<label>cpu=4 linux</label>"),
+        ("linux&&!cpu=8", 2, "<label>linux</label>"),
+    ] {
+        let want = why::want(text).unwrap();
+        let spec = started_for(&want);
+        assert_eq!(spec.cores, Some(cores), "{text}");
+        let (xml, ..) = made(Launch::WebSocket, &spec, &want);
+        assert!(xml.contains(offered), "{text}: {xml}");
+        assert_eq!(node::made_for(&node::description(&want)), Some(want), "{text}");
+    }
 }
 
 #[test]
