@@ -79,6 +79,14 @@ fn templates(page: &mut Page, view: &View) {
             page.line("drover_agents", &[("template", &id), ("state", "other")], other);
         }
     }
+    let help = "Live agents of a size that a job or lease asked for, by template.";
+    page.head("drover_agents_sized", "gauge", help);
+    let agents = view.agents();
+    for template in templates.iter().map(|template| &template.template) {
+        let sized = agents.iter().filter(|one| one.template == *template && !one.size.is_none());
+        let id = template.to_string();
+        page.line("drover_agents_sized", &[("template", &id)], sized.count() as u64);
+    }
     page.head("drover_template_cap", "gauge", "The most agents of a template, where limited.");
     for template in &templates {
         if let Some(cap) = template.cap {
@@ -205,14 +213,17 @@ impl Page {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use drover_model::fact::What;
     use drover_model::id::{
         AddressPoolId, AgentId, CloudId, Generation, RunnerName, SourceId, TemplateId,
     };
     use drover_model::record::Reason;
     use drover_model::scope::Scope;
+    use drover_model::size::Size;
     use drover_model::status::{
-        AddressPoolStatus, BreakerStatus, CloudStatus, SourceStatus, TemplateStatus,
+        AddressPoolStatus, AgentStatus, BreakerStatus, CloudStatus, SourceStatus, TemplateStatus,
     };
     use drover_model::time::WallTime;
 
@@ -240,6 +251,11 @@ mod tests {
             paused: None,
         };
         reported(&view, What::Template(Box::new(seen)));
+        for (id, cores) in [("b1", Some(8)), ("b2", None)] {
+            let started = AgentStatus::started(AgentId::new(id), template.clone(), WallTime(0));
+            let size = Size { cores, ..Size::NONE };
+            reported(&view, What::Agent(Arc::new(AgentStatus { size, ..started })));
+        }
         let scope = Scope::Cloud(CloudId::new("lab"));
         let charged = BreakerStatus {
             scope,
