@@ -400,6 +400,7 @@ impl Connector for Woodpecker {
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
+    use drover_model::os::Os;
     use drover_model::ports::ShellTarget;
     use drover_model::size::Size;
 

@@ -8,6 +8,7 @@ use drover_model::id::{NodeName, VmId};
 use drover_model::image::ImagePlan;
 use drover_model::marks::{Kind, Reading, read};
 use drover_model::phase::ImagePhase;
+use drover_model::record::Want;
 use drover_model::status::ImageStatus;
 use drover_server::view::View;
 use pve_sim::spec::WebFile;
@@ -131,6 +132,27 @@ async fn an_image_is_built_once_and_agents_are_cloned_from_it() {
     assert_eq!(world.journal_state().agents[&agent.agent].spec.source, VmId(9003));
     // An image is no orphan, however often it is looked at.
     assert_eq!(world.resync().await, Vec::<String>::new());
+    world.release(&lease).await;
+    finish(world);
+}
+
+#[tokio::test(start_paused = true)]
+async fn agents_of_an_image_have_the_sizes_that_jobs_ask_for() {
+    let mut world = started("").await;
+    built(&world, &[]).await;
+    let keys = "image: debian, cloneStrategy: LINKED, cores: 2, \
+                sizeLabels: {cpu: {max: 8}, disk: {max: 50}}";
+    world.setup.templates = vec![("linux", keys.into())];
+    world.reload();
+    let mut ask = world.an_ask("linux", Duration::from_secs(600));
+    ask.want = Want::Labels(["linux", "cpu=4", "disk=40g"].map(str::to_owned).into());
+    let lease = world.command(|reply| HerdCommand::Lease { ask, reply }).await.unwrap();
+    let agent = world.ready(&lease).await;
+    let made = config(&world, agent.vmid.unwrap().0).unwrap();
+    assert_eq!(made["cores"], "4");
+    assert!(made["scsi0"].ends_with("size=40G"), "{made:?}");
+    let (lease, plain) = world.leased("linux").await;
+    assert_eq!(config(&world, plain.vmid.unwrap().0).unwrap()["cores"], "2");
     world.release(&lease).await;
     finish(world);
 }
