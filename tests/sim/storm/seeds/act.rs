@@ -19,6 +19,7 @@ use pve_sim::world::Faults;
 use super::plan::{CLOUDS, Deed, Lie, QuirkName, SOURCES, Stranger, TEMPLATES};
 use super::run::{Failure, Play};
 use super::seen::Live;
+use super::sizes::Asked;
 use super::stage;
 use crate::world::World;
 use crate::world::ci::Habit;
@@ -32,7 +33,9 @@ impl Play {
     pub(super) async fn act(&mut self, deed: Deed) -> Result<(), Failure> {
         let seconds = Duration::from_secs;
         match deed {
-            Deed::Ask { who, template, label, ttl } => self.askers.want(who, template, label, ttl),
+            Deed::Ask { who, template, label, ttl, size } => {
+                self.askers.want(who, (template, label, size), ttl);
+            }
             Deed::Release { who, patient } => self.askers.end(who, patient),
             Deed::Renew { who, ttl } => self.askers.renew(who, ttl, &self.world),
             Deed::Weather(faults) => self.weather(*faults),
@@ -126,7 +129,7 @@ impl Play {
                 }
                 self.run_to(self.world.elapsed() + Duration::from_millis(after)).await?;
                 for who in [who, who + 1] {
-                    self.askers.want(who, template, true, 60);
+                    self.askers.want(who, (template, true, Asked::default()), 60);
                 }
             }
             Deed::Remove(pick) => {
@@ -204,9 +207,11 @@ impl Play {
                 let by = By::admin("test");
                 self.world.send(HerdCommand::HoldNext { template, hold, by, reply });
             }
-            Deed::Jobs { source, count, template, seconds: time } => {
-                let label = TEMPLATES[template];
-                self.world.ci.push(SOURCES[source], count, &[label], seconds(time));
+            Deed::Jobs { source, count, template, seconds: time, size } => {
+                let sizes = size.labels();
+                let mut labels = vec![TEMPLATES[template]];
+                labels.extend(sizes.iter().map(String::as_str));
+                self.world.ci.push(SOURCES[source], count, &labels, seconds(time));
             }
             Deed::CallOff(source) => self.world.ci.cancel(SOURCES[source]),
             Deed::Mute(source, mute) => self.world.ci.silence(SOURCES[source], mute),

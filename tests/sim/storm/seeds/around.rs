@@ -7,6 +7,7 @@ use pve_sim::world::{CallFault, Faults, NodeFault, TaskFault};
 
 use super::draw::{index, one_of};
 use super::plan::{Deed, Event, Found, Plan, TemplateConf};
+use super::sizes::Asked;
 use super::stage::{STORAGES, STRATEGIES};
 
 /// GiB of an agent, by its template on the cluster.
@@ -131,7 +132,7 @@ impl Around<'_> {
             self.who += 1;
             let asked = self.within(at.saturating_sub(5_000), 15_000);
             let ttl = one_of(&mut self.dice, &[30, 60, 300]);
-            self.push(asked, Deed::Ask { who, template, label: true, ttl });
+            self.push(asked, Deed::Ask { who, template, label: true, ttl, size: Asked::default() });
         }
     }
 

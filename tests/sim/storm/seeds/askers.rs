@@ -16,6 +16,7 @@ use drover_runtime::reply::Reply;
 use tokio::sync::oneshot::{self, Receiver};
 
 use super::plan::TEMPLATES;
+use super::sizes::Asked;
 use super::watch::Watch;
 use crate::world::World;
 
@@ -85,9 +86,12 @@ pub struct Askers(BTreeMap<u32, Asker>);
 
 impl Askers {
     /// Somebody wants a lease from here on.
-    pub fn want(&mut self, who: u32, template: usize, label: bool, ttl: u64) {
+    pub fn want(&mut self, who: u32, (template, label, size): (usize, bool, Asked), ttl: u64) {
         let name = TEMPLATES[template].to_owned();
-        let want = if label { Want::Labels([name].into()) } else { Want::Template(name) };
+        let want = match label {
+            true => Want::Labels(size.labels().into_iter().chain([name]).collect()),
+            false => Want::Template(name).of_size(size.size()),
+        };
         let asker = self.0.entry(who).or_default();
         asker.want = Some(want);
         asker.ttl = Duration::from_secs(ttl);

@@ -8,6 +8,7 @@ use super::plan::{
     Bait, CloudConf, Deed, Event, Found, Plan, QuirkName, ResetName, Speed, Stage, Stranger,
     TemplateConf,
 };
+use super::sizes::{self, Asked};
 use super::{around, clocks, deaths, lockouts, systems, waits};
 
 /// The kinds of storm; a seed's number chooses one in turn.
@@ -46,6 +47,7 @@ pub fn plan(seed: u64) -> Plan {
         clocks::lay(seed, &mut plan);
         waits::lay(seed, &mut plan);
     }
+    sizes::lay(seed, &mut plan);
     plan
 }
 
@@ -120,6 +122,7 @@ fn template(dice: &mut Dice, nodes: usize, two: bool, count: usize) -> TemplateC
         life: 0,
         target: None,
         image: false,
+        cores: 0,
     }
 }
 
@@ -150,7 +153,7 @@ impl Draw {
             let short = one_of(&mut self.dice, &[60, 300, 3600, 3600]);
             // Whether a lease is released or runs out must not hang on when it was served.
             let ttl = if releases && kind == Kind::Strict { 3600 } else { short };
-            self.push(at, Deed::Ask { who, template, label, ttl });
+            self.push(at, Deed::Ask { who, template, label, ttl, size: Asked::default() });
             if self.dice.below(8) == 0 {
                 let at = self.within(at, 90_000);
                 let ttl = one_of(&mut self.dice, &[30, 600]);
@@ -329,7 +332,10 @@ impl Draw {
         let first = 100 + u32::try_from(self.events.len()).unwrap();
         for who in first..first + 4 {
             let asked = self.within(at, 60_000);
-            self.push(asked, Deed::Ask { who, template, label: true, ttl: 60 });
+            self.push(
+                asked,
+                Deed::Ask { who, template, label: true, ttl: 60, size: Asked::default() },
+            );
         }
         let away = one_of(&mut self.dice, &[0, 5, 60]);
         let cut = self.within(at + 5_000, span);

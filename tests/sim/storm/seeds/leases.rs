@@ -8,6 +8,7 @@ use drover_model::status::LeaseStatus;
 use drover_model::time::WallTime;
 
 use super::seen::{LeaseSeen, Seen};
+use super::sizes;
 use super::watch::Watch;
 
 impl Watch {
@@ -46,6 +47,15 @@ impl Watch {
             self.blame(seen, "journal-before-acting", text);
         }
         let vmid = granted.and_then(|agent| seen.live.get(&agent)?.vmid);
+        let size = seen.leases.get(&status.lease).map(|known| known.size).unwrap_or_default();
+        let config = vmid.filter(|vmid| !seen.strangers.contains(vmid));
+        let config = config.and_then(|vmid| self.side.config(vmid));
+        let misshapen =
+            config.and_then(|config| sizes::misshapen(|key| config.get(key).cloned(), size));
+        if let Some(text) = misshapen {
+            let text = format!("{} is ready in {vmid:?}, where {text}", status.lease);
+            self.blame(seen, "an-agent-has-the-size-asked-for", text);
+        }
         // A source's runner stands for the key of anyone who asks for a lease.
         let keyless = status.principal.starts_with("source:");
         if !keyless
@@ -67,9 +77,14 @@ impl Watch {
         if let Some(text) = seen.used.get_mut(agent).and_then(|used| used.another(self.now())) {
             self.blame(seen, "uses-never-exceed-the-maximum", format!("{agent}: {text}"));
         }
+        let size = sizes::asked(&ask.want);
+        if let Some(text) = seen.used.get(agent).and_then(|used| sizes::unfit(used.spec(), size)) {
+            let text = format!("{lease} is granted on {agent}: {text}");
+            self.blame(seen, "an-agent-has-the-size-asked-for", text);
+        }
         self.lasts(seen, lease, expires);
         let known = seen.leases.entry(lease.clone()).or_default();
-        known.of_source = of_source;
+        (known.of_source, known.size) = (of_source, size);
         let again = known.agent.replace(agent.clone());
         // Before it was ready, another agent may be found for it.
         let held = std::mem::take(&mut known.holds) || again.as_ref() == Some(agent);

@@ -21,6 +21,7 @@ mod run;
 mod runners;
 mod seen;
 mod shrink;
+mod sizes;
 mod stage;
 mod systems;
 mod usage;

@@ -5,6 +5,7 @@ use pve_sim::world::{AgentHealth, Faults};
 use serde::{Deserialize, Serialize};
 
 pub use super::kinds::{Bait, Found, Lie, QuirkName, ResetName, Speed, Stranger};
+use super::sizes::Asked;
 use crate::world::ci::Lists;
 use crate::world::ci::rows::RowDeed;
 
@@ -130,6 +131,9 @@ pub struct TemplateConf {
     /// How used agents are made clean again.
     #[serde(default)]
     pub reset: ResetName,
+    /// The most cores that labels ask for; 0 where they ask for no size.
+    #[serde(default)]
+    pub cores: u32,
 }
 
 /// Something that happens.
@@ -155,6 +159,8 @@ pub enum Deed {
         label: bool,
         /// For how many seconds.
         ttl: u64,
+        #[serde(default)]
+        size: Asked,
     },
     /// An asker ends the lease; a patient one waits until it was served.
     Release {
@@ -296,6 +302,8 @@ pub enum Deed {
         template: usize,
         /// How long each takes.
         seconds: u64,
+        #[serde(default)]
+        size: Asked,
     },
     /// A job that waits at a CI system is called off.
     CallOff(usize),

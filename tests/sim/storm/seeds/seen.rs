@@ -6,6 +6,7 @@ use std::time::Duration;
 use drover_model::id::{AgentId, LeaseId, SourceId, TemplateId};
 use drover_model::phase::AgentPhase;
 use drover_model::record::Owner;
+use drover_model::size::Size;
 use drover_model::spec::HerdSpec;
 use drover_model::time::WallTime;
 
@@ -74,6 +75,8 @@ pub struct LeaseSeen {
     pub(super) wanted: bool,
     /// Whether a source's runner has it.
     pub(super) of_source: bool,
+    /// The size that it asks for, once it has an agent.
+    pub(super) size: Size,
 }
 
 /// A breaker that does not flow.

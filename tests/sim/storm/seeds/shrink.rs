@@ -2,6 +2,7 @@
 
 use super::plan::{Deed, Event, Found, Plan, Speed};
 use super::run::{Failure, judge};
+use super::sizes;
 
 /// The most plans that are played, unless `STORM_TRIES` in the environment says how many.
 const TRIES: u32 = 400;
@@ -61,7 +62,7 @@ impl Shrink {
     }
 
     fn stage(&mut self) {
-        let simpler: [fn(&mut Plan); 17] = [
+        let simpler: [fn(&mut Plan); 18] = [
             |plan| plan.stage.clouds[2] = None,
             |plan| plan.stage.memory = 0,
             |plan| plan.stage.headroom = 0,
@@ -81,6 +82,7 @@ impl Shrink {
             |plan| plan.stage.templates.iter_mut().flatten().for_each(|conf| conf.uses = 1),
             |plan| plan.stage.templates.iter_mut().flatten().for_each(|conf| conf.window = 0),
             |plan| plan.stage.templates.iter_mut().flatten().for_each(|conf| conf.life = 0),
+            sizes::none,
         ];
         for change in simpler {
             let mut plan = self.plan.clone();

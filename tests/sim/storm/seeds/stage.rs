@@ -7,6 +7,7 @@ use pve_sim::world::{Latency, Spread};
 use super::plan::{
     CLOUDS, CloudConf, Found, ResetName, SOURCES, SourceConf, Speed, Stage, TEMPLATES, TemplateConf,
 };
+use super::sizes;
 use crate::world::clusters::{floor, host};
 use crate::world::setup::{CI_LOGINS, Setup};
 
@@ -153,7 +154,7 @@ fn source(conf: &TemplateConf, nodes: usize) -> String {
 
 /// Keys that few templates have.
 fn further(conf: &TemplateConf) -> String {
-    let mut keys = String::new();
+    let mut keys = sizes::keys(conf.cores);
     if let Some(first) = conf.target.filter(|_| conf.full) {
         let (first, second) = (STORAGES[first], STORAGES[1 - first]);
         keys += &format!(", targetStorages: [{first}, {second}]");

@@ -5,6 +5,7 @@ use drover_model::ambient::Dice;
 
 use super::draw::{index, one_of};
 use super::plan::{Deed, Event, Lie, Plan, SOURCES, SourceConf};
+use super::sizes::Asked;
 use crate::world::ci::Lists;
 use crate::world::ci::rows::RowDeed;
 
@@ -59,7 +60,8 @@ impl Systems<'_> {
         let at = self.within(100, SPAN);
         let templates = self.plan.stage.templates.iter().flatten().count();
         let template = index(&mut self.dice, templates);
-        self.push(at, Deed::Jobs { source, count: 2, template, seconds: 1_800 });
+        let size = Asked::default();
+        self.push(at, Deed::Jobs { source, count: 2, template, seconds: 1_800, size });
         let (off, renamed) = (self.within(at + STARTED, BUSY), self.within(at + STARTED, BUSY));
         if self.dice.below(2) == 0 {
             let span = one_of(&mut self.dice, &[60_000, 900_000, 1_200_000]);
@@ -100,7 +102,8 @@ impl Systems<'_> {
             let template = index(&mut self.dice, templates);
             let count = one_of(&mut self.dice, &[1, 1, 2, 4]);
             let seconds = one_of(&mut self.dice, &[1, 20, 90, 300]);
-            self.push(at, Deed::Jobs { source, count, template, seconds });
+            let size = Asked::default();
+            self.push(at, Deed::Jobs { source, count, template, seconds, size });
             if self.dice.below(2) == 0 {
                 self.push(at, Deed::Hook(source));
             }

@@ -38,6 +38,11 @@ impl Used {
         Self { uses: entry.uses, overrides, ..Self::started(&entry.spec) }
     }
 
+    /// What it was started with.
+    pub(super) fn spec(&self) -> &TemplateSpec {
+        &self.spec
+    }
+
     /// An operator changed its limits.
     pub(super) fn change(&mut self, change: OverrideChange, now: Duration) {
         self.before = Some((now + NEWS, self.overrides));
@@ -146,7 +151,7 @@ pub(super) fn going(
         return Some(("nobody-loses-an-agent-in-use", text));
     }
     let polite = match reason {
-        Reason::Idle | Reason::WindowClosed => true,
+        Reason::Idle | Reason::WindowClosed | Reason::MadeRoom => true,
         Reason::Reaped => !seen.losses.all_reaped,
         _ => false,
     };
@@ -161,14 +166,18 @@ pub(super) fn going(
 /// Whether a template keeps less than it is to, once this agent goes.
 fn short(seen: &Seen, agent: &AgentId, specs: &[HerdSpec]) -> Option<String> {
     let going = seen.live.get(agent)?;
-    if going.is_kept_for_one() {
+    // One of a size of its own is none of the pool either.
+    let is_sized =
+        |agent: &AgentId| seen.used.get(agent).is_some_and(|used| !used.spec.size.is_none());
+    let is_apart = |agent: &AgentId, live: &Live| live.is_kept_for_one() || is_sized(agent);
+    if is_apart(agent, going) {
         return None;
     }
     let template = &going.template;
     let others = || {
         let live = seen.live.iter();
         let of = live.filter(|(other, live)| *other != agent && live.template == *template);
-        of.filter(|(_, live)| !live.retiring && !live.is_kept_for_one()).map(|(_, live)| live)
+        of.filter(|(other, live)| !live.retiring && !is_apart(other, live)).map(|(_, live)| live)
     };
     let ready = others().filter(|live| live.state.takes_leases()).count()
         + seen.losses.of(template, agent, &[Left::Ready]);
