@@ -176,7 +176,7 @@ async fn an_agent_that_starts_right_after_a_build_has_the_new_version() {
     finish(world);
 }
 
-// Invariant: a build that an operator cancels leaves nothing, and is not begun again.
+// Invariant: a build that an operator cancels leaves nothing, and is not started again.
 
 #[tokio::test(start_paused = true)]
 async fn a_build_that_is_cancelled_leaves_nothing() {
