@@ -165,7 +165,8 @@ async fn an_agent_that_starts_right_after_a_build_has_the_new_version() {
     let mut sources = Vec::new();
     for word in ["one", "two", "three"] {
         let version = built(&world, &[("word", word)]).await;
-        world.setup.templates = vec![("linux", "image: debian, cloneStrategy: LINKED".into())];
+        world.setup.templates =
+            vec![("linux", "image: debian, cloneStrategy: LINKED, maxTotalUses: 1".into())];
         world.reload();
         let (lease, agent) = world.leased("linux").await;
         let source = world.journal_state().agents[&agent.agent].spec.source;

@@ -55,7 +55,12 @@ impl Mind {
     }
 
     /// The installer's guest was looked at.
-    pub(in crate::builder) fn install_looked(&mut self, running: Option<bool>, now: Now, out: Out<'_>) {
+    pub(in crate::builder) fn install_looked(
+        &mut self,
+        running: Option<bool>,
+        now: Now,
+        out: Out<'_>,
+    ) {
         let started = matches!(self.state, State::Installing(Install::Look { started: true }));
         match running {
             Some(false) if started => self.enter(State::Installing(Install::Eject), now, out),
