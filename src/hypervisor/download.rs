@@ -49,7 +49,7 @@ const MIB: u64 = 1 << 20;
 pub struct WebFile {
     /// Its size in bytes, where the server says it.
     pub size: Option<u64>,
-    /// Its bytes.
+    /// Its bytes, as they come.
     pub body: BoxStream<'static, Result<Bytes, String>>,
 }
 

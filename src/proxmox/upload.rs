@@ -20,7 +20,7 @@ const CHUNK_BYTES: usize = 256 << 10;
 /// The bytes of a file that is sent.
 #[derive(Debug, Clone)]
 pub enum Content {
-    /// These bytes.
+    /// Bytes in memory.
     Bytes(Bytes),
     /// A file of this machine.
     File {

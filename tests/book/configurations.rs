@@ -2,14 +2,15 @@
 //!
 //! A block of kind `yaml` is a whole configuration or a part of one, by its indentation: sections of
 //! the file, entries of `agentConfigurations` (2), or keys of a template (4). Parts are laid over a
-//! small configuration without faults. Blocks of kind `yaml faults` and `yaml latency` are files of the
-//! simulator.
+//! small configuration without faults. Blocks of kind `yaml faults`, `yaml latency` and `yaml cluster` are
+//! files of the simulator.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use drover_config::{Environment, load};
+use pve_sim::spec::ClusterSpec;
 use pve_sim::world::{Faults, Latency};
 use serde_yaml::{Mapping, Value};
 
@@ -153,6 +154,7 @@ fn every_file_of_the_simulator_is_one_that_it_takes() {
         for block in document.blocks() {
             let read = match block.kind.as_str() {
                 "yaml faults" => serde_yaml::from_str::<Faults>(&block.text).err(),
+                "yaml cluster" => serde_yaml::from_str::<ClusterSpec>(&block.text).err(),
                 "yaml latency" => serde_yaml::from_str::<Latency>(&block.text).err(),
                 _ => continue,
             };
@@ -161,7 +163,7 @@ fn every_file_of_the_simulator_is_one_that_it_takes() {
         }
     }
     none_is(&wrong);
-    assert_eq!(tried, 2, "one of each");
+    assert_eq!(tried, 3, "one of each");
 }
 
 #[test]

@@ -187,7 +187,8 @@ async fn an_agent_that_starts_right_after_a_build_has_the_new_version() {
     let mut sources = Vec::new();
     for word in ["one", "two", "three"] {
         let version = built(&world, &[("word", word)]).await;
-        world.setup.templates = vec![("linux", "image: debian, cloneStrategy: LINKED".into())];
+        world.setup.templates =
+            vec![("linux", "image: debian, cloneStrategy: LINKED, maxTotalUses: 1".into())];
         world.reload();
         let (lease, agent) = world.leased("linux").await;
         let source = world.journal_state().agents[&agent.agent].spec.source;
@@ -198,7 +199,7 @@ async fn an_agent_that_starts_right_after_a_build_has_the_new_version() {
     finish(world);
 }
 
-// Invariant: a build that an operator cancels leaves nothing, and is not begun again.
+// Invariant: a build that an operator cancels leaves nothing, and is not started again.
 
 #[tokio::test(start_paused = true)]
 async fn a_build_that_is_cancelled_leaves_nothing() {

@@ -122,7 +122,7 @@ fn publish(content: Vec<u8>) -> (String, Arc<AtomicU32>) {
     (url, asked)
 }
 
-// Invariant: drover downloads a source itself where it is told to, and uploads it in one form.
+// Invariant: drover downloads a source itself where the YAML says so, and uploads it in one form.
 
 #[test]
 fn an_image_is_built_of_a_source_that_drover_downloads_and_uploads() {

@@ -335,7 +335,7 @@ impl Herd {
         builds.insert(id.clone());
         self.show_builds(&builds);
         let name = format!("image {id}");
-        // Whoever asked for it follows it by its id, and must find it from the first look on.
+        // The caller follows it by its id, and must find it from the first look on.
         let at = self.common.ports.ambient.now().wall;
         let shown = What::Image(Box::new(status.clone()));
         self.common.ports.observer.observe(Fact { at, what: shown });

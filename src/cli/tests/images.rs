@@ -11,7 +11,7 @@ async fn run(action: ImageAction) -> Result<(u8, String), CliError> {
     Ok((code, String::from_utf8(out).unwrap()))
 }
 
-// Invariant: whoever follows a build that the service does not know hears so, and what to do.
+// Invariant: a caller who follows a build that the service does not know hears so, and what to do.
 
 #[tokio::test]
 async fn a_build_that_the_service_lost_is_not_waited_for() {

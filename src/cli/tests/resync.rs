@@ -78,7 +78,7 @@ async fn a_resync_names_clusters_that_it_could_not_read_and_fails() {
     let (code, fault, text) = run(&served, false, resync(false)).await;
     assert_eq!(code, 1);
     insta::assert_snapshot!(text, @r"
-    cluster unknown was not read: cloud office: login refused
+    cloud office (cluster unknown) was not read: login refused
     cluster 0c5d1a7e42b8f390 was not read: cloud lab: no usable endpoint for `GET /version`
     9f31c0aa52e7d410: 1 finding
       destroy orphan 10417 on pve1

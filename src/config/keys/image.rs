@@ -96,7 +96,8 @@ table! {
         "iso" => iso: Option<String>,
             text().check(value::iso).eg(r#""local:iso/ubuntu-24.04-autoinstall.iso""#),
             "ISO image with an installer that asks nothing: its URL, or its volume on a storage";
-        "userData", text(),
+        "userData",
+            text().eg(r##""#cloud-config\nautoinstall: {version: 1, shutdown: poweroff}\n""##),
             "with iso: its answers, a #cloud-config with autoinstall; unset: drover's own for Ubuntu";
         "checksum" => checksum: Option<String>, text().check(value::filled).eg(r#""9bc6028870ae…""#),
             "its checksum in hexadecimal digits; required with a URL";

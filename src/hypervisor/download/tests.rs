@@ -144,7 +144,7 @@ async fn a_file_of_the_same_name_and_size_stays_and_a_smaller_one_is_replaced() 
     assert!(uploads(&same).is_empty());
     let smaller = pulled(Server::of(&[DISK]), there(DISK.len() - 1), right()).await;
     assert_eq!((smaller.result.is_ok(), uploads(&smaller).len()), (true, 1));
-    // Whoever does not say a size cannot be compared.
+    // A server that says no size leaves nothing to compare.
     let silent = Server { size: None, ..Server::of(&[DISK]) };
     let unknown = pulled(silent, there(DISK.len()), right()).await;
     assert_eq!(uploads(&unknown).len(), 1);
