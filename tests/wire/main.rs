@@ -32,6 +32,7 @@ mod open;
 mod openapi;
 mod operators;
 mod outage;
+mod outputs;
 mod parity;
 mod parity_breakers;
 mod parity_capacity;

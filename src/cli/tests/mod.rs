@@ -12,6 +12,7 @@ mod resync;
 mod scripts;
 mod secrets;
 mod setup;
+mod unanswered;
 mod why;
 
 use std::path::Path;
