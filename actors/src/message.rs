@@ -246,6 +246,8 @@ pub enum HerdCommand {
         /// The image, by `cloud/image` or bare name.
         image: String,
         vmid: VmId,
+        /// Says what would be, and changes nothing.
+        dry_run: bool,
         /// Receives the new version or a refusal.
         reply: Reply<Result<ImageImported, Refusal>>,
     },

@@ -133,6 +133,9 @@ pub struct PruneImagesOut {
 pub struct ImportImageIn {
     /// The VMID of the template.
     pub vmid: u32,
+    /// Whether to say what would be, and change nothing.
+    #[serde(default, rename = "dryRun")]
+    pub dry_run: bool,
 }
 
 /// A template that became a version.

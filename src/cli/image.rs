@@ -36,13 +36,17 @@ pub(super) async fn act(
             let out: PruneImagesOut = client.post("/v1/images/prune", &command, LONG_LIMIT).await?;
             print(term, json, &out, |out| pruned(out, dry_run))?;
         }
-        ImageAction::Import { vmid, image } => {
+        ImageAction::Import { vmid, image, dry_run } => {
             let path = path("images", &image, "/import");
             let out: ImportImageOut =
-                client.post(&path, &ImportImageIn { vmid }, LONG_LIMIT).await?;
+                client.post(&path, &ImportImageIn { vmid, dry_run }, LONG_LIMIT).await?;
             print(term, json, &out, |out| {
+                let [is, is_called] = match dry_run {
+                    true => ["would be", "would be called"],
+                    false => ["is", "is called"],
+                };
                 format!(
-                    "template {} on {} is version {} of {} and is called {}\n",
+                    "template {} on {} {is} version {} of {} and {is_called} {}\n",
                     out.vmid,
                     clean(&out.node),
                     out.version,

@@ -178,9 +178,10 @@ pub(super) async fn import(
     if fields.count("vmid", LAST_VMID).is_none() && !fields.has_faults() {
         fields.fault("vmid", "is missing; give the VMID of a template");
     }
-    let ImportImageIn { vmid } = fields.finish()?;
+    fields.flag("dryRun");
+    let ImportImageIn { vmid, dry_run } = fields.finish()?;
     let (image, vmid) = (id.into_inner(), VmId(vmid));
-    let command = |reply| HerdCommand::ImportImage { image, vmid, reply };
+    let command = |reply| HerdCommand::ImportImage { image, vmid, dry_run, reply };
     let done = state.ask(state.limits.resync, command).await?.map_err(Rejection::refused)?;
     Ok(web::Json(ImportImageOut {
         image: done.image.to_string(),

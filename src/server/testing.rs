@@ -308,7 +308,7 @@ fn book(view: Arc<View>, asks: Arc<Mutex<Vec<LeaseAsk>>>) -> impl FnMut(HerdComm
             reply.send(ImagesSeen { configured, versions: Vec::new(), unread });
         }
         HerdCommand::PruneImages { reply, .. } => reply.send(ImagesPruned::default()),
-        HerdCommand::ImportImage { image, vmid, reply } => {
+        HerdCommand::ImportImage { image, vmid, reply, .. } => {
             let missing = Refusal::Unknown(format!("no image is called `{image}`"));
             let imported = ImageImported {
                 image: TemplateId::new(CloudId::new("lab"), &image),

@@ -256,16 +256,21 @@ async fn old_versions_go_and_one_with_linked_clones_stays() {
 #[tokio::test(start_paused = true)]
 async fn a_template_that_exists_is_imported() {
     let world = started("").await;
-    let import = async |vmid: u32| {
+    let command = async |vmid: u32, dry_run| {
         let image = "debian".to_owned();
         let vmid = VmId(vmid);
-        world.command(|reply| HerdCommand::ImportImage { image, vmid, reply }).await
+        world.command(|reply| HerdCommand::ImportImage { image, vmid, dry_run, reply }).await
     };
+    let import = async |vmid: u32| command(vmid, false).await;
+    let planned = command(9001, true).await.unwrap();
+    assert!(!matches!(marks(&world, 9001), Reading::Marked(_)), "nothing is changed");
     let done = import(9001).await.unwrap();
+    assert_eq!(planned.version, done.version, "what is planned is what is done");
     let Reading::Marked(found) = marks(&world, 9001) else { panic!("no marks") };
     assert_eq!((found.kind, &found.agent), (Kind::Image, &done.version));
     let refused = import(9001).await.unwrap_err();
     assert!(refused.to_string().contains("carries marks of drover's"), "{refused}");
-    assert!(import(9500).await.is_err());
+    let missing = import(9500).await.unwrap_err().to_string();
+    assert!(missing.contains("has no guest `9500`: give the VMID of a template"), "{missing}");
     finish(world);
 }

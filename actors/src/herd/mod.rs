@@ -572,8 +572,8 @@ impl Handler<HerdCommand> for Herd {
             }
             HerdCommand::Images { reply } => self.list_images(reply, ctx),
             HerdCommand::PruneImages { dry_run, reply } => self.prune_images(dry_run, reply, ctx),
-            HerdCommand::ImportImage { image, vmid, reply } => {
-                self.import_image(&image, vmid, reply, ctx);
+            HerdCommand::ImportImage { image, vmid, dry_run, reply } => {
+                self.import_image(&image, (vmid, dry_run), reply, ctx);
             }
             HerdCommand::Drain { policy, reply } => self.begin_drain(policy, reply),
         }

@@ -22,6 +22,9 @@ pub enum ImageAction {
         /// The image, `cloud/image` or its bare name
         #[arg(long = "as", value_name = "IMAGE")]
         image: String,
+        /// Print what the template would become; change nothing
+        #[arg(long)]
+        dry_run: bool,
     },
 }
 
