@@ -48,6 +48,8 @@ pub(super) fn run(global: &Global, options: RunOptions) -> ExitCode {
                 app::RunError::Config(error) => error.located(),
                 app::RunError::Level(_)
                 | app::RunError::State { .. }
+                | app::RunError::Unsafe(_)
+                | app::RunError::Twin(_)
                 | app::RunError::Journal(_)
                 | app::RunError::Takeover(_)
                 | app::RunError::Web(_)

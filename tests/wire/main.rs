@@ -64,6 +64,7 @@ mod strangers;
 mod stress;
 mod trials;
 mod trust;
+mod twins;
 mod ways;
 mod why;
 mod windows;
