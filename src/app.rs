@@ -21,7 +21,7 @@
 //!
 //! Files beside this one: `app/service` (start, loop, stop), `signals`, `actors_thread`, `observer`
 //! (facts to view and log), `connections` (clouds and sources), `wiring` (keys, webhooks, callers),
-//! `state_dir`, `stop` (time limit of a stop).
+//! `state_dir`, `twin` (one service of an installation on a machine), `stop` (time limit of a stop).
 
 mod actors_thread;
 mod connections;
@@ -30,6 +30,7 @@ mod service;
 mod signals;
 mod state_dir;
 mod stop;
+mod twin;
 mod wiring;
 
 use std::path::PathBuf;
@@ -73,6 +74,12 @@ pub enum RunError {
         #[source]
         source: std::io::Error,
     },
+    /// Others could change what is in the state directory.
+    #[error("{0}")]
+    Unsafe(String),
+    /// Another service on this machine has the installation.
+    #[error("{0}")]
+    Twin(String),
     /// The journal cannot be used.
     #[error(transparent)]
     Journal(#[from] LogError),
@@ -105,8 +112,9 @@ impl RunError {
     /// the service failed while it ran, and the next start resumes everything.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Config(_) | Self::Level(_) => 2,
+            Self::Config(_) | Self::Level(_) | Self::Unsafe(_) => 2,
             Self::State { .. }
+            | Self::Twin(_)
             | Self::Journal(_)
             | Self::Takeover(_)
             | Self::Web(_)
@@ -123,6 +131,8 @@ impl RunError {
             Self::Config(error) => error.render(),
             Self::Level(_)
             | Self::State { .. }
+            | Self::Unsafe(_)
+            | Self::Twin(_)
             | Self::Journal(_)
             | Self::Takeover(_)
             | Self::Web(_)

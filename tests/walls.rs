@@ -234,6 +234,23 @@ fn what_is_for_tests_alone_has_the_name_of_tests() {
     assert!(wrong.is_empty(), "call these `tests` or `testing`:\n{}", wrong.join("\n"));
 }
 
+// Invariant: what people read goes through writers that report a full disk or a closed pipe: `println!`
+// panics there. The lint finds each use; nothing may turn it off.
+
+#[test]
+fn nothing_turns_the_lint_off_that_finds_println() {
+    let mut off = Vec::new();
+    for path in ["actors", "src"].iter().flat_map(|folder| files(&root().join(folder), &["rs"])) {
+        let file = path.strip_prefix(root()).unwrap().to_str().unwrap().to_owned();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let names_it = ["print_stdout", "print_stderr"].iter().any(|lint| text.contains(lint));
+        if names_it && !is_test(&file) && !file.contains("/examples/") {
+            off.push(file);
+        }
+    }
+    assert!(off.is_empty(), "write to a `Term`, or by `term::put`: {off:?}");
+}
+
 // Invariant: no manifest names a crate in vain.
 
 #[test]

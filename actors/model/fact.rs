@@ -66,6 +66,11 @@ pub enum What {
         /// What to run.
         command: String,
     },
+    /// What speaks for another drover that uses this installation.
+    OtherDrover {
+        /// Each sign with what to do; empty once an operator has decided.
+        why: Vec<String>,
+    },
     /// A lease changed.
     Lease(Box<LeaseStatus>),
     /// A source of demand changed.

@@ -11,6 +11,9 @@ use crate::container::{GuestType, OsTemplate};
 use crate::id::{NodeName, VmId};
 use crate::placement::{Fleet, Sizes};
 
+/// What to do where no guest has the VMID of a template: said to those who have it in `templateVmId`.
+pub const CHECK_VMID: &str = "check templateVmId";
+
 /// By what a template's guest is found.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -69,6 +69,11 @@ impl Restraint {
         held.agents.contains(agent).then(|| held.why.values().next().cloned())?
     }
 
+    /// All that speaks for another drover, as people read it.
+    pub fn signs(&self) -> Vec<String> {
+        self.0.borrow().why.values().cloned().collect()
+    }
+
     /// Why no orphan may be destroyed.
     pub fn why(&self) -> Option<String> {
         self.0.borrow().why.values().next().cloned()
@@ -94,6 +99,7 @@ mod tests {
         assert_eq!(restraint.of(&young), None, "it was started after that");
         assert_eq!(restraint.agents(), BTreeSet::from([old.clone()]));
         restraint.hold(Cause::Machine, "machine", []);
+        assert_eq!(restraint.signs(), ["machine", "marks"]);
         restraint.lift(&guests);
         assert_eq!(restraint.of(&old), Some("machine".into()));
         restraint.lift(&Cause::Machine);

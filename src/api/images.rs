@@ -134,8 +134,8 @@ pub struct PruneImagesOut {
 pub struct ImportImageIn {
     /// The VMID of the template.
     pub vmid: u32,
-    /// Whether it is only planned.
-    #[serde(default)]
+    /// Whether to say what would be, and change nothing.
+    #[serde(default, rename = "dryRun")]
     pub dry_run: bool,
 }
 

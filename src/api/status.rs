@@ -96,6 +96,10 @@ pub struct StatusOut {
     pub leases: Vec<LeaseOut>,
     /// What needs an administrator.
     pub alarms: Vec<AlarmOut>,
+    /// What speaks for another drover that uses this installation, and what to do; empty where nothing
+    /// does.
+    #[serde(default)]
+    pub other_drover: Vec<String>,
     /// Breakers that do not flow.
     #[serde(default)]
     pub breakers: Vec<BreakerOut>,

@@ -77,4 +77,8 @@ pub struct ProvisionOut {
     pub agents: Vec<String>,
     /// Why they are fewer than wanted; null when they are not.
     pub short: Option<String>,
+    /// Why the template starts none by itself at this moment, which those that were started may meet too;
+    /// null where it does.
+    #[serde(default)]
+    pub paused: Option<String>,
 }

@@ -101,8 +101,10 @@ fn log(view: &View, what: &What) {
             tracing::debug!(%agent, step, log, "output of the step");
         }
         What::Agent(status) => log_agent(view, status),
+        // Who saw them has logged them.
+        What::OtherDrover { .. }
         // The configuration's watch has logged the faults with their places.
-        What::ConfigRefused { .. }
+        | What::ConfigRefused { .. }
         | What::Source(_)
         // A build logs its own moves.
         | What::Image(_)

@@ -36,7 +36,7 @@ use super::actors_thread::ActorsThread;
 use super::connections::Connections;
 use super::observer::ServiceObserver;
 use super::signals::{SignalAction, Signals};
-use super::{RunError, Settings, state_dir, stop, wiring};
+use super::{RunError, Settings, state_dir, stop, twin, wiring};
 use crate::clock::SystemAmbient;
 use crate::systemd::{self, Notifier};
 use crate::telemetry::{self, LevelHandle};
@@ -193,6 +193,7 @@ impl Service {
             .installation
             .clone()
             .unwrap_or_else(|| mint_installation(|| ambient.draw()));
+        twin::hold(&installation, &state, listened(&settings, &checked))?;
         let takeover = Body::Takeover { installation: installation.clone() };
         let started = journal.append(vec![takeover]).await;
         started.map_err(|fault| RunError::Takeover(fault.to_string()))?;
@@ -516,8 +517,13 @@ fn server_handles(
     }
 }
 
+/// The path of the API's Unix socket.
+fn listened<'a>(settings: &'a Settings, checked: &'a Checked) -> &'a Path {
+    settings.socket.as_deref().unwrap_or(&checked.service.socket)
+}
+
 fn listen(settings: &Settings, checked: &Checked) -> Vec<Listen> {
-    let path = settings.socket.clone().unwrap_or_else(|| checked.service.socket.clone());
+    let path = listened(settings, checked).to_owned();
     let unix = Listen::Unix { path, mode: checked.service.socket_mode };
     let tcp = checked.service.listen.map(Listen::Tcp);
     [unix].into_iter().chain(tcp).collect()

@@ -1,8 +1,10 @@
 //! The state directory of the service, and its heartbeat file.
 
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt as _, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
+
+use rustix::process::geteuid;
 
 use super::RunError;
 use drover_config::ServiceSpec;
@@ -14,18 +16,44 @@ pub const DOWNLOADS: &str = "downloads";
 /// The modification time of this file says when the service was last alive.
 const HEARTBEAT_FILE: &str = "alive";
 
-/// Creates the state directory for its owner only.
+/// Creates the state directory for its owner only, or checks whose the one is that exists.
 ///
 /// # Errors
-/// [`RunError::State`].
+/// [`RunError::State`]; [`RunError::Unsafe`] where others could write into it.
 pub fn create(given: Option<PathBuf>, spec: &ServiceSpec) -> Result<PathBuf, RunError> {
     let path = given.unwrap_or_else(|| spec.state_directory.clone());
     std::fs::DirBuilder::new()
         .recursive(true)
         .mode(0o700)
         .create(&path)
-        .map_err(|source| RunError::State { path: path.clone(), source })?;
+        .and_then(|()| std::fs::metadata(&path))
+        .map_err(|source| RunError::State { path: path.clone(), source })
+        .and_then(|known| check(&path, (known.uid(), known.mode()), geteuid().as_raw()))?;
     Ok(path)
+}
+
+/// Refuses a directory into which others may write: a journal that they change makes drover destroy
+/// guests. Root may use a directory of the service's own user.
+fn check(path: &Path, (owner, mode): (u32, u32), user: u32) -> Result<(), RunError> {
+    let (shown, mode) = (path.display(), mode & 0o777);
+    if user != 0 && owner != user {
+        return Err(RunError::Unsafe(format!(
+            "the state directory `{shown}` belongs to user {owner}, and drover runs as user {user}: run \
+             `chown -R {user} {shown}`, or name another with --state-dir or service.stateDirectory"
+        )));
+    }
+    if mode & 0o022 != 0 {
+        return Err(RunError::Unsafe(format!(
+            "others may write into the state directory `{shown}` (mode {mode:04o}), which holds the \
+             journal and keys: look at what is in it, then run `chmod 700 {shown}`"
+        )));
+    }
+    if mode & 0o055 != 0 {
+        let path = shown.to_string();
+        let text = format!("others may read the state directory: run `chmod 700 {path}`");
+        tracing::warn!(path, mode = format!("{mode:04o}"), "{text}");
+    }
+    Ok(())
 }
 
 /// How long the service was down, by the age of its heartbeat file.
@@ -56,6 +84,32 @@ mod tests {
 
     const YAML: &str = "cloudConfigurations:\n  a: {name: A, apiUrl: \"https://127.0.0.1:1\", \
         credentialsId: t}\ncredentials:\n  t: {kind: proxmoxToken, tokenId: a@pve!a, secret: x-y-z}\n";
+
+    // Invariant: nobody but the service and root can write into its state directory.
+
+    #[test]
+    fn a_state_directory_that_others_may_write_is_refused_with_what_to_run() {
+        let path = Path::new("/var/lib/drover");
+        let fault = |known, user| super::check(path, known, user).unwrap_err();
+        for (known, user) in [((994, 0o700), 994), ((994, 0o700), 0), ((0, 0o755), 0)] {
+            super::check(path, known, user).unwrap();
+        }
+        for mode in [0o777, 0o770, 0o702, 0o1777] {
+            for user in [0, 994] {
+                let fault = fault((user, mode), user);
+                assert!(fault.to_string().contains("chmod 700 /var/lib/drover"), "{fault}");
+                assert_eq!(fault.exit_code(), 2);
+            }
+        }
+        assert!(fault((65534, 0o777), 0).to_string().contains("(mode 0777)"));
+        let other = fault((0, 0o700), 994);
+        assert!(other.to_string().contains("chown -R 994 /var/lib/drover"), "{other}");
+        let dir = tempfile::tempdir().unwrap();
+        let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+        std::fs::set_permissions(dir.path(), open).unwrap();
+        let checked = check(Sources::of_text("drover.yaml", YAML), &Environment::default());
+        create(Some(dir.path().to_owned()), &checked.unwrap().service).unwrap_err();
+    }
 
     // Invariant: only the owner of the service can read its files.
 

@@ -1,5 +1,4 @@
 //! `drover check`.
-#![expect(clippy::print_stdout, reason = "the command line talks to people")]
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -12,6 +11,7 @@ use super::global::Global;
 use super::options::CheckOptions;
 use super::report::{FAILED, USAGE};
 use super::runtime::runtime;
+use super::stdout::put;
 use super::tables;
 use drover_config::{Checked, Environment, LocatedFault};
 
@@ -45,29 +45,31 @@ pub(super) fn check(global: &Global, options: &CheckOptions) -> ExitCode {
         Ok(checked) => checked,
         Err(code) => return code,
     };
-    println!(
-        "{}: ok, clouds: {}, templates: {}",
+    let mut text = format!(
+        "{}: ok, clouds: {}, templates: {}\n",
         path.display(),
         checked.herd.clouds.len(),
         checked.herd.templates.len()
     );
     if let Some(period) = checked.service.reconcile_period {
-        println!("{}", tables::every_cloud(period.as_secs()));
+        text += &format!("{}\n", tables::every_cloud(period.as_secs()));
     }
-    if !options.connect {
-        return ExitCode::SUCCESS;
+    let printed = put(false, &text, ExitCode::SUCCESS);
+    if !options.connect || printed != ExitCode::SUCCESS {
+        return printed;
     }
+    text.clear();
     let connections = match connect(&checked, false) {
         Ok(connections) => connections,
         Err(code) => return code,
     };
     for one in &connections {
-        match (&one.version, &one.error) {
-            (Some(version), _) => println!("cloud {}: Proxmox VE {version}", one.cloud),
-            (None, error) => println!("cloud {}: {}", one.cloud, error.as_deref().unwrap_or("-")),
-        }
+        text += &match (&one.version, &one.error) {
+            (Some(version), _) => format!("cloud {}: Proxmox VE {version}\n", one.cloud),
+            (None, error) => format!("cloud {}: {}\n", one.cloud, error.as_deref().unwrap_or("-")),
+        };
     }
-    ExitCode::from(if is_well(&connections) { 0 } else { FAILED })
+    put(false, &text, ExitCode::from(if is_well(&connections) { 0 } else { FAILED }))
 }
 
 fn as_json(path: &Path, connects: bool) -> ExitCode {
@@ -96,8 +98,7 @@ fn as_json(path: &Path, connects: bool) -> ExitCode {
         Err(error) => (out.faults, code) = (error.located(), USAGE),
     }
     out.ok = code == 0;
-    println!("{}", serde_json::json!(out));
-    ExitCode::from(code)
+    put(true, &format!("{}\n", serde_json::json!(out)), ExitCode::from(code))
 }
 
 /// Asks every cloud for its version.

@@ -1,7 +1,7 @@
 //! HTTP to a running service, over its Unix socket or TCP, with errors that say what to do.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use causes::{causes, chain};
@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 use super::error::{CallError, CliError};
 use super::global::{DEFAULT_SOCKET, Global};
 use drover_api::Problem;
-use drover_config::Environment;
+use drover_config::{Environment, SOCKET_PATH_MAX};
 
 /// How long a call may take, unless it waits on purpose.
 pub const CALL_LIMIT: Duration = Duration::from_secs(30);
@@ -52,6 +52,7 @@ impl Client {
             }
             None => {
                 let path = socket(global)?;
+                fits(&path)?;
                 let place = path.display().to_string();
                 (builder.unix_socket(path), "http://drover".to_owned(), place, None)
             }
@@ -191,12 +192,25 @@ fn socket(global: &Global) -> Result<PathBuf, CliError> {
     let Some(path) = &global.config else { return Ok(PathBuf::from(DEFAULT_SOCKET)) };
     drover_config::socket(path, &Environment::of_process()).map_err(|fault| {
         CliError::Usage(format!(
-            "the service's socket is not known, since the configuration `{}` cannot be read: repair \
-             it, or name the socket with --socket or DROVER_SOCKET\n{}",
+            "the service's socket is not known: the configuration `{}` has faults and names none. \
+             Repair it, or name the socket with `--socket PATH` or DROVER_SOCKET; where no \
+             configuration names another it is {DEFAULT_SOCKET}\n{}",
             path.display(),
             fault.render().trim_end()
         ))
     })
+}
+
+/// Refuses the path of a socket that the system could not take.
+pub(super) fn fits(path: &Path) -> Result<(), CliError> {
+    let (length, shown) = (path.as_os_str().len(), path.display());
+    if length <= SOCKET_PATH_MAX {
+        return Ok(());
+    }
+    Err(CliError::Usage(format!(
+        "`{shown}` has {length} bytes, and the path of a Unix socket at most {SOCKET_PATH_MAX}: name a \
+         shorter one with `--socket PATH` or `service.socket`"
+    )))
 }
 
 fn read_token(global: &Global) -> Result<Option<SecretString>, CliError> {

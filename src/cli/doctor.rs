@@ -1,6 +1,5 @@
 //! `drover doctor`: what it looks at is decided by [`drover_admin::doctor`]; here it is run and printed.
 
-use std::io::{self, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -23,6 +22,7 @@ use super::error::{CallError, CliError};
 use super::global::Global;
 use super::report::{self, USAGE};
 use super::runtime::runtime;
+use super::stdout::put;
 use super::term::{Term, print};
 use drover_admin::doctor::trial::{Diagnosis, End, diagnose, timeline};
 use drover_admin::doctor::{self, Clients, NetworkCertificates, Report, clean, write_remedies};
@@ -91,9 +91,7 @@ fn run(global: &Global, options: &DoctorOptions) -> Result<ExitCode, ExitCode> {
     } else {
         report.text()
     };
-    // Anyone who closed the pipe has read enough.
-    let _ = io::stdout().write_all(text.as_bytes());
-    Ok(ExitCode::from(u8::from(!report.is_well())))
+    Ok(put(global.json, &text, ExitCode::from(u8::from(!report.is_well()))))
 }
 
 async fn look(checked: &Checked, options: &DoctorOptions, config: Option<&Path>) -> Report {
@@ -189,6 +187,7 @@ async fn on_trial(
         Some(end) => {
             let vmid = config.as_ref().map_or_else(|| "VMID".to_owned(), |(vmid, _)| vmid.clone());
             let found = diagnose(end, config.as_ref().map(|(_, config)| config), &vmid);
+            let found = found.of_template(&template);
             Some(match &global.config {
                 Some(path) => found.with_config(path),
                 None => found,

@@ -1,8 +1,14 @@
 //! `drover events`: follows the event stream.
 
+use std::io;
+use std::os::fd::AsFd as _;
+use std::pin::pin;
+
 use causes::chain;
 use jiff::Timestamp;
 use serde_json::{Value, json};
+use tokio::io::Interest;
+use tokio::net::unix::pipe::Sender;
 
 use super::client::Client;
 use super::error::CliError;
@@ -17,7 +23,22 @@ const EVENT_LIMIT: usize = 1024 * 1024;
 /// The first comment of the stream: what happens after it is sent.
 const OPEN: &str = ": open";
 
-/// Prints events until the stream ends.
+/// The comment behind the last event that happened before the stream was opened.
+const UP_TO_DATE: &str = ": up to date";
+
+/// Ends once nobody reads the standard output any more: without it a stream in which nothing happens
+/// would be followed for ever, as by `drover events | head -1`.
+async fn unread() {
+    let watched =
+        io::stdout().as_fd().try_clone_to_owned().and_then(Sender::from_owned_fd_unchecked);
+    // A file or a device cannot be watched: writing to it fails by itself.
+    match watched {
+        Ok(out) => drop(out.ready(Interest::ERROR).await),
+        Err(_) => std::future::pending::<()>().await,
+    }
+}
+
+/// Prints events until the stream ends, or with `--no-follow` those that are kept.
 pub(super) async fn follow(
     client: &Client,
     options: &EventsOptions,
@@ -26,11 +47,19 @@ pub(super) async fn follow(
 ) -> Result<(), CliError> {
     let since =
         options.since.map(|span| Timestamp::now().checked_sub(span).unwrap_or(Timestamp::MIN));
-    let after = since.map(|_| EventId::OLDEST.to_string()).or_else(|| options.after.clone());
+    let oldest = || EventId::OLDEST.to_string();
+    let after = since.map(|_| oldest()).or_else(|| options.after.clone());
+    let after = after.or_else(|| options.no_follow.then(oldest));
     let mut response = client.events(after.as_deref()).await?;
     let mut pending = Vec::new();
+    let mut unread = pin!(unread());
     loop {
-        let piece = response.chunk().await.map_err(|fault| {
+        let piece = tokio::select! {
+            biased;
+            () = &mut unread => return Err(io::Error::from(io::ErrorKind::BrokenPipe).into()),
+            piece = response.chunk() => piece,
+        };
+        let piece = piece.map_err(|fault| {
             CliError::Failed(format!("the event stream broke: {}", chain(&fault)))
         })?;
         let Some(piece) = piece else {
@@ -40,7 +69,10 @@ pub(super) async fn follow(
         while let Some(end) = pending.windows(2).position(|pair| pair == b"\n\n") {
             let event: Vec<u8> = pending.drain(..end + 2).collect();
             let event = String::from_utf8_lossy(&event);
-            if event.trim() == OPEN {
+            if event.trim() == UP_TO_DATE && options.no_follow {
+                return Ok(());
+            }
+            if event.trim() == OPEN && !options.no_follow {
                 // From here on nothing is missed.
                 let place = client.place();
                 let text = format!("following events of drover on `{place}`");
@@ -139,6 +171,7 @@ fn summary(kind: &str, value: &Value) -> String {
             text("/image/detail")
         ),
         "alarm" => format!("ALARM agent {}: {}", text("/alarm/agent"), text("/alarm/text")),
+        "otherDrover" => format!("ALARM another drover may own agents: {}", text("/why")),
         "lagged" => format!("missed {} events; look at `drover status`", text("/missed")),
         _ => {
             let mut rest = value.clone();

@@ -4,15 +4,16 @@
 //! name (`topics.rs`).
 
 use std::ffi::OsString;
-use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use clap::CommandFactory as _;
 use clap::error::ErrorKind;
 use drover_api::nearest;
+use serde_json::json;
 
 use super::options::Cli;
 use super::report;
+use super::stdout::{not_written, put};
 use super::topics::{PAGES, list, page};
 
 /// Prints the page that `drover help TOPIC` asks for, or says which topics there are; none where the
@@ -27,15 +28,11 @@ pub(super) fn answer(error: &clap::Error, words: Vec<OsString>) -> Option<ExitCo
         let text = unknown(&topic);
         return Some(report::fail(json, 2, &text, &format!("drover: {text}\n\n{}\n", list())));
     };
-    Some(match io::stdout().write_all(page.text.as_bytes()) {
-        Ok(()) => ExitCode::SUCCESS,
-        // Anyone who closed the pipe has read enough.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::FAILURE,
-        Err(error) => {
-            let text = format!("cannot write the page: {error}");
-            report::fail(json, 1, &text, &format!("drover: {text}\n"))
-        }
-    })
+    let text = match json {
+        true => format!("{}\n", json!({ "topic": page.topic, "text": page.text })),
+        false => page.text.to_owned(),
+    };
+    Some(put(json, &text, ExitCode::SUCCESS))
 }
 
 /// The topic behind `help`, where that is the command; options may stand before it.
@@ -70,6 +67,41 @@ fn unknown(topic: &str) -> String {
         None => String::new(),
     };
     format!("unknown topic or command `{topic}`;{near} `drover help` lists all")
+}
+
+/// Reports that the arguments make no command, or gives the help or version that they ask for; as JSON
+/// where that is asked for.
+pub(super) fn usage(error: &clap::Error) -> ExitCode {
+    // What stands behind `--` is another program's.
+    let mut own = std::env::args_os().skip(1).take_while(|word| word != "--");
+    let json = own.any(|word| word == "--json");
+    if !error.use_stderr() {
+        return shown(error, json);
+    }
+    if !json {
+        error.exit();
+    }
+    let text = error.to_string();
+    let text = text.trim_end();
+    let code = u8::try_from(error.exit_code()).unwrap_or(u8::MAX);
+    report::fail(true, code, text.strip_prefix("error: ").unwrap_or(text), "")
+}
+
+/// Gives the help or the version.
+fn shown(error: &clap::Error, json: bool) -> ExitCode {
+    if !json {
+        // In colour where a terminal shows it.
+        return error
+            .print()
+            .map_or_else(|fault| not_written(false, fault), |()| ExitCode::SUCCESS);
+    }
+    let text = error.to_string();
+    let answer = if error.kind() == ErrorKind::DisplayVersion {
+        json!({ "version": text.trim().rsplit(' ').next() })
+    } else {
+        json!({ "help": text })
+    };
+    put(true, &format!("{answer}\n"), ExitCode::SUCCESS)
 }
 
 #[cfg(test)]

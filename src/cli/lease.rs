@@ -197,6 +197,7 @@ async fn wait_ready(
     let path = format!("/v1/leases/{}?waitSeconds={}", lease.id, time_limits.wait_seconds);
     let mut tries = time_limits.tries;
     let mut said = String::new();
+    let mut unanswered = false;
     loop {
         say(&lease, &mut said, leasing.json, term)?;
         match (lease.state, &lease.ssh) {
@@ -235,13 +236,16 @@ async fn wait_ready(
             }
             Ok(seen) => {
                 lease = seen;
-                tries = time_limits.tries;
+                (tries, unanswered) = (time_limits.tries, false);
             }
             Err(fault) if tries > 1 && fault.is_passing() => {
                 // The lease outlives a restart of the service.
-                let place = client.place();
-                let text = format!("drover on `{place}` does not answer, trying again");
-                term.progress(leasing.json, &text, json!({ "lease": lease.id }))?;
+                if !unanswered {
+                    let place = client.place();
+                    let text = format!("drover on `{place}` does not answer, trying again");
+                    term.progress(leasing.json, &text, json!({ "lease": lease.id }))?;
+                }
+                unanswered = true;
                 tries -= 1;
                 tokio::select! {
                     code = stop.as_mut() => return Ok(Waited::Stopped(code)),

@@ -7,7 +7,7 @@ use serde_json::json;
 use super::client::{CALL_LIMIT, Client, path};
 use super::error::CliError;
 use super::options::LeasesOptions;
-use super::term::{Term, print};
+use super::term::{Term, print, shown};
 use super::{kept, report, tables};
 use drover_api::{LeaseOut, LeasesOut};
 use drover_model::phase::LeasePhase;
@@ -82,7 +82,8 @@ pub(super) async fn end(
             Err(fault) => {
                 let why = chain(&fault);
                 if !json {
-                    writeln!(term.err, "lease {} cannot be ended: {why}", tables::clean(id))?;
+                    let text = format!("lease {id} cannot be ended: {why}");
+                    writeln!(term.err, "{}", shown(&text))?;
                 }
                 failed.push(json!({ "lease": id, "text": why }));
                 first.get_or_insert(CliError::Call(fault));

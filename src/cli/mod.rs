@@ -32,12 +32,13 @@ mod service;
 mod setup;
 mod sim_options;
 mod stdin;
+mod stdout;
 mod tables;
 mod term;
 pub mod topics;
 mod why;
 
-use std::io::{self, Write};
+use std::io;
 use std::process::ExitCode;
 
 use causes::chain;
@@ -64,7 +65,7 @@ pub fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => {
             let words = std::env::args_os().skip(1).collect();
-            return help::answer(&error, words).unwrap_or_else(|| report::usage(&error));
+            return help::answer(&error, words).unwrap_or_else(|| help::usage(&error));
         }
     };
     match cli.command {
@@ -72,7 +73,10 @@ pub fn main() -> ExitCode {
         Command::Demo(options) => service::demo(&cli.global, options),
         Command::Sim(options) => service::sim(&cli.global, options),
         Command::Check(options) => check::check(&cli.global, &options),
-        Command::Schema => print_schema(),
+        Command::Schema => {
+            let schema = format!("{:#}\n", drover_config::schema());
+            stdout::put(cli.global.json, &schema, ExitCode::SUCCESS)
+        }
         Command::Template { action: TemplateAction::Copy(options) } => {
             service::copy(&cli.global, &options)
         }
@@ -108,14 +112,6 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Prints what editors check the YAML with.
-fn print_schema() -> ExitCode {
-    match writeln!(io::stdout(), "{:#}", drover_config::schema()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(_) => ExitCode::FAILURE,
-    }
-}
-
 /// Runs a command that talks to a running service.
 fn ask(cli: Cli) -> ExitCode {
     let (mut stderr, json) = (io::stderr(), cli.global.json);
@@ -130,9 +126,7 @@ fn ask(cli: Cli) -> ExitCode {
     };
     match result {
         Ok(code) => ExitCode::from(code),
-        Err(CliError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
-            ExitCode::from(1)
-        }
+        Err(CliError::Output(error)) => stdout::not_written(json, error),
         Err(error) => report::fail_by(json, &error, &format!("drover: {}\n", chain(&error))),
     }
 }

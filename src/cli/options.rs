@@ -315,7 +315,8 @@ Exit codes:
   1            drover refused, or CMD could not be run
   2            the arguments do not fit together
   69           no drover answers
-  75           the machine was lost, the lease expired, or the wait was too long: run it again")]
+  75           the machine was lost, the lease expired, or the wait was too long: run it again
+  129 130 143  SIGHUP, SIGINT (Ctrl-C) or SIGTERM ended drover, which released the lease")]
 pub struct LeaseOptions {
     /// Labels the template must carry, separated by commas
     #[arg(long, value_delimiter = ',')]
@@ -421,6 +422,9 @@ pub struct EventsOptions {
     /// Begin with the events of this time, as far as they are kept
     #[arg(long, value_name = "TIME", value_parser = read_span, conflicts_with = "after")]
     pub since: Option<Duration>,
+    /// Print the events that are kept, and end
+    #[arg(long)]
+    pub no_follow: bool,
 }
 
 /// Reads a number, or `template`.

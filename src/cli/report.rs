@@ -12,7 +12,7 @@ use causes::chain;
 use serde_json::{Value, json};
 
 use super::error::CliError;
-use super::term::Term;
+use super::term::{Term, shown};
 use drover_config::{Checked, LoadError, LocatedFault};
 
 /// The exit code of a command that failed.
@@ -82,29 +82,16 @@ pub(super) fn warn(json: bool, checked: &Checked) {
     }
 }
 
-/// Reports that the arguments make no command, as JSON where that is asked for; or gives the help.
-pub(super) fn usage(error: &clap::Error) -> ExitCode {
-    // What stands behind `--` is another program's.
-    let mut own = std::env::args_os().skip(1).take_while(|word| word != "--");
-    if !error.use_stderr() || !own.any(|word| word == "--json") {
-        error.exit();
-    }
-    let text = error.to_string();
-    let text = text.trim_end();
-    let code = u8::try_from(error.exit_code()).unwrap_or(u8::MAX);
-    fail(true, code, text.strip_prefix("error: ").unwrap_or(text), "")
-}
-
 fn write(text: &str) {
     // Nothing is left to report it to when even this fails.
-    let _ = io::stderr().write_all(text.as_bytes());
+    let _ = io::stderr().write_all(shown(text).as_bytes());
 }
 
 impl Term<'_> {
     /// Reports what goes on; `facts` are the same for scripts.
     pub(super) fn progress(&mut self, json: bool, text: &str, mut facts: Value) -> io::Result<()> {
         if !json {
-            return writeln!(self.err, "{text}");
+            return writeln!(self.err, "{}", shown(text));
         }
         facts["text"] = text.trim().into();
         writeln!(self.err, "{}", json!({ "progress": facts }))

@@ -1,8 +1,6 @@
 //! The commands that start something of their own, or look at a configuration: where the command
 //! line hands over.
-#![expect(clippy::print_stdout, reason = "the command line talks to people")]
 
-use std::io::Write as _;
 use std::process::ExitCode;
 
 use causes::chain;
@@ -10,12 +8,14 @@ use pve_sim::{guests, spec};
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use serde_json::{Value, json};
 
+use super::client::fits;
 use super::config::{config_path, replace};
 use super::global::Global;
 use super::options::{CopyOptions, DemoOptions, RunOptions};
 use super::report::{self, FAILED, USAGE};
 use super::runtime::runtime;
 use super::sim_options::{Accelerator, GuestKind, PveVersion, SimOptions};
+use super::stdout::{not_written, put};
 use crate::{app, demo, known, telemetry};
 use drover_config::{Copied, EditError, Environment};
 
@@ -28,6 +28,11 @@ pub(super) fn run(global: &Global, options: RunOptions) -> ExitCode {
         if signal.is_err() || !is_there {
             return ExitCode::from(FAILED);
         }
+    }
+    if let Some(socket) = &global.socket
+        && let Err(error) = fits(socket)
+    {
+        return report::fail_by(global.json, &error, &format!("drover: {}\n", chain(&error)));
     }
     let settings = app::Settings {
         config: config_path(global),
@@ -43,6 +48,8 @@ pub(super) fn run(global: &Global, options: RunOptions) -> ExitCode {
                 app::RunError::Config(error) => error.located(),
                 app::RunError::Level(_)
                 | app::RunError::State { .. }
+                | app::RunError::Unsafe(_)
+                | app::RunError::Twin(_)
                 | app::RunError::Journal(_)
                 | app::RunError::Takeover(_)
                 | app::RunError::Web(_)
@@ -77,6 +84,7 @@ pub(super) fn demo(global: &Global, options: DemoOptions) -> ExitCode {
     })) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(FAILED),
+        Err(demo::DemoError::Output(error)) => not_written(false, error),
         Err(error) => {
             let text = chain(&error);
             report::fail(false, FAILED, &text, &format!("drover demo: {text}\n"))
@@ -99,14 +107,7 @@ pub(super) fn sim(global: &Global, options: SimOptions) -> ExitCode {
         } else {
             served.join("\n")
         };
-        return match writeln!(std::io::stdout(), "{text}") {
-            // Who reads the first lines alone closes the pipe.
-            Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-                let text = format!("the list cannot be written: {error}");
-                report::fail(global.json, FAILED, &text, &format!("drover sim: {text}\n"))
-            }
-            Ok(()) | Err(_) => ExitCode::SUCCESS,
-        };
+        return put(global.json, &format!("{text}\n"), ExitCode::SUCCESS);
     }
     if let Err(error) = telemetry::init("warn", global.json) {
         let text = error.to_string();
@@ -165,23 +166,20 @@ pub(super) fn copy(global: &Global, options: &CopyOptions) -> ExitCode {
     let request = drover_config::CopyRequest { old, new, set, into: into.as_deref() };
     match drover_config::copy(&path, &Environment::of_process(), request) {
         Ok(Copied::Text(text)) => {
-            match global.json {
-                true => println!("{}", json!({ "template": new, "copyOf": old, "yaml": text })),
-                false => print!("{text}"),
-            }
-            ExitCode::SUCCESS
+            let text = match global.json {
+                true => format!("{}\n", json!({ "template": new, "copyOf": old, "yaml": text })),
+                false => text,
+            };
+            put(global.json, &text, ExitCode::SUCCESS)
         }
         Ok(Copied::File(file, text)) => match replace(&file, &text) {
             Ok(()) => {
-                let file = file.display();
-                match global.json {
-                    true => {
-                        let file = file.to_string();
-                        println!("{}", json!({ "template": new, "copyOf": old, "file": file }));
-                    }
-                    false => println!("{file}: template {new} is a copy of {old}"),
-                }
-                ExitCode::SUCCESS
+                let file = file.display().to_string();
+                let text = match global.json {
+                    true => json!({ "template": new, "copyOf": old, "file": file }).to_string(),
+                    false => format!("{file}: template {new} is a copy of {old}"),
+                };
+                put(global.json, &format!("{text}\n"), ExitCode::SUCCESS)
             }
             Err(error) => {
                 let text = format!("{} cannot be written: {error}", file.display());

@@ -29,10 +29,10 @@ pub enum Accelerator {
     Auto,
 }
 
-/// Which Proxmox VE is simulated.
+/// Which Proxmox VE it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum PveVersion {
-    /// Reports 7.4 and behaves as 8.4
+    /// Proxmox VE 7.4
     #[value(name = "7.4")]
     V7_4,
     /// Proxmox VE 8.4
@@ -66,7 +66,7 @@ pub struct SimOptions {
     /// How QEMU runs its guests
     #[arg(long, value_enum, default_value = "tcg")]
     pub accel: Accelerator,
-    /// Version of Proxmox VE
+    /// Version of Proxmox VE; with 7.4 the simulator reports that and behaves as 8.4
     #[arg(long, value_enum, default_value = "8.4")]
     pub pve: PveVersion,
     /// Workers of pveproxy and of pvedaemon on each node, 0 for no limit [default: as in the

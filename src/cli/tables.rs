@@ -60,6 +60,9 @@ pub(super) fn status(status: &StatusOut) -> String {
             clean(&alarm.command)
         ));
     }
+    for sign in &status.other_drover {
+        text.push_str(&format!("ALARM another drover may own agents: {}\n", clean(sign)));
+    }
     for restart in status.restarts.iter().filter(|restart| restart.gave_up) {
         text.push_str(&format!("GIVEN UP at {}: {}\n", restart.at, clean(&restart.actor)));
     }
@@ -423,6 +426,12 @@ pub(super) fn provisioned(out: &ProvisionOut) -> String {
     if let Some(why) = &out.short {
         let missing = (out.wanted as usize).saturating_sub(out.agents.len());
         text.push_str(&format!("{missing} not started: {}\n", clean(why)));
+    }
+    if let Some(why) = out.paused.as_ref().filter(|_| !out.agents.is_empty()) {
+        text.push_str(&format!(
+            "they go at once where it still holds that the template pauses: {}\n",
+            clean(why)
+        ));
     }
     text
 }

@@ -56,13 +56,13 @@ pub fn copy(
             let text = format!("{SECTION}:\n{}", indented(&block, 2));
             // In the directory of the other files, for the relative paths in it.
             let file = if path.is_dir() { path.join("copy") } else { path.with_file_name("copy") };
-            (sources.with(&file, &text), Copied::Text(text))
+            (sources.with(&file, Some("the copy"), &text), Copied::Text(text))
         }
         Some(file) => {
             let file = file_in(&sources, path, file)?;
             let known = sources.files().iter().find(|one| one.path == file);
             let text = insert(known.map_or("", |one| one.text.as_str()), &block)?;
-            (sources.with(&file, &text), Copied::File(file, text))
+            (sources.with(&file, None, &text), Copied::File(file, text))
         }
     };
     let after = check(with, environment);

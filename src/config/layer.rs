@@ -485,23 +485,39 @@ fn choice_of(node: &Node, path: &str, words: &'static [&'static str]) -> Result<
 }
 
 fn whole_of(node: &Node, path: &str, range: (u64, u64), or_zero: bool) -> Result<Yaml, Fault> {
-    let wrong = || wrong_type(node, path, "a whole number");
+    let (least, most) = range;
+    let help = || {
+        let (zero, unit) = (if or_zero { "0, or " } else { "" }, unit_of(path));
+        format!("give {zero}a number{unit} from {least} to {most}")
+    };
+    let wrong = || wrong_type(node, path, "a whole number").help(help());
     let Value::Scalar { text, plain } = &node.value else { return Err(wrong()) };
     let number: i128 = text.parse().map_err(|_| wrong())?;
     if !plain {
         return Err(wrong().help("remove the quotes"));
     }
-    let (least, most) = range;
     match u64::try_from(number) {
         Ok(number) if (least..=most).contains(&number) || (or_zero && number == 0) => {
             Ok(Yaml::from(number))
         }
         _ => {
-            let zero = if or_zero { "0, or " } else { "" };
-            Err(Fault::at(node.place, path, format!("`{number}` is out of range"))
-                .help(format!("give {zero}a number from {least} to {most}")))
+            let message = format!("`{number}` is out of range");
+            Err(Fault::at(node.place, path, message).help(help()))
         }
     }
+}
+
+/// The unit that the name of a key ends with, as a help says it; keys with one take no other.
+fn unit_of(path: &str) -> &'static str {
+    let units = [
+        ("Mb", " of MiB"),
+        ("Gb", " of GiB"),
+        ("Seconds", " of seconds"),
+        ("Sec", " of seconds"),
+        ("Minutes", " of minutes"),
+    ];
+    let found = units.iter().find(|(end, _)| path.ends_with(end));
+    found.map_or("", |(_, unit)| unit)
 }
 
 /// Memory in MiB: a plain number, or a number with a unit of Kubernetes.

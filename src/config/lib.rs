@@ -59,6 +59,7 @@ mod schedule;
 mod schema;
 mod service;
 mod size_labels;
+mod socket;
 mod source;
 mod template;
 #[cfg(test)]
@@ -85,9 +86,11 @@ pub use edit::EditError;
 pub use environment::Environment;
 pub use fault::{Fault, LocatedFault, Place};
 pub use schema::schema;
-pub use service::{ApiToken, ServiceSpec, socket};
+pub use service::{ApiToken, ServiceSpec};
+pub use socket::socket;
 pub use source::{SourceFile, Sources};
 pub use token::{TokenPlace, token_place};
+pub use value::SOCKET_PATH_MAX;
 
 /// A configuration without faults.
 #[derive(Debug, Clone)]

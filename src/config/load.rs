@@ -79,8 +79,11 @@ pub(super) fn check(sources: Sources, environment: &Environment) -> Loaded {
         Ok(top) => top,
         Err(fault) => return failed(vec![*fault], sources, Vec::new()),
     };
+    let files: Vec<String> =
+        sources.files().iter().map(|file| format!("`{}`", file.name)).collect();
     let missing = |what: &str, help: &str| {
-        Err(LoadError::Missing { what: what.to_owned(), help: help.to_owned() })
+        let what = format!("{what} in {}", files.join(", "));
+        Err(LoadError::Missing { what, help: help.to_owned() })
     };
     if faults.is_empty() && entries_of(&top, "cloudConfigurations").is_none_or(<[_]>::is_empty) {
         let help =

@@ -11,7 +11,7 @@
 
 use std::collections::HashMap;
 
-use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span};
+use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span, Tag};
 
 use serde_yaml::Value as Yaml;
 
@@ -88,7 +88,7 @@ impl Node {
             Value::Scalar { plain: false, .. } => "text",
             Value::Scalar { text, .. } if flag_of(text).is_some() => "a boolean",
             Value::Scalar { text, .. } if text.parse::<i128>().is_ok() => "a whole number",
-            Value::Scalar { text, .. } if text.parse::<f64>().is_ok() => "a number",
+            Value::Scalar { text, .. } if text.parse::<f64>().is_ok() => "a number with a fraction",
             Value::Scalar { .. } => "text",
         }
     }
@@ -178,17 +178,28 @@ impl<'input> Tree<'input> {
         let start = place(self.file, span);
         self.size += 1;
         if depth > MAX_DEPTH || self.size > MAX_VALUES {
-            return Err(Box::new(Fault::at(start, "", "nested too deeply, or too many values")));
+            let fault = Fault::at(start, "", "nested too deeply, or too many values").help(format!(
+                "is this a configuration? drover reads {MAX_DEPTH} levels and {MAX_VALUES} values, \
+                 each alias counted as what it stands for"
+            ));
+            return Err(Box::new(fault));
         }
         let (anchor, value) = match event {
             Event::Alias(id) => return self.alias(id, start),
             Event::Scalar(text, style, anchor, tag) => {
+                known(tag.as_deref(), start)?;
                 let text_tag = tag.is_some_and(|tag| tag.suffix == "str");
                 let plain = style == ScalarStyle::Plain && !text_tag;
                 (anchor, Value::Scalar { text: text.into_owned(), plain })
             }
-            Event::SequenceStart(anchor, _) => (anchor, Value::List(self.list(depth)?)),
-            Event::MappingStart(anchor, _) => (anchor, Value::Map(self.map(depth)?)),
+            Event::SequenceStart(anchor, tag) => {
+                known(tag.as_deref(), start)?;
+                (anchor, Value::List(self.list(depth)?))
+            }
+            Event::MappingStart(anchor, tag) => {
+                known(tag.as_deref(), start)?;
+                (anchor, Value::Map(self.map(depth)?))
+            }
             Event::Nothing
             | Event::StreamStart
             | Event::StreamEnd
@@ -231,6 +242,7 @@ impl<'input> Tree<'input> {
     fn map(&mut self, depth: usize) -> Result<Vec<Entry>, Halt> {
         let mut entries = Entries::default();
         let mut merged = Vec::new();
+        let mut first_merge: Option<Place> = None;
         while let Some((event, span)) = self.next()? {
             if event == Event::MappingEnd {
                 break;
@@ -245,6 +257,11 @@ impl<'input> Tree<'input> {
             let path = self.path.join(".");
             self.path.pop();
             if plain && text == "<<" {
+                if let Some(first) = first_merge {
+                    let fault = doubled(&path, key.place, first, None);
+                    self.doubled.push(fault.help("merge several by a list: `<<: [*one, *other]`"));
+                }
+                first_merge.get_or_insert(key.place);
                 merged.push(value);
             } else if let Some(first) = entries.place(&text) {
                 self.doubled.push(doubled(&path, key.place, first, None));
@@ -285,6 +302,25 @@ impl Entries {
     pub fn into_list(self) -> Vec<Entry> {
         self.list
     }
+}
+
+/// Refuses a tag that is not of YAML's own schema: what it asks for would not be done.
+fn known(tag: Option<&Tag>, at: Place) -> Result<(), Halt> {
+    const OWN: [&str; 7] = ["str", "int", "float", "bool", "null", "seq", "map"];
+    let Some(Tag { handle, suffix }) = tag else { return Ok(()) };
+    let is_own = handle == "tag:yaml.org,2002:" && OWN.contains(&suffix.as_str());
+    // `!` alone says that a scalar is text.
+    if is_own || suffix.is_empty() || (handle.is_empty() && suffix == "!") {
+        return Ok(());
+    }
+    let shown = match handle.as_str() {
+        "tag:yaml.org,2002:" => format!("!!{suffix}"),
+        handle => format!("{handle}{suffix}"),
+    };
+    Err(Box::new(
+        Fault::at(at, "", format!("`{shown}` is a tag that drover does not know"))
+            .help("remove the tag; a value is read as its key says"),
+    ))
 }
 
 /// Merges `<<`: the entries of the other mapping that are not given here.
@@ -365,7 +401,30 @@ mod tests {
         let Value::Map(b) = &top[1].value.value else { panic!() };
         let seen: Vec<_> = b.iter().map(|entry| entry.key.as_str()).collect();
         assert_eq!(seen, ["y", "x"]);
+        let twice = "a: &a {x: 1}\nb: &b {y: 1}\nc:\n  <<: *a\n  <<: *b\n";
+        let faults = parse(0, twice).unwrap().1;
+        assert_eq!(faults.len(), 1);
+        assert_eq!(faults[0].to_string(), "c.<<: given twice, first on line 4");
         assert_eq!(top[2].value.value, top[0].value.value);
+    }
+
+    // Invariant: nothing that a text asks for is passed over in silence.
+
+    #[test]
+    fn a_tag_that_means_nothing_here_is_refused() {
+        for (value, tag) in [
+            ("!!python/object:os.system {x: 1}", "!!python/object:os.system"),
+            ("!!python/tuple [1]", "!!python/tuple"),
+            ("!secret token", "!secret"),
+            ("!<tag:example.com,2026:x> 1", "tag:example.com,2026:x"),
+            ("!!binary aGk=", "!!binary"),
+        ] {
+            let fault = parse(0, &format!("a: {value}\n")).unwrap_err();
+            assert_eq!(fault.message, format!("`{tag}` is a tag that drover does not know"));
+        }
+        for own in ["!!str 5", "!!int 5", "!!map {x: 1}", "!!seq [1]", "! 5", "!!null ~"] {
+            assert!(parse(0, &format!("a: {own}\n")).is_ok(), "{own}");
+        }
     }
 
     // Invariant: no text makes the parser run away.

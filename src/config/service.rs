@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use drover_model::stop::StopPolicy;
@@ -14,8 +14,7 @@ use super::fault::Place;
 use super::keys::{RawLeases, RawPeer, RawQuota, RawService, RawToken, SERVICE};
 use super::layer::Layer;
 use super::node::Node;
-use super::source::Sources;
-use super::{Environment, LoadError, fault, load};
+use super::socket::default_socket;
 use drover_api::{Peer, Role};
 
 /// A shorter token can be guessed.
@@ -75,37 +74,6 @@ pub struct SocketPeer {
     pub role: Role,
     /// The group whose leases they share.
     pub group: Option<String>,
-}
-
-/// The socket of the API as a configuration names it, whatever other sections contain.
-///
-/// # Errors
-/// [`LoadError`] where the files cannot be read, or `service` itself has faults.
-pub fn socket(path: &Path, environment: &Environment) -> Result<PathBuf, LoadError> {
-    let sources = Sources::read(path).map_err(|(path, source)| LoadError::Io { path, source })?;
-    let mut faults = Vec::new();
-    let layer = match load::top(&sources, &mut Vec::new()) {
-        Ok(top) => top
-            .iter()
-            .find(|entry| entry.key == "service")
-            .map(|entry| Layer::check(&entry.value, entry.place, "service", &SERVICE, &mut faults)),
-        Err(fault) => {
-            faults.push(*fault);
-            None
-        }
-    };
-    if !faults.is_empty() {
-        fault::hide(&mut faults, &sources);
-        return Err(LoadError::Faults { faults, sources });
-    }
-    let named = layer.as_ref().and_then(|layer| layer.text("socket"));
-    let named = named.filter(|text| !text.is_empty()).map(PathBuf::from);
-    Ok(named.unwrap_or_else(|| default_socket(environment)))
-}
-
-fn default_socket(environment: &Environment) -> PathBuf {
-    let run = environment.directory("RUNTIME_DIRECTORY").unwrap_or("/run/drover".into());
-    run.join("drover.sock")
 }
 
 /// Makes the service of its section; without one all defaults hold.

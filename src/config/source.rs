@@ -78,10 +78,14 @@ impl Sources {
         Self { files: files.iter().map(named).collect() }
     }
 
-    /// The same with another text of one file, or with one more file.
-    pub(super) fn with(&self, path: &Path, text: &str) -> Self {
+    /// The same with another text of one file, or with one more file; faults name it so where it is
+    /// none that exists.
+    pub(super) fn with(&self, path: &Path, name: Option<&str>, text: &str) -> Self {
         let mut files = self.files.clone();
-        let file = source_file(path.to_owned(), text.as_bytes(), None);
+        let mut file = source_file(path.to_owned(), text.as_bytes(), None);
+        if let Some(name) = name {
+            name.clone_into(&mut file.name);
+        }
         match files.iter_mut().find(|known| known.path == path) {
             Some(known) => *known = file,
             None => files.push(file),

@@ -140,7 +140,7 @@ impl TokenPlace {
         for (place, old, new) in edits {
             text = replace(&text, place, old, new).ok_or_else(by_hand)?;
         }
-        let after = check(sources.with(&self.file, &text), environment);
+        let after = check(sources.with(&self.file, None, &text), environment);
         after.map_err(faulty("with the new token the configuration would have faults"))?;
         Ok(text)
     }

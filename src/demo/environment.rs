@@ -56,6 +56,9 @@ pub enum DemoError {
     /// The operating system refused a file, process or socket.
     #[error("the operating system refused a request of the demo")]
     System(#[source] io::Error),
+    /// The terminal, pipe or file took nothing.
+    #[error("cannot write the output")]
+    Output(#[source] io::Error),
 }
 
 impl DemoError {

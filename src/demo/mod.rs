@@ -16,7 +16,8 @@
 //! Failure paths: the demo kills the VM of one job on purpose; a service that ends is started
 //! again; a service that does not become ready or does not stop in [`STEP_TIMEOUT`] ends the demo
 //! with the end of its log. At the end the service retires all agents; the demo then lists guests
-//! and volumes that are left.
+//! and volumes that are left. An
+//! output that takes no more ends the demo in the same order.
 //!
 //! Files beside this one: `environment` (cluster, service, files), `jobs`, `agents` and `screen`
 //! (what is shown), `waterfall`, `leftovers` (files of demos that were killed), `demo.yaml`.
@@ -73,6 +74,7 @@ pub async fn run(options: Options) -> Result<bool, DemoError> {
     let mut terminate = signal(SignalKind::terminate()).map_err(DemoError::system)?;
     let mut screen = Screen::new(options.plain);
     screen.say("starting a simulated Proxmox VE cluster (3 nodes) and the service on it");
+    screen.written()?;
     let mut environment = DemoEnvironment::start(options.seed, options.keep).await?;
     if !environment.isolated() {
         screen.say("bubblewrap is not installed: guests run only the demo's own jobs");
@@ -101,7 +103,9 @@ pub async fn run(options: Options) -> Result<bool, DemoError> {
         let file = if options.keep { "" } else { ", no file" };
         screen.say(&format!("nothing is left: no guest, no volume, no process{file}"));
     }
-    Ok(finished?.unwrap_or(true) && clean)
+    let finished = finished?.unwrap_or(true);
+    screen.written()?;
+    Ok(finished && clean)
 }
 
 /// Runs all jobs at once. The instance cap makes some of them wait.
@@ -127,6 +131,7 @@ async fn run_batch(
             event = environment.next_event() => screen.event(&event),
             () = tokio::time::sleep(SUPERVISION_INTERVAL) => environment.supervise(screen).await?,
         }
+        screen.written()?;
     }
     Ok(outcomes)
 }
@@ -141,6 +146,7 @@ async fn show_until_stopped(
             event = environment.next_event() => screen.event(&event),
             () = tokio::time::sleep(SUPERVISION_INTERVAL) => environment.supervise(screen).await?,
         }
+        screen.written()?;
     }
 }
 

@@ -1,13 +1,12 @@
 //! The output of the demo: a block of updated lines on a terminal, plain lines elsewhere.
-#![expect(clippy::print_stdout, reason = "the demo talks to people")]
 
-use std::io::{IsTerminal, Write};
+use std::io::{self, IsTerminal, Write};
 
 use serde_json::Value;
 
 use super::agents::AgentTable;
 use super::jobs::ExpectedOutcome;
-use super::{Outcome, waterfall};
+use super::{DemoError, Outcome, waterfall};
 
 /// The width of a waterfall's bars in columns.
 const BAR_COLUMNS: usize = 40;
@@ -16,19 +15,36 @@ pub struct Screen {
     live: bool,
     agents: AgentTable,
     drawn: usize,
+    /// Why nothing more can be written.
+    broken: Option<io::Error>,
 }
 
 impl Screen {
     /// The screen for standard output.
     pub fn new(plain: bool) -> Self {
         let live = !plain && std::io::stdout().is_terminal();
-        Self { live, agents: AgentTable::default(), drawn: 0 }
+        Self { live, agents: AgentTable::default(), drawn: 0, broken: None }
+    }
+
+    /// Fails once the output took no more; the first failure is given, and once.
+    pub fn written(&mut self) -> Result<(), DemoError> {
+        self.broken.take().map_or(Ok(()), |fault| Err(DemoError::Output(fault)))
+    }
+
+    /// Writes a text, unless nobody takes it any more.
+    fn put(&mut self, text: &str) {
+        if self.broken.is_some() {
+            return;
+        }
+        let mut out = io::stdout();
+        let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+        self.broken = written.err();
     }
 
     /// Prints a permanent line.
     pub fn say(&mut self, text: &str) {
         self.wipe();
-        println!("{text}");
+        self.put(&format!("{}\n", plain(text)));
         self.draw();
     }
 
@@ -36,7 +52,7 @@ impl Screen {
     pub fn event(&mut self, event: &Value) {
         let line = self.agents.update(event);
         if let Some(line) = line.filter(|_| !self.live) {
-            println!("{line}");
+            self.put(&format!("{}\n", plain(&line)));
         }
         self.refresh();
     }
@@ -75,7 +91,8 @@ impl Screen {
             .iter()
             .map(|(title, phases)| waterfall::draw(title, phases, BAR_COLUMNS))
             .collect();
-        println!("\ntime of each agent in each state:\n{}", waterfalls.join("\n"));
+        let waterfalls = waterfalls.join("\n");
+        self.put(&format!("\ntime of each agent in each state:\n{waterfalls}\n"));
         let good = outcomes.iter().filter(|outcome| outcome.as_expected).count();
         let failed = outcomes
             .iter()
@@ -85,10 +102,10 @@ impl Screen {
             .iter()
             .filter(|outcome| outcome.job.expected == ExpectedOutcome::LosesItsVm)
             .count();
-        println!(
-            "{} jobs: {good} as expected; on purpose, {failed} fail and {lost} lose their VM\n",
+        self.put(&format!(
+            "{} jobs: {good} as expected; on purpose, {failed} fail and {lost} lose their VM\n\n",
             outcomes.len()
-        );
+        ));
         self.drawn = 0;
         self.draw();
         good == outcomes.len()
@@ -96,7 +113,7 @@ impl Screen {
 
     fn wipe(&mut self) {
         if self.live && self.drawn > 0 {
-            print!("\x1b[{}A\x1b[J", self.drawn);
+            self.put(&format!("\x1b[{}A\x1b[J", self.drawn));
             self.drawn = 0;
         }
     }
@@ -106,12 +123,17 @@ impl Screen {
             return;
         }
         let lines = self.agents.lines();
+        let mut text = String::new();
         for line in &lines {
             // A wrapped line would break the number of lines to erase.
-            println!("{}", line.chars().take(100).collect::<String>());
+            text.extend(plain(line).chars().take(100).chain(['\n']));
         }
+        self.put(&text);
         self.drawn = lines.len();
-        // The next line reports a broken terminal.
-        let _ = std::io::stdout().flush();
     }
+}
+
+/// A text without what could move the cursor: the output of a job can hold anything.
+fn plain(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() && c != '\n' { '?' } else { c }).collect()
 }

@@ -18,7 +18,7 @@ use drover_model::id::{NodeName, VmId};
 use drover_model::marks::{Kind, Reading, parse_name, slug};
 use drover_model::placement::Fleet;
 use drover_model::ports::{IdStatus, Listed};
-use drover_model::template_image::{Candidate, Found, Sought};
+use drover_model::template_image::{CHECK_VMID, Candidate, Found, Sought};
 use proxmox_client::GuestId;
 use proxmox_client::types::VmConfig;
 use regex_lite::Regex;
@@ -181,7 +181,7 @@ async fn missing_template(client: &Client, source: VmId) -> Result<Fault, Failur
     let cloud = client.cloud();
     Ok(match id_taken(client, source).await? {
         IdStatus::Free => {
-            let text = format!("cloud `{cloud}` has no guest `{source}`: check templateVmId");
+            let text = format!("cloud `{cloud}` has no guest `{source}`: {CHECK_VMID}");
             template_fault(FaultKind::Broken, text)
         }
         IdStatus::Taken => {

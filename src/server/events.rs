@@ -37,10 +37,15 @@ pub(super) async fn stream(
     let reader = state.doors.view.events(after);
     // The first bytes show the reader that from here on nothing is missed unsaid.
     let opening = stream::once(async { Ok::<_, actix_web::Error>(Bytes::from(": open\n\n")) });
-    let held = (state, reader, place, caller.by());
-    let events = stream::unfold(held, |(state, mut reader, place, by)| async move {
-        let bytes = next(&state, &mut reader, &by).await?;
-        Some((Ok(bytes), (state, reader, place, by)))
+    let held = (state, reader, place, caller.by(), false);
+    let events = stream::unfold(held, |(state, mut reader, place, by, is_up_to_date)| async move {
+        // All that happened before is sent.
+        let is_new = !is_up_to_date && !reader.has_past();
+        let bytes = match is_new {
+            true => Bytes::from_static(b": up to date\n\n"),
+            false => next(&state, &mut reader, &by).await?,
+        };
+        Some((Ok(bytes), (state, reader, place, by, is_up_to_date || is_new)))
     });
     Ok(HttpResponse::Ok()
         .content_type("text/event-stream")

@@ -31,6 +31,7 @@ pub(super) const HOOK_LIMIT: usize = 1024 * 1024;
     responses(
         (status = 202, description = "the source is looked at"),
         (status = 200, description = "it was heard before, is older than an hour, or names no jobs"),
+        (status = 400, body = Problem, description = "it is signed and is no JSON"),
         (status = 401, body = Problem, description = "the signature or secret is missing or wrong"),
         (status = 404, body = Problem, description = "no such source, or it has no `webhook`"),
         (status = 413, body = Problem, description = "too large"),
@@ -92,6 +93,8 @@ fn vain(state: &State, peer: Peer, unheard: HookRefusal) -> Rejection {
         (HookRefusal::UnknownSource | HookRefusal::NotAuthentic, Err(left)) => {
             Rejection::too_many(left)
         }
+        // Whoever signs is no stranger.
+        (HookRefusal::NotJson, _) => refused(unheard),
     }
 }
 
@@ -106,6 +109,10 @@ fn refused(why: HookRefusal) -> Rejection {
             "the caller is not known",
             "the signature or secret is missing or wrong: compare the webhook's with `webhook`"
                 .to_owned(),
+        ),
+        HookRefusal::NotJson => Rejection::invalid(
+            "the webhook is signed and its body is no JSON: let the CI system send \
+             `application/json`",
         ),
         HookRefusal::TooMany(left) => Rejection::too_many(left),
     }
@@ -147,6 +154,9 @@ mod tests {
         assert_eq!(send(&served, "git", body, &signed, "a").await, 200, "once");
         assert_eq!(send(&served, "git", other, &signed, "b").await, 401);
         assert_eq!(send(&served, "hub", body, &signed, "c").await, 404);
+        for other in ["", "{", "action=queued"] {
+            assert_eq!(send(&served, "git", other, &signature(other), "d").await, 400, "{other}");
+        }
         served.stop().await;
     }
 
@@ -154,7 +164,7 @@ mod tests {
     async fn a_hook_may_be_larger_than_other_bodies_but_not_without_end() {
         let served = Served::default();
         for (length, status) in [(super::super::BODY_LIMIT + 1, 202), (HOOK_LIMIT + 1, 413)] {
-            let body = "x".repeat(length);
+            let body = format!("\"{}\"", "x".repeat(length - 2));
             let signed = signature(&body);
             assert_eq!(send(&served, "git", &body, &signed, &length.to_string()).await, status);
         }
@@ -176,7 +186,7 @@ mod tests {
         assert!((1..=10).contains(&after), "{after}");
         let text = answer.text().await.unwrap();
         assert!(text.contains(&format!("wait {after} s before the next call")), "{text}");
-        assert_eq!(send(&served, "git", "x", &signature("x"), "good").await, 202);
+        assert_eq!(send(&served, "git", "{}", &signature("{}"), "good").await, 202);
         served.stop().await;
     }
 }

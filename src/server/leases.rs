@@ -68,7 +68,8 @@ pub(super) struct Wait {
 }
 
 impl Keys for Wait {
-    const TAKEN: &'static str = "`waitSeconds` and `until` are taken";
+    const TAKEN: &'static str =
+        "`waitSeconds` (a whole number from 0 to 300) and `until` (`ready` or `ended`) are taken";
 }
 
 /// Which leases to list.
@@ -82,7 +83,8 @@ pub(super) struct Which {
 }
 
 impl Keys for Which {
-    const TAKEN: &'static str = "`state`, `principal`, `after` and `limit` are taken";
+    const TAKEN: &'static str = "`state` (`waiting`, `granted`, `ready` or `ended`), `principal`, \
+                                `after` and `limit` (a whole number) are taken";
 }
 
 #[utoipa::path(

@@ -43,8 +43,13 @@ fn render(view: &View) -> String {
     for (reason, count) in view.gone_by_reason() {
         page.line("drover_agents_gone_total", &[("reason", reason)], count);
     }
-    page.head("drover_alarms", "gauge", "Agents that need an administrator.");
-    page.line("drover_alarms", &[], view.alarms().len() as u64);
+    page.head(
+        "drover_alarms",
+        "gauge",
+        "Agents that need an administrator, and signs of another drover.",
+    );
+    let alarms = view.alarms().len() + view.other_drover().len();
+    page.line("drover_alarms", &[], alarms as u64);
     page.head("drover_actor_restarts_total", "counter", "Actors that panicked.");
     page.line("drover_actor_restarts_total", &[], view.restart_count());
     let config = view.config();

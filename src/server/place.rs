@@ -23,6 +23,7 @@ pub(super) struct Place {
     resource: Resource,
     body_limit: usize,
     takes_any_kind: bool,
+    takes_query: bool,
     first: Option<First>,
 }
 
@@ -30,7 +31,14 @@ impl Place {
     pub(super) fn at(path: &'static str) -> Self {
         let (methods, resource) = (Vec::new(), web::resource(path));
         let body_limit = BODY_LIMIT;
-        Self { path, methods, resource, body_limit, takes_any_kind: false, first: None }
+        let (takes_any_kind, takes_query) = (false, false);
+        Self { path, methods, resource, body_limit, takes_any_kind, takes_query, first: None }
+    }
+
+    /// Leaves it to the handler of GET which query it takes.
+    pub(super) fn query(mut self) -> Self {
+        self.takes_query = true;
+        self
     }
 
     /// Takes bodies of at most so many bytes by the methods that follow.
@@ -68,7 +76,8 @@ impl Place {
         let route = route.to(handler);
         let (first, body_limit, takes_any_kind) =
             (self.first, self.body_limit, self.takes_any_kind);
-        let guard = Guard { access, first, body_limit, takes_any_kind };
+        let takes_query = self.takes_query && method == Method::GET;
+        let guard = Guard { access, first, body_limit, takes_any_kind, takes_query };
         self.resource = self.resource.route(guarded(route, guard));
         self.methods.push((method, access));
         self.methods.sort_by(|one, other| one.0.as_str().cmp(other.0.as_str()));

@@ -118,13 +118,24 @@ impl Rejection {
         )
     }
 
+    /// The body is compressed, or coded otherwise.
+    pub fn coded(coding: &str) -> Self {
+        Self::new(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "coded-body",
+            "the body is coded",
+            format!("`Content-Encoding` is `{}`; send the body without it", printable(coding)),
+        )
+    }
+
     /// The body does not come.
     pub fn too_slow() -> Self {
         Self::new(
             StatusCode::REQUEST_TIMEOUT,
             "body-too-slow",
             "the body came too slowly",
-            "nothing was done; send the whole body at once, within 30 s",
+            "nothing was done; send the whole body at once: its first bytes within 5 s, from then on \
+             16 KiB each second, and all of it within 30 s",
         )
     }
 

@@ -79,6 +79,7 @@ pub fn event_out(view: &View, fact: &Fact, by: &By) -> (&'static str, Value) {
             };
             ("jobLost", json!({ "job": Shown::<LostJobOut>::shown(&lost) }))
         }
+        What::OtherDrover { why } => ("otherDrover", json!({ "why": why })),
         What::AddressPools { pools } => {
             let pools: Vec<AddressPoolOut> = pools.iter().map(Shown::shown).collect();
             ("addressPools", json!({ "addressPools": pools }))

@@ -33,9 +33,13 @@ pub(super) fn places() -> Vec<Place> {
     vec![
         Place::at("/v1/leases")
             .body_limit(leases::LEASE_LIMIT)
+            .query()
             .get(VIEWER, leases::list)
             .post(OPERATOR, leases::create),
-        Place::at("/v1/leases/{id}").get(VIEWER, leases::show).delete(OPERATOR, leases::release),
+        Place::at("/v1/leases/{id}")
+            .query()
+            .get(VIEWER, leases::show)
+            .delete(OPERATOR, leases::release),
         Place::at("/v1/leases/{id}/renew").post(OPERATOR, leases::renew),
         Place::at("/v1/agents").get(VIEWER, agents::list),
         Place::at("/v1/agents/{id}").get(VIEWER, agents::show).on(
@@ -76,7 +80,7 @@ pub(super) fn places() -> Vec<Place> {
         Place::at("/v1/breakers/{id}/reset").post(ADMIN, breakers::reset),
         // These ask the clusters, as a reconciliation does.
         Place::at("/v1/templates/{id}/why").get(OPERATOR, nodes::why),
-        Place::at("/v1/why").get(OPERATOR, demand::why),
+        Place::at("/v1/why").query().get(OPERATOR, demand::why),
         Place::at("/v1/nodes").get(OPERATOR, nodes::list),
         Place::at("/v1/resync").get(OPERATOR, control::plan_resync).post(OPERATOR, control::resync),
         Place::at("/v1/images").get(OPERATOR, images::list),

@@ -41,6 +41,7 @@ pub(super) fn status(view: &View, by: &By) -> StatusOut {
             .map(|one| lease(view, one, by))
             .collect(),
         alarms: view.alarms().iter().map(Shown::shown).collect(),
+        other_drover: view.other_drover(),
         breakers: breakers(view),
         sources: view.sources().iter().map(Shown::shown).collect(),
         lost_jobs: view.lost_jobs().iter().map(Shown::shown).collect(),

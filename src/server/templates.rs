@@ -47,6 +47,7 @@ pub(super) async fn provision(
         wanted,
         agents: done.agents.iter().map(ToString::to_string).collect(),
         short: done.short,
+        paused: state.doors.view.template(&done.template).and_then(|template| template.paused),
     }))
 }
 

@@ -405,7 +405,13 @@ async fn a_wait_is_bounded_and_its_query_strict() {
     for (path, status, part) in [
         ("/v1/leases/x?waitSeconds=301", 400, "at most 300, and is 301"),
         ("/v1/leases/x?wait=3", 400, "read: unknown field `wait`; only `waitSeconds`"),
-        ("/v1/leases/x?waitSeconds=soon", 400, "only `waitSeconds` and `until`"),
+        (
+            "/v1/leases/x?waitSeconds=soon",
+            400,
+            "`waitSeconds` cannot be `soon`; only `waitSeconds` (a",
+        ),
+        ("/v1/leases/x?waitSeconds=99999999999999999999", 400, "number from 0 to 300) and `until`"),
+        ("/v1/leases/x?waitSeconds=-1&until=ended", 400, "`waitSeconds` cannot be `-1`"),
         ("/v1/leases/x?until=dawn", 400, "must be ready or ended, and is `dawn`"),
         ("/v1/leases/y?waitSeconds=300", 404, "no lease `y`"),
     ] {
@@ -581,6 +587,7 @@ async fn readiness_follows_the_start() {
 
 mod call_in;
 mod operators;
+mod queries;
 mod refusals;
 mod spellings;
 mod tenants;

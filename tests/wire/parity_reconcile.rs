@@ -218,7 +218,7 @@ fn the_period_changes_live_and_the_service_may_set_it_for_every_cloud() {
     let text = |cloud: &[&str]| yaml(&site, &sim, cloud, &[("linux", "")]);
     let (code, said) = checked(&site, &text(&["orphanCleanupPeriodSeconds: 29"]));
     assert_eq!(code, Some(2), "{said}");
-    assert!(said.contains("give a number from 30"), "{said}");
+    assert!(said.contains("give a number of seconds from 30"), "{said}");
 
     site.write_yaml(&text(&["orphanCleanupPeriodSeconds: 3600"]));
     let _service = Service::start(&site);

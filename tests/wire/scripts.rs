@@ -14,7 +14,7 @@ use crate::{rights, setup_service};
 
 /// Commands that ask the service, in an order in which they can be asked: what stands behind them, and
 /// the code that they end with.
-const ASKING: [(&str, &str, i32); 43] = [
+pub const ASKING: [(&str, &str, i32); 43] = [
     ("doctor template", "linux", 0),
     ("provision", "linux --count 2", 0),
     ("status", "", 0),
@@ -62,7 +62,7 @@ const ASKING: [(&str, &str, i32); 43] = [
 ];
 
 /// Commands that ask no service.
-const ALONE: [&str; 11] = [
+pub const ALONE: [&str; 11] = [
     "run",
     "demo",
     "sim",
@@ -153,8 +153,10 @@ fn every_command_answers_and_fails_in_json() {
     // What stands behind `--` is another program's.
     let out = site.cli(&["lease", "--nope", "--", "make", "--json"]);
     assert!(out.status.code() == Some(2) && out.stderr.starts_with(b"error: "), "{out:?}");
-    let help = site.cli(&["--json", "lease", "--help"]);
-    assert!(help.status.success() && help.stdout.starts_with(b"Lease an agent"), "{help:?}");
+    let help = ask("lease", "--help").answer();
+    assert!(help["help"].as_str().unwrap().starts_with("Lease an agent"), "{help}");
+    assert_eq!(ask("help", "safety").answer()["topic"], "safety");
+    assert_eq!(ask("--version", "").answer()["version"], env!("CARGO_PKG_VERSION"));
     for (name, more, _) in ASKING {
         ask(name, more).fault(69);
     }
@@ -216,7 +218,7 @@ fn every_command_answers_and_fails_in_json() {
 }
 
 /// Programs in place of this machine's own: it has one address, and nothing else.
-fn bare_machine(folder: &Path) {
+pub fn bare_machine(folder: &Path) {
     let address = "echo '2: eth0    inet 127.200.0.2/24 brd 127.200.0.255 scope global eth0'";
     let nothing = ["cat", "curl", "ss", "systemctl"].map(|name| (name, "exit 1"));
     for (name, does) in nothing.into_iter().chain([("ip", address)]) {

@@ -91,7 +91,7 @@ fn the_list_of_what_is_served_is_of_its_version_and_may_be_read_in_part() {
     let mut command = drover();
     command.args(["sim", "--list-api"]).stdout(writer).stderr(std::process::Stdio::piped());
     let out = command.spawn().unwrap().wait_with_output().unwrap();
-    assert_eq!((out.status.code(), &*String::from_utf8_lossy(&out.stderr)), (Some(0), ""));
+    assert_eq!((out.status.code(), &*String::from_utf8_lossy(&out.stderr)), (Some(1), ""));
 }
 
 // Invariant: what cannot be served is refused with the reason.

@@ -2,6 +2,7 @@
 //! with one installation, each of which would retire the other's agents.
 
 use actix::Context;
+use drover_model::fact::What;
 use drover_model::journal_state::JournalState;
 use drover_model::machine::Machine;
 use drover_model::record::Body;
@@ -29,7 +30,7 @@ impl Herd {
             let cause = Cause::Guests(cluster.clone());
             restraint.hold(cause, &restrained(*vmid), journal_state.agents.keys().cloned());
         }
-        let Some(machine) = machine else { return };
+        let Some(machine) = machine else { return self.show_signs_if_any() };
         match &journal_state.machine {
             Some(before) if !before.may_be(&machine) => {
                 tracing::error!(agents = journal_state.agents.len(), "{MOVED}");
@@ -39,6 +40,18 @@ impl Herd {
             Some(before) if *before == machine => {}
             Some(_) | None => self.bind(machine, ctx),
         }
+        self.show_signs_if_any();
+    }
+
+    fn show_signs_if_any(&self) {
+        if self.common.restraint.why().is_some() {
+            self.show_signs();
+        }
+    }
+
+    /// Shows people what speaks for another drover.
+    fn show_signs(&self) {
+        self.observe(What::OtherDrover { why: self.common.restraint.signs() });
     }
 
     /// An operator says that this machine alone has the state directory.
@@ -54,6 +67,7 @@ impl Herd {
             Ok(_) => {
                 herd.unbound = None;
                 herd.common.restraint.lift(&Cause::Machine);
+                herd.show_signs();
                 tracing::info!("the journal belongs to this machine");
             }
             Err(fault) => tracing::warn!(error = %fault, "the machine was not written down"),

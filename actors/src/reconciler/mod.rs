@@ -381,7 +381,15 @@ impl Reconciler {
         let agents = self.common.roster.select(|_| true).into_keys();
         let cause = Cause::Guests(self.id.clone());
         self.common.restraint.hold(cause, &restrained(vmid), agents);
+        self.show_signs();
         self.common.records.write(Body::MarksAhead { cluster: self.id.clone(), vmid, seq });
+    }
+
+    /// Shows people what speaks for another drover.
+    fn show_signs(&self) {
+        let at = self.common.ports.ambient.now().wall;
+        let what = What::OtherDrover { why: self.common.restraint.signs() };
+        self.common.ports.observer.observe(Fact { at, what });
     }
 
     fn end(&mut self, found: Outcome<Finding>, ctx: &mut Context<Self>) {
@@ -474,6 +482,7 @@ impl Handler<ReconcilerCommand> for Reconciler {
             ReconcilerCommand::Preview(plans) => self.preview(plans, ctx),
             ReconcilerCommand::ConfirmAhead => {
                 self.common.restraint.lift(&Cause::Guests(self.id.clone()));
+                self.show_signs();
                 self.step(None, Event::ConfirmAhead);
             }
             ReconcilerCommand::Leave => {

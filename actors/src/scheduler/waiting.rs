@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use drover_model::id::{CloudId, TemplateId};
+use drover_model::id::{AgentId, CloudId, TemplateId};
 use drover_model::record::Want;
 use drover_model::size::Size;
 use drover_model::spec::{CloudSpec, TemplateSpec};
@@ -31,12 +31,24 @@ impl Scheduler {
     /// That a template has reached its cap, and where its agents are seen.
     fn says_full(&self, id: &TemplateId, live: u32, cap: u32) -> String {
         let stock = self.agents.stock(id);
-        let are_all_idle = stock.all == stock.idle && stock.all >= live as usize;
         let full = format!("{id} is full: {live} of {cap} (instanceCap)");
-        if live > 0 && are_all_idle {
+        let busy = stock.all - stock.idle;
+        if live == 0 || busy > 0 {
+            return format!("{full}; `drover leases` says who has them");
+        }
+        let own = |agent: &&AgentId| self.agents.get(agent).is_some_and(|one| one.spec.id == *id);
+        let held = self.restrained.iter().filter(own).count();
+        if held > 0 {
+            return format!(
+                "{full}, of which drover hands out {held} to nobody, since another drover may own \
+                 them; `drover status` says what to do"
+            );
+        }
+        if stock.all > 0 {
             return format!("{full}, none of them busy; `drover agents` lists them");
         }
-        format!("{full}; `drover leases` says who has them")
+        // They go, or have not reported yet.
+        format!("{full}; `drover agents` lists them")
     }
 
     /// Why a lease of this want waits at this moment.

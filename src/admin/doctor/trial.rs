@@ -60,6 +60,17 @@ fn in_one_text<S: Serializer>(remedies: &[Remedy], to: S) -> Result<S::Ok, S::Er
 }
 
 impl Diagnosis {
+    /// The same with drover's commands on this template, so that they can be typed as they are.
+    #[must_use]
+    pub fn of_template(mut self, template: &str) -> Self {
+        for remedy in &mut self.remedies {
+            remedy.action = remedy
+                .action
+                .replace("hold-next TEMPLATE", &format!("hold-next {}", quote(template)));
+        }
+        self
+    }
+
     /// The same with drover's commands on this configuration.
     #[must_use]
     pub fn with_config(mut self, path: &Path) -> Self {

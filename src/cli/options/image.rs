@@ -27,7 +27,7 @@ pub enum ImageAction {
         /// The image, `cloud/image` or its bare name
         #[arg(long = "as", value_name = "IMAGE")]
         image: String,
-        /// Print what it would become; change nothing
+        /// Print what the template would become; change nothing
         #[arg(long)]
         dry_run: bool,
     },

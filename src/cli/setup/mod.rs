@@ -16,9 +16,11 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 
+use super::error::CliError;
 use super::global::Global;
 use super::report;
 use super::runtime::runtime;
+use super::stdout::not_written;
 
 pub use dhcp::DhcpOptions;
 use output::SetupOutput;
@@ -54,7 +56,10 @@ pub(super) fn run(global: &Global, action: &SetupAction) -> ExitCode {
         };
         let done = runtime.block_on(work);
         let done = out.end(done);
-        done.map_err(|error| report::fail_by(json, &error, &format!("drover: {error}\n")))
+        done.map_err(|error| match error {
+            CliError::Output(error) => not_written(json, error),
+            error => report::fail_by(json, &error, &format!("drover: {error}\n")),
+        })
     });
     match done {
         Ok(()) => ExitCode::SUCCESS,

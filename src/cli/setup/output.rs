@@ -7,6 +7,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde::Serialize;
 
 use super::super::error::CliError;
+use super::super::term::shown;
 use drover_admin::setup::machine::FileToWrite;
 
 /// What a set-up reports.
@@ -51,7 +52,7 @@ impl<'a> SetupOutput<'a> {
     pub(super) fn did(&mut self, what: impl Display) -> io::Result<()> {
         match &mut self.json {
             Some(reported) => reported.did.push(what.to_string()),
-            None => writeln!(self.out, "done: {what}")?,
+            None => writeln!(self.out, "done: {}", shown(&what.to_string()))?,
         }
         Ok(())
     }
@@ -60,7 +61,7 @@ impl<'a> SetupOutput<'a> {
     pub(super) fn plan(&mut self, line: impl Display) -> io::Result<()> {
         match &mut self.json {
             Some(reported) => reported.planned.push(line.to_string()),
-            None => writeln!(self.out, "{line}")?,
+            None => writeln!(self.out, "{}", shown(&line.to_string()))?,
         }
         Ok(())
     }
@@ -69,7 +70,7 @@ impl<'a> SetupOutput<'a> {
     pub(super) fn plan_there(&mut self, what: impl Display) -> io::Result<()> {
         match &mut self.json {
             Some(reported) => reported.planned.push(what.to_string()),
-            None => writeln!(self.out, "# {what}")?,
+            None => writeln!(self.out, "# {}", shown(&what.to_string()))?,
         }
         Ok(())
     }
@@ -101,7 +102,7 @@ impl<'a> SetupOutput<'a> {
     fn known(&mut self, before: &str, text: impl Display) -> io::Result<()> {
         match &mut self.json {
             Some(reported) => reported.notes.push(text.to_string()),
-            None => writeln!(self.out, "{before}{text}")?,
+            None => writeln!(self.out, "{before}{}", shown(&text.to_string()))?,
         }
         Ok(())
     }
@@ -129,7 +130,7 @@ impl<'a> SetupOutput<'a> {
     fn outcome(&mut self, before: &str, how: impl Display) -> io::Result<()> {
         match &mut self.json {
             Some(reported) => reported.outcome = Some(how.to_string()),
-            None => writeln!(self.out, "{before}{how}")?,
+            None => writeln!(self.out, "{before}{}", shown(&how.to_string()))?,
         }
         Ok(())
     }

@@ -13,6 +13,7 @@ mod resync;
 mod scripts;
 mod secrets;
 mod setup;
+mod unanswered;
 mod why;
 
 use std::path::Path;
@@ -69,7 +70,7 @@ fn the_socket_named_comes_before_the_configurations_and_that_before_the_usual() 
     let fault = place(None, Some(&file)).unwrap_err();
     assert_eq!(fault.exit_code(), 2);
     let text = fault.to_string();
-    assert!(text.contains("name the socket with --socket or DROVER_SOCKET"), "{text}");
+    assert!(text.contains("name the socket with `--socket PATH` or DROVER_SOCKET"), "{text}");
     assert!(text.contains("unknown key `sockets`"), "{text}");
     assert!(!text.contains("5f0c8d36"), "{text}");
 }

@@ -85,6 +85,7 @@ fn what_cannot_be_copied_says_why() {
     let faulty = refused(&path, want("x", &set("cores=many"), None));
     assert!(faulty.starts_with("with the copy the configuration would have faults:\n"), "{faulty}");
     assert!(faulty.contains("expected a whole number"), "{faulty}");
+    assert!(faulty.contains("[the copy:") && !faulty.contains("/copy:"), "{faulty}");
     let elsewhere = scene.path("other.yaml");
     let why = refused(&path, want("x", &[], Some(&elsewhere)));
     assert!(why.contains("is not a file of the configuration"), "{why}");

@@ -122,6 +122,11 @@ pub struct Reader {
 }
 
 impl Reader {
+    /// Whether events are left that happened before this reader began.
+    pub fn has_past(&self) -> bool {
+        !self.past.is_empty()
+    }
+
     /// Waits for what comes next; none when the view is gone.
     pub async fn next(&mut self) -> Option<Reported> {
         if let Some(reported) = self.past.pop_front() {

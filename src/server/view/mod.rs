@@ -58,6 +58,8 @@ pub struct View {
     builds: Mutex<VecDeque<ImageStatus>>,
     sources: DashMap<SourceId, SourceStatus>,
     alarms: DashMap<AgentId, AlarmStatus>,
+    /// What speaks for another drover on this installation.
+    other_drover: Mutex<Vec<String>>,
     /// Breakers of nodes, storages and clouds.
     places: DashMap<Scope, BreakerStatus>,
     past: Mutex<Past>,
@@ -100,6 +102,7 @@ impl View {
             builds: Mutex::default(),
             sources: DashMap::new(),
             alarms: DashMap::new(),
+            other_drover: Mutex::default(),
             places: DashMap::new(),
             past: Mutex::new(Past::default()),
             readiness: watch::Sender::new(Readiness::default()),
@@ -239,6 +242,11 @@ impl View {
         let mut all: Vec<_> = self.reconciled.iter().map(|entry| entry.value().clone()).collect();
         all.sort_by(|a, b| a.cluster.cmp(&b.cluster));
         all
+    }
+
+    /// What speaks for another drover that uses this installation, and what to do.
+    pub fn other_drover(&self) -> Vec<String> {
+        self.other_drover.lock().clone()
     }
 
     /// Pools of addresses, by name.
@@ -392,6 +400,7 @@ impl View {
             What::HoldNext { template, seconds } => {
                 self.asides.entry(template.clone()).or_default().hold_next = *seconds;
             }
+            What::OtherDrover { why } => self.other_drover.lock().clone_from(why),
             What::AddressPools { pools } => {
                 self.pools.lock().clone_from(pools);
             }

@@ -10,11 +10,11 @@ use drover_model::fault::{Culprit, Fault, FaultKind};
 use drover_model::id::{AgentId, CloudId, ClusterId, TemplateId, VmId};
 use drover_model::image::{ImageVersion, PlannedPrune, PrunePlan, Recipe};
 use drover_model::journal_state::BuildEntry;
-use drover_model::marks::{Kind, Marks};
+use drover_model::marks::{Kind, Marks, parse_name};
 use drover_model::ports::{SealCall, VmRef};
 use drover_model::record::Body;
 use drover_model::spec::CloneStrategy;
-use drover_model::template_image::Sought;
+use drover_model::template_image::{CHECK_VMID, Sought};
 use drover_runtime::reply::Reply;
 use futures_util::future::join_all;
 
@@ -225,16 +225,17 @@ impl Herd {
             let vm = VmRef { cloud: image.cloud.clone(), node: node.clone(), vmid, guest };
             let description =
                 format!("A version of image {}, imported from `{}`.", image.name, found.name);
+            if dry_run && parse_name(&found.name).is_some() {
+                let text = format!("guest `{vmid}` carries the name of one of drover's already");
+                return Err(Fault::new(FaultKind::Foreign, Culprit::Guest, text));
+            }
             if !dry_run {
                 hypervisor.seal(SealCall { vm, from: None, to: marks, description }).await?;
             }
             Ok(ImageImported { image, version, node, vmid, name })
         };
         ctx.spawn(import.into_actor(self).map(move |done, _, _| {
-            let named =
-                |text: String| text.replace("check templateVmId", "name the VMID of a template");
-            let done = done.map_err(|fault: Fault| Fault { text: named(fault.text), ..fault });
-            reply.send(done.map_err(|fault| match fault.kind {
+            reply.send(done.map_err(of_import).map_err(|fault| match fault.kind {
                 FaultKind::Gone => Refusal::Unknown(fault.text),
                 FaultKind::Broken | FaultKind::Foreign => Refusal::Conflict(fault.text),
                 FaultKind::Contention
@@ -249,4 +250,13 @@ impl Herd {
             }));
         }));
     }
+}
+
+/// A fault in the words of who imports: a VMID that no guest has was given to the command.
+fn of_import(mut fault: Fault) -> Fault {
+    if let Some(what) = fault.text.strip_suffix(CHECK_VMID) {
+        fault.text =
+            format!("{what}give the VMID of a template there, which `qm list` on its node shows");
+    }
+    fault
 }

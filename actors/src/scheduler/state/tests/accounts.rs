@@ -1,6 +1,6 @@
 //! Accounts of why demand waits.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use drover_model::demand::report::{Account, Estimate, Subject};
@@ -377,6 +377,10 @@ fn leases_are_looked_at_only_where_an_agent_of_a_full_template_is_busy() {
     let (templates, clouds, trouble) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
     let ground = Ground { templates: &templates, clouds: &clouds, trouble: &trouble };
     for (standing, reported) in [
+        (
+            Standing::Coming,
+            "c/t is full: 1 of 1 (instanceCap), none of them busy; `drover agents` lists them",
+        ),
         (IDLE, "c/t is full: 1 of 1 (instanceCap), none of them busy; `drover agents` lists them"),
         (Standing::Busy, "c/t is full: 1 of 1 (instanceCap); `drover leases` says who has them"),
     ] {
@@ -386,4 +390,12 @@ fn leases_are_looked_at_only_where_an_agent_of_a_full_template_is_busy() {
         scheduler.news(&there, at(1).wall);
         assert_eq!(scheduler.obstacle(&spec.id, &ground).as_deref(), Some(reported));
     }
+    scheduler.restrained = BTreeSet::from([AgentId::new("a1")]);
+    let mut there = news(&spec, 0);
+    there.live = 1;
+    there.agents = vec![level(&spec, "a1", IDLE, &[])];
+    scheduler.news(&there, at(1).wall);
+    let reported = "c/t is full: 1 of 1 (instanceCap), of which drover hands out 1 to nobody, since \
+                    another drover may own them; `drover status` says what to do";
+    assert_eq!(scheduler.obstacle(&spec.id, &ground).as_deref(), Some(reported));
 }

@@ -1,0 +1,33 @@
+//! The standard output of commands that ask no service: a whole text at once, and what is said where
+//! nobody takes it.
+//!
+//! `println!` panics on a full disk and on a pipe that was closed. Commands that ask a service print on
+//! a [`Term`](super::term::Term), whose failures end here as well.
+
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
+use causes::chain;
+
+use super::error::CliError;
+use super::report::{self, FAILED};
+use super::term::shown;
+
+/// Writes a whole text to standard output and gives `done`; reports an output that takes it not.
+pub(super) fn put(json: bool, text: &str, done: ExitCode) -> ExitCode {
+    let mut out = io::stdout();
+    match out.write_all(shown(text).as_bytes()).and_then(|()| out.flush()) {
+        Ok(()) => done,
+        Err(error) => not_written(json, error),
+    }
+}
+
+/// Reports that standard output took nothing. Anyone who closed the pipe has read enough and hears
+/// nothing more.
+pub(super) fn not_written(json: bool, error: io::Error) -> ExitCode {
+    if error.kind() == io::ErrorKind::BrokenPipe {
+        return ExitCode::from(FAILED);
+    }
+    let error = CliError::Output(error);
+    report::fail_by(json, &error, &format!("drover: {}\n", chain(&error)))
+}
