@@ -1,5 +1,6 @@
 //! What is printed for people and for scripts.
 
+use std::io::{self, Write};
 use std::sync::Arc;
 
 use drover_model::fact::What;
@@ -500,7 +501,7 @@ async fn events_are_followed_until_the_service_stops() {
     let follow = tokio::spawn(async move {
         let (mut out, mut err) = (Watched { text: Vec::new(), started: Some(started) }, Vec::new());
         let mut term = Term { out: &mut out, err: &mut err };
-        let options = EventsOptions { after: Some("3-1".into()), since: None };
+        let options = EventsOptions { after: Some("3-1".into()), since: None, no_follow: false };
         let result = remote::run(&global(&socket), Command::Events(options), &mut term).await;
         (result.map_err(|fault| chain(&fault)), String::from_utf8(out.text).unwrap())
     });
