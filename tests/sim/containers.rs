@@ -307,15 +307,15 @@ async fn a_machines_template_is_none_of_containers() {
     setup.cluster = cluster();
     let setup = setup.template("other", &format!("templateVmId: {TEMPLATE}"));
     let world = World::started(setup).await;
-    for label in ["linux", "other"] {
-        world.lease(label).await;
+    let leases = [world.lease("linux").await, world.lease("other").await];
+    world.pass(MINUTE).await;
+    let said = world.notes.facts(|what| Some(format!("{what:?}"))).join("\n");
+    assert!(said.contains("`guestType: VM`") && said.contains("`guestType: CONTAINER`"), "{said}");
+    assert_eq!(world.notes.intended(), 0);
+    for lease in &leases {
+        world.release(lease).await;
     }
     world.pass(MINUTE).await;
-    let why: Vec<String> =
-        world.view().templates().into_iter().filter_map(|template| template.paused).collect();
-    let why = why.join("\n");
-    assert!(why.contains("guestType: VM") && why.contains("guestType: CONTAINER"), "{why}");
-    assert_eq!(world.notes.intended(), 0);
     world.end().await;
 }
 
@@ -363,11 +363,13 @@ async fn a_missing_archive_is_downloaded_once_and_containers_are_made_of_it() {
 async fn an_archive_that_nobody_has_opens_the_breaker() {
     let keys = "breakerThreshold: 2, breakerCooldownSec: 300";
     let world = World::started(making("nobody_1_amd64.tar.zst", keys)).await;
-    world.lease("linux").await;
+    let lease = world.lease("linux").await;
     world.until("it opens", |view| view.templates()[0].breaker == BreakerPhase::Open).await;
     let cause = world.view().templates()[0].tripped.clone().unwrap().1;
     assert!(cause.contains("pveam available") && cause.contains("osTemplateUrl"), "{cause}");
     assert_eq!(world.notes.intended(), 0, "nothing was made");
+    world.release(&lease).await;
+    world.pass(MINUTE).await;
     world.end().await;
 }
 
