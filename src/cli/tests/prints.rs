@@ -1,5 +1,6 @@
 //! What is printed for people and for scripts.
 
+use std::io::{self, Write};
 use std::sync::Arc;
 
 use drover_model::fact::What;
