@@ -501,7 +501,7 @@ async fn events_are_followed_until_the_service_stops() {
     let follow = tokio::spawn(async move {
         let (mut out, mut err) = (Watched { text: Vec::new(), started: Some(started) }, Vec::new());
         let mut term = Term { out: &mut out, err: &mut err };
-        let options = EventsOptions { after: Some("3-1".into()), since: None };
+        let options = EventsOptions { after: Some("3-1".into()), ..EventsOptions::default() };
         let result = remote::run(&global(&socket), Command::Events(options), &mut term).await;
         (result.map_err(|fault| chain(&fault)), String::from_utf8(out.text).unwrap())
     });
