@@ -405,7 +405,8 @@ async fn what_was_started_is_listed_with_what_stands_in_the_way_of_more() {
         "a1",
         "a2"
       ],
-      "short": "lab/linux is full: 2 of 2"
+      "short": "lab/linux is full: 2 of 2",
+  "paused": null
     }
 
     there is no such thing: no template is called `lab/linus`; did you mean `lab/linux`?
