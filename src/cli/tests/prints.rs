@@ -406,7 +406,7 @@ async fn what_was_started_is_listed_with_what_stands_in_the_way_of_more() {
         "a2"
       ],
       "short": "lab/linux is full: 2 of 2",
-  "paused": null
+      "paused": null
     }
 
     there is no such thing: no template is called `lab/linus`; did you mean `lab/linux`?
