@@ -15,6 +15,7 @@ use super::keys::{RawLeases, RawPeer, RawQuota, RawService, RawToken, SERVICE};
 use super::layer::Layer;
 use super::node::Node;
 use super::socket::default_socket;
+use super::value::SOCKET_PATH_MAX;
 use drover_api::{Peer, Role};
 
 /// A shorter token can be guessed.
@@ -91,6 +92,13 @@ pub(super) fn service(
     let raw: RawService = layer.typed(&mut cx.faults)?;
     if let Some(addr) = raw.listen {
         listening(addr, raw.listen_plain, &tokens, &layer, cx);
+    }
+    let socket = raw.socket.as_ref().map_or(0, |path| path.as_os_str().len());
+    if socket > SOCKET_PATH_MAX {
+        let message =
+            format!("the path has {socket} bytes, and a Unix socket takes {SOCKET_PATH_MAX}");
+        let fault = layer.fault("socket", message);
+        cx.faults.push(fault.help("name a shorter one, such as `/run/drover/drover.sock`"));
     }
     stopping(raw.stop_timeout_sec, &layer, cx);
     let environment = cx.environment;

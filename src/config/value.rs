@@ -458,16 +458,6 @@ pub(super) fn listen(text: &str) -> Checked {
 /// The most bytes of a Unix socket's path: `sun_path` of unix(7), less the zero at its end.
 pub const SOCKET_PATH_MAX: usize = 107;
 
-/// Checks the path of a Unix socket; blank is fine.
-pub(super) fn socket(text: &str) -> Checked {
-    if text.len() <= SOCKET_PATH_MAX {
-        return Ok(());
-    }
-    let message =
-        format!("the path has {} bytes, and a Unix socket takes {SOCKET_PATH_MAX}", text.len());
-    Err(complain(message, "name a shorter one, such as `/run/drover/drover.sock`"))
-}
-
 /// How the address of a gRPC server is written.
 pub(super) const GRPC_FORM: &str = "write host and port, such as `ci.lan:9000`";
 

@@ -93,7 +93,7 @@ fn vain(state: &State, peer: Peer, unheard: HookRefusal) -> Rejection {
         (HookRefusal::UnknownSource | HookRefusal::NotAuthentic, Err(left)) => {
             Rejection::too_many(left)
         }
-        // Whoever signs is no stranger.
+        // A caller who signs is no stranger.
         (HookRefusal::NotJson, _) => refused(unheard),
     }
 }

@@ -405,7 +405,8 @@ async fn what_was_started_is_listed_with_what_stands_in_the_way_of_more() {
         "a1",
         "a2"
       ],
-      "short": "lab/linux is full: 2 of 2"
+      "short": "lab/linux is full: 2 of 2",
+      "paused": null
     }
 
     there is no such thing: no template is called `lab/linus`; did you mean `lab/linux`?
@@ -501,7 +502,7 @@ async fn events_are_followed_until_the_service_stops() {
     let follow = tokio::spawn(async move {
         let (mut out, mut err) = (Watched { text: Vec::new(), started: Some(started) }, Vec::new());
         let mut term = Term { out: &mut out, err: &mut err };
-        let options = EventsOptions { after: Some("3-1".into()), since: None, no_follow: false };
+        let options = EventsOptions { after: Some("3-1".into()), ..EventsOptions::default() };
         let result = remote::run(&global(&socket), Command::Events(options), &mut term).await;
         (result.map_err(|fault| chain(&fault)), String::from_utf8(out.text).unwrap())
     });

@@ -22,8 +22,7 @@ table! {
     SERVICE => RawService {
         "stateDirectory" => state_directory: Option<PathBuf>, text().eg("/var/lib/drover"),
             "directory of the journal and keys; unset: STATE_DIRECTORY, else /var/lib/drover";
-        "socket" => socket: Option<PathBuf>,
-            text().check(value::socket).eg("/run/drover/drover.sock"),
+        "socket" => socket: Option<PathBuf>, text().eg("/run/drover/drover.sock"),
             "Unix socket of the API; unset: drover.sock in RUNTIME_DIRECTORY, else in /run/drover";
         "socketMode" => socket_mode: Option<String>,
             text().check(value::octal_mode).eg(r#""0660""#),
