@@ -230,13 +230,13 @@ pub(super) async fn order(
         let found = all.into_iter().find(|status| status.order.id.as_str() == id);
         let is_over = found.as_ref().is_some_and(|found| found.phase != OrderPhase::Running);
         let is_gone = found.is_none() && view.agent(&agent).is_none();
-        let moved = tokio::select! {
-            () = state.stopping() => false,
-            moved = tokio::time::timeout_at(deadline, changes.next()),
-                if !is_over && !is_gone => moved.is_ok(),
-            else => false,
-        };
-        if is_over || is_gone || !moved {
+        let settled = is_over || is_gone;
+        let moved = !settled
+            && tokio::select! {
+                () = state.stopping() => false,
+                moved = tokio::time::timeout_at(deadline, changes.next()) => moved.is_ok(),
+            };
+        if !moved {
             let found = found.ok_or_else(|| {
                 let (agent, id) = (printable(agent.as_str()), printable(&id));
                 Rejection::not_found(format!("agent `{agent}` knows no order `{id}`, or is gone"))

@@ -142,7 +142,7 @@ async fn a_lease_ends_cleanly_from_every_ordered_state() {
     }
 }
 
-// Invariant: one machine has one order, from whoever has the machine, and nobody else.
+// Invariant: one machine has one order, from the one who has the machine, and nobody else.
 
 #[tokio::test(start_paused = true)]
 async fn an_order_needs_a_lease_or_a_hold_and_comes_alone() {
