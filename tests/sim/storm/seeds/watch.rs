@@ -408,11 +408,9 @@ impl Watch {
         if seen.owners.get(&vmid) == Some(agent) {
             seen.owners.remove(&vmid);
         }
-        let named = self
-            .side
-            .config(vmid)
-            .and_then(|config| parse_name(config.get("name").or_else(|| config.get("hostname"))?));
-        let there = named.is_some_and(|(_, other)| other == *agent);
+        let config = self.side.config(vmid).unwrap_or_default();
+        let name = config.get("name").or_else(|| config.get("hostname"));
+        let there = name.and_then(|name| parse_name(name)).is_some_and(|(_, one)| one == *agent);
         if there && !seen.strangers.contains(&vmid) {
             let text = format!("{agent} is gone and its guest {vmid} is there");
             return self.blame(seen, "no-guest-without-a-record", text);
