@@ -204,7 +204,7 @@ pub(crate) fn describe(observation: &mut VmObservation, vm: &VmRef, config: &VmC
             let (is, named) = (vm.guest, marks.guest);
             Reading::Damaged(format!("it is a {is}, and its marks are of a {named}"))
         }
-        read => read,
+        read @ (Reading::Unmarked | Reading::Marked(_) | Reading::Damaged(_)) => read,
     });
     observation.lock = config.lock().map(str::to_owned);
 }

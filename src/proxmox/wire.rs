@@ -119,9 +119,7 @@ impl Wire {
                 let (length, parts) = upload::body(form, path, *size);
                 // With a length hyper does not send it in chunks, which Proxmox refuses.
                 builder = builder.header(CONTENT_LENGTH, length).header(CONTENT_TYPE, kind);
-                return Ok(
-                    self.with_headers(builder.body(reqwest::Body::wrap_stream(parts)), request)?
-                );
+                return self.with_headers(builder.body(reqwest::Body::wrap_stream(parts)), request);
             }
             let (kind, body) =
                 encode_body(request).map_err(|error| TransportError::Connect(Box::new(error)))?;

@@ -230,7 +230,7 @@ impl<T: DeserializeOwned> Fields<T> {
     /// Ends the checks: fields that are no part of `T` are unknown. Gives what was asked for.
     pub(super) fn finish(mut self) -> Result<T, Rejection> {
         debug_assert!(self.unchecked.is_empty(), "no check asks for {:?}", self.unchecked);
-        let known: Vec<&str> = fields_of::<T>().iter().copied().collect();
+        let known: Vec<&str> = fields_of::<T>().to_vec();
         let unknown: Vec<String> =
             self.values.keys().filter(|field| !known.contains(&field.as_str())).cloned().collect();
         for field in &unknown {

@@ -59,7 +59,7 @@ pub(super) fn places() -> Vec<Place> {
             .post(OPERATOR, machines::take),
         Place::at("/v1/agents/{id}/snapshots/{name}").delete(OPERATOR, machines::delete),
         Place::at("/v1/agents/{id}/snapshots/{name}/revert").post(OPERATOR, machines::revert),
-        Place::at("/v1/agents/{id}/orders/{order}").get(VIEWER, machines::order),
+        Place::at("/v1/agents/{id}/orders/{order}").query().get(VIEWER, machines::order),
         Place::at("/v1/leases/{id}/machine").get(OPERATOR, machines::leased::show),
         Place::at("/v1/leases/{id}/power").post(OPERATOR, machines::leased::power),
         Place::at("/v1/leases/{id}/reconfigure").post(OPERATOR, machines::leased::reconfigure),

@@ -61,7 +61,12 @@ impl Cluster {
             Sought::Os(template) => {
                 hypervisor.provide(&key.0, template, key.2.as_deref().unwrap_or_default())
             }
-            sought => hypervisor.locate(&key.0, sought, key.2.as_deref()),
+            sought @ (Sought::Id(_)
+            | Sought::Name(_)
+            | Sought::Pattern(_)
+            | Sought::Tag(_)
+            | Sought::Image(_)
+            | Sought::Container(_)) => hypervisor.locate(&key.0, sought, key.2.as_deref()),
         };
         let devices = key.3.then(|| hypervisor.devices(&key.0));
         let answer = async move {

@@ -68,7 +68,9 @@ impl Herd {
                     herd.accept(wanted, Some(fleet), reply, ctx);
                 }));
             }
-            Err(answer) => drop(reply.send(answer)),
+            Err(answer) => {
+                reply.send(answer);
+            }
         }
     }
 

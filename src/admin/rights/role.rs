@@ -85,9 +85,10 @@ pub fn grants(needs: &Needs, pools: &BTreeMap<String, String>, options: GrantOpt
     let mut grants = Grants::default();
     let wanted = || {
         let all = needs.all.iter();
-        all.filter(|need| match need.row.feature {
-            Feature::Orders => options.orders,
-            feature => options.optional || !feature.is_optional(),
+        all.filter(|need| {
+            let feature = need.row.feature;
+            let optional = options.optional || !feature.is_optional();
+            if feature == Feature::Orders { options.orders } else { optional }
         })
     };
     for need in wanted() {

@@ -60,9 +60,9 @@ fn wrong_with(text: &str) -> Option<&'static str> {
     let autoinstall = &yaml["autoinstall"];
     let checks = [
         (autoinstall.is_mapping(), "the text has no `autoinstall` mapping"),
-        (autoinstall["version"] == Value::from(1), "`autoinstall` has no `version: 1`"),
+        (autoinstall["version"] == 1, "`autoinstall` has no `version: 1`"),
         (
-            autoinstall["shutdown"] == Value::from("poweroff"),
+            autoinstall["shutdown"] == "poweroff",
             "`autoinstall` has no `shutdown: poweroff`, by which drover knows the end",
         ),
     ];
