@@ -151,7 +151,9 @@ fn shown(out: &MachineOut) -> String {
     let lock = out.lock.as_ref().map(|lock| format!(", locked ({lock})")).unwrap_or_default();
     let meant = match out.ordered_state {
         Power::Running => String::new(),
-        other => format!(", {other} as ordered"),
+        other @ (Power::Stopped | Power::Suspended | Power::Unknown) => {
+            format!(", {other} as ordered")
+        }
     };
     line("state", format!("{}{own}{lock}{meant}", out.state));
     if out.state == Power::Running {

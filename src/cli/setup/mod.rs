@@ -58,7 +58,12 @@ pub(super) fn run(global: &Global, action: &SetupAction) -> ExitCode {
         let done = out.end(done);
         done.map_err(|error| match error {
             CliError::Output(error) => not_written(json, error),
-            error => report::fail_by(json, &error, &format!("drover: {error}\n")),
+            error @ (CliError::Usage(_)
+            | CliError::Config(_)
+            | CliError::Call(_)
+            | CliError::Failed(_)
+            | CliError::Waited(_)
+            | CliError::Over(_)) => report::fail_by(json, &error, &format!("drover: {error}\n")),
         })
     });
     match done {
