@@ -80,6 +80,12 @@ pub fn after_rollback(now: WallTime, draw: u64) -> String {
     script(&[SESSIONS, AFTER_ROLLBACK], &[&seconds, &format!("{draw:016x}")])
 }
 
+/// The same for a snapshot that was taken during a lease, whose key belongs there.
+pub fn after_revert(now: WallTime, draw: u64) -> String {
+    let seconds = now.0.div_euclid(1000).to_string();
+    script(&[SESSIONS, AFTER_ROLLBACK], &[&seconds, &format!("{draw:016x}"), "leased"])
+}
+
 /// Shuts everybody out of a guest that is about to be destroyed, drover included.
 pub fn close_ssh(public_key: &str) -> String {
     script(

@@ -116,6 +116,7 @@ fn an_order_goes_on_after_a_kill_of_the_service() {
     }
     assert_eq!(state(&site, &lease), "running");
     release(&site, &lease);
+    assert!(site.cli(&["reap", "--all"]).status.success());
     site.until_empty();
 }
 

@@ -133,8 +133,8 @@ impl Mind {
             (OrderStep::Greet, Some(address)) => Call::Greet(address, greet_limit(self.spec.os)),
             (OrderStep::Remedy, Some(address)) => {
                 let command = match self.spec.os {
-                    Os::Linux => guest::after_rollback(out.now.wall, out.draw),
-                    Os::Windows(_) => windows::after_rollback(),
+                    Os::Linux => guest::after_revert(out.now.wall, out.draw),
+                    Os::Windows(_) => windows::after_revert(),
                 };
                 Call::Run(address, command, REMEDY_LIMIT)
             }
