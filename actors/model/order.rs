@@ -14,10 +14,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::OrderId;
 use crate::phase::{OrderPhase, Power};
+use crate::size::Size;
 use crate::time::WallTime;
 
 pub use view::{ConfigValue, MachineView, SnapshotView};
-pub use work::{NewSizes, SNAPSHOTS_MOST, Work, is_own_snapshot};
+pub use work::{SNAPSHOTS_MOST, Work, is_own_snapshot};
 
 /// Orders of a machine that are remembered once they are over.
 const ORDERS_KEPT: usize = 8;
@@ -82,8 +83,8 @@ pub struct MachineOrders {
     pub altered: bool,
     /// The largest sizes that it was given since its birth. Accounts of capacity count these until it is
     /// gone: what gets smaller does so at its next start, or not at all.
-    #[serde(skip_serializing_if = "NewSizes::is_empty")]
-    pub sizes: NewSizes,
+    #[serde(skip_serializing_if = "Size::is_none")]
+    pub sizes: Size,
 }
 
 impl Default for MachineOrders {
@@ -93,7 +94,7 @@ impl Default for MachineOrders {
             running: None,
             past: Vec::new(),
             altered: false,
-            sizes: NewSizes::default(),
+            sizes: Size::NONE,
         }
     }
 }

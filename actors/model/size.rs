@@ -10,6 +10,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::placement::Sizes;
 use crate::record::Want;
 use crate::spec::TemplateSpec;
 
@@ -132,6 +133,25 @@ impl Size {
             cores: above.cores.or(self.cores),
             memory_mb: above.memory_mb.or(self.memory_mb),
             disk_gb: above.disk_gb.or(self.disk_gb),
+        }
+    }
+
+    /// The larger one of each part.
+    #[must_use]
+    pub fn max(self, other: Self) -> Self {
+        Self {
+            cores: self.cores.max(other.cores),
+            memory_mb: self.memory_mb.max(other.memory_mb),
+            disk_gb: self.disk_gb.max(other.disk_gb),
+        }
+    }
+
+    /// What a machine of this size takes that is given another one.
+    pub fn beside(self, sizes: Sizes) -> Sizes {
+        Sizes {
+            cores: sizes.cores.max(self.cores.unwrap_or(0)),
+            memory_mb: sizes.memory_mb.max(self.memory_mb.map_or(0, u64::from)),
+            disk_gb: sizes.disk_gb.max(self.disk_gb.map_or(0, u64::from)),
         }
     }
 }

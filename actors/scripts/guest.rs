@@ -76,14 +76,17 @@ pub fn packages(names: &[String]) -> String {
 /// Gives a guest the present time, a fresh lease of its address and fresh randomness after a
 /// rollback to its snapshot; ends all other sessions.
 pub fn after_rollback(now: WallTime, draw: u64) -> String {
-    let seconds = now.0.div_euclid(1000).to_string();
-    script(&[SESSIONS, AFTER_ROLLBACK], &[&seconds, &format!("{draw:016x}")])
+    refresh(now, draw, &[])
 }
 
 /// The same for a snapshot that was taken during a lease, whose key belongs there.
 pub fn after_revert(now: WallTime, draw: u64) -> String {
-    let seconds = now.0.div_euclid(1000).to_string();
-    script(&[SESSIONS, AFTER_ROLLBACK], &[&seconds, &format!("{draw:016x}"), "leased"])
+    refresh(now, draw, &["leased"])
+}
+
+fn refresh(now: WallTime, draw: u64, more: &[&str]) -> String {
+    let (seconds, draw) = (now.0.div_euclid(1000).to_string(), format!("{draw:016x}"));
+    script(&[SESSIONS, AFTER_ROLLBACK], &[&[seconds.as_str(), &draw], more].concat())
 }
 
 /// Shuts everybody out of a guest that is about to be destroyed, drover included.

@@ -15,8 +15,9 @@ use drover_api::{
     SnapshotOut, SnapshotsOut,
 };
 use drover_model::id::AgentId;
-use drover_model::order::{NewSizes, SnapshotView, Work, is_own_snapshot};
+use drover_model::order::{SnapshotView, Work, is_own_snapshot};
 use drover_model::phase::OrderPhase;
+use drover_model::size::Size;
 use drover_model::time::WallTime;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -296,27 +297,29 @@ fn read_snapshot(body: Body) -> Result<Asked, Rejection> {
 }
 
 fn read_delete(name: String) -> Result<Asked, Rejection> {
-    let work = Work::DeleteSnapshot { name };
-    work.check()
-        .map_err(|(_, fault)| Rejection::invalid(format!("the snapshot's name {fault}")))?;
-    Ok((work, None))
+    Ok((named(Work::DeleteSnapshot { name })?, None))
 }
 
 fn read_revert(name: String, body: Body) -> Result<Asked, Rejection> {
     let mut fields = Fields::<OrderIn>::parse(body)?;
     let key = read_key(&mut fields);
     fields.finish()?;
-    let work = Work::Revert { name };
-    work.check()
-        .map_err(|(_, fault)| Rejection::invalid(format!("the snapshot's name {fault}")))?;
-    Ok((work, key))
+    Ok((named(Work::Revert { name })?, key))
+}
+
+/// Work on the snapshot that a path names, where it can have that name.
+fn named(work: Work) -> Result<Work, Rejection> {
+    match work.check() {
+        Ok(()) => Ok(work),
+        Err((_, fault)) => Err(Rejection::invalid(format!("the snapshot's name {fault}"))),
+    }
 }
 
 fn read_resize(body: Body) -> Result<Asked, Rejection> {
     let mut fields = Fields::<ResizeIn>::parse(body)?;
     let mut size = |field| fields.count(field, SIZE_MOST).and_then(|size| u32::try_from(size).ok());
     let sizes =
-        NewSizes { cores: size("cores"), memory_mb: size("memoryMb"), disk_gb: size("diskSizeGb") };
+        Size { cores: size("cores"), memory_mb: size("memoryMb"), disk_gb: size("diskSizeGb") };
     let key = read_key(&mut fields);
     let work = Work::Resize(sizes);
     if !fields.has_faults() {

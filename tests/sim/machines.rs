@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use drover_actors::message::{HerdCommand, MachineSeen, Ordered, Refusal, Target};
 use drover_model::id::{AgentId, LeaseId};
-use drover_model::order::{NewSizes, OrderStatus, Work};
+use drover_model::order::{OrderStatus, Work};
 use drover_model::phase::{AgentPhase, LeasePhase, OrderPhase, Power};
 use drover_model::record::Reason;
+use drover_model::size::Size;
 use drover_model::status::AgentStatus;
 use drover_model::tenant::By;
 use drover_server::view::View;
@@ -77,7 +78,7 @@ fn revert(name: &str) -> Work {
 }
 
 fn sizes(cores: Option<u32>, memory_mb: Option<u32>, disk_gb: Option<u32>) -> Work {
-    Work::Resize(NewSizes { cores, memory_mb, disk_gb })
+    Work::Resize(Size { cores, memory_mb, disk_gb })
 }
 
 async fn leased(keys: &str) -> (World, LeaseId, Arc<AgentStatus>) {

@@ -1,6 +1,7 @@
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use super::*;
+use crate::size::Size;
 
 fn order(n: u32, work: Work) -> Order {
     let id = OrderId::new(format!("order-{n}"));
@@ -25,7 +26,7 @@ fn an_order_that_is_over_leaves_its_power_and_its_sizes() {
     assert_eq!(orders.running, Some(stop.clone()), "another order's end is no end");
     orders.end(&stop.id, &done(Power::Stopped), WallTime(2000));
     assert!(orders.knows(&stop.id) && !orders.altered && orders.spoils());
-    let sizes = NewSizes { cores: Some(4), ..NewSizes::default() };
+    let sizes = Size { cores: Some(4), ..Size::NONE };
     let resize = order(2, Work::Resize(sizes));
     orders.begin(resize.clone());
     orders.end(&resize.id, &done(Power::Stopped), WallTime(3000));
@@ -62,7 +63,7 @@ fn wrong_names_descriptions_and_sizes_are_refused_before_any_call() {
     assert!(described("two\nlines".into()).is_ok());
     assert!(described("bell\u{7}".into()).is_err() && described("x".repeat(501)).is_err());
     let sized = |cores, memory_mb, disk_gb| {
-        Work::Resize(NewSizes { cores, memory_mb, disk_gb }).check().map_err(|(field, _)| field)
+        Work::Resize(Size { cores, memory_mb, disk_gb }).check().map_err(|(field, _)| field)
     };
     assert_eq!(sized(Some(1), Some(16), Some(1)), Ok(()));
     assert_eq!(sized(None, None, None), Err("cores"));

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::phase::Power;
-use crate::placement::Sizes;
+use crate::size::Size;
 
 /// Snapshots of a machine at once, drover's own left out.
 pub const SNAPSHOTS_MOST: usize = 16;
@@ -51,56 +51,8 @@ pub enum Work {
     DeleteSnapshot {
         name: String,
     },
-    Resize(NewSizes),
-}
-
-/// Sizes that a machine is to have; none stays.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct NewSizes {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cores: Option<u32>,
-    /// Memory, in MiB.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub memory_mb: Option<u32>,
-    /// The disk it boots from, in GiB.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub disk_gb: Option<u32>,
-}
-
-impl NewSizes {
-    pub fn is_empty(&self) -> bool {
-        *self == Self::default()
-    }
-
-    /// The larger one of each.
-    #[must_use]
-    pub fn max(self, other: Self) -> Self {
-        Self {
-            cores: self.cores.max(other.cores),
-            memory_mb: self.memory_mb.max(other.memory_mb),
-            disk_gb: self.disk_gb.max(other.disk_gb),
-        }
-    }
-
-    /// What a machine of these sizes takes that is given others.
-    pub fn beside(self, sizes: Sizes) -> Sizes {
-        Sizes {
-            cores: sizes.cores.max(self.cores.unwrap_or(0)),
-            memory_mb: sizes.memory_mb.max(self.memory_mb.map_or(0, u64::from)),
-            disk_gb: sizes.disk_gb.max(self.disk_gb.map_or(0, u64::from)),
-        }
-    }
-}
-
-impl fmt::Display for NewSizes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let cores = self.cores.map(|cores| format!("{cores} cores"));
-        let memory = self.memory_mb.map(|memory| format!("{memory} MiB of memory"));
-        let disk = self.disk_gb.map(|disk| format!("{disk} GiB of disk"));
-        let parts: Vec<String> = [cores, memory, disk].into_iter().flatten().collect();
-        f.write_str(&parts.join(", "))
-    }
+    /// To these sizes; what is not said stays.
+    Resize(Size),
 }
 
 impl Work {
@@ -281,8 +233,8 @@ fn check_description(text: &str) -> Result<(), String> {
     Ok(())
 }
 
-fn check_sizes(sizes: NewSizes) -> Result<(), (&'static str, String)> {
-    if sizes.is_empty() {
+fn check_sizes(sizes: Size) -> Result<(), (&'static str, String)> {
+    if sizes.is_none() {
         let text = "or `memoryMb` or `diskSizeGb` must be given: nothing is to change".to_owned();
         return Err(("cores", text));
     }

@@ -100,12 +100,10 @@ impl Cluster {
     fn found(&mut self, key: Key, found: Result<Found, Fault>, ctx: &mut Context<Self>) {
         // How much had to be known may have changed meanwhile: what came of it does for all.
         let alike = |ask: &Ask| {
-            let devices = !ask.spec.hardware.devices().is_empty();
-            let asked =
-                (&ask.spec.id.cloud, ask.spec.sought(), devices) == (&key.0, key.1.clone(), key.3);
+            let (cloud, sought, _, devices) = self.key(&ask.spec);
             let near = |near: &Vec<NodeName>| !ask.spec.roams() && *near == ask.spec.nodes();
-            let same = key.2.as_ref().is_none_or(near);
-            ask.stage == Stage::Locating && asked && same
+            let same = (&cloud, &sought, devices) == (&key.0, &key.1, key.3);
+            ask.stage == Stage::Locating && same && key.2.as_ref().is_none_or(near)
         };
         let agents: Vec<AgentId> =
             self.asks.iter().filter(|(_, ask)| alike(ask)).map(|(id, _)| id.clone()).collect();

@@ -8,12 +8,13 @@ use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
 use drover_model::ambient::mint_order;
 use drover_model::fault::Fault;
 use drover_model::id::{AgentId, CloudId};
-use drover_model::order::{NewSizes, Order, OrderStatus, Work};
+use drover_model::order::{Order, OrderStatus, Work};
 use drover_model::phase::{AgentPhase, OrderPhase};
 use drover_model::place::Place;
 use drover_model::placement::{Fleet, Sizes};
 use drover_model::ports::VmRef;
 use drover_model::record::Body;
+use drover_model::size::Size;
 use drover_model::status::Standing;
 use drover_model::tenant::By;
 use drover_runtime::reply::Reply;
@@ -240,7 +241,7 @@ impl Herd {
         &self,
         wanted: &Wanted,
         living: &Living,
-        sizes: NewSizes,
+        sizes: Size,
         fleet: Result<Fleet, Fault>,
     ) -> Result<(), Refusal> {
         if let Some(refusal) = self.scheduler.sizes_beyond(&wanted.agent, &wanted.by, sizes) {

@@ -71,6 +71,8 @@ pub struct Scene<'a> {
     fleet: &'a Fleet,
     claims: &'a [Claim],
     rooms: BTreeMap<&'a NodeName, Room>,
+    /// How many devices of each mapping drover's own agents have on each node.
+    devices: BTreeMap<(&'a NodeName, DeviceMapping), u32>,
 }
 
 impl<'a> Scene<'a> {
@@ -89,7 +91,11 @@ impl<'a> Scene<'a> {
             rooms.insert(name, room);
         }
         let mut used: BTreeMap<&NodeName, u64> = BTreeMap::new();
+        let mut devices: BTreeMap<(&NodeName, DeviceMapping), u32> = BTreeMap::new();
         for claim in claims {
+            for (mapping, count) in claim.spec.hardware.devices() {
+                *devices.entry((&claim.node, mapping)).or_default() += count;
+            }
             let listed = claim.vmid.and_then(|vmid| fleet.guests().get(&vmid));
             // What the list counts of it is not of others.
             if let Some(guest) = listed.filter(|guest| guest.running && !guest.template)
@@ -118,7 +124,7 @@ impl<'a> Scene<'a> {
             let own = used.get(*name).copied().unwrap_or(0);
             room.others = room.others.max(in_use.saturating_sub(own));
         }
-        Self { fleet, claims, rooms }
+        Self { fleet, claims, rooms, devices }
     }
 
     /// What is taken of a node.
@@ -253,9 +259,7 @@ impl<'a> Scene<'a> {
 
     /// The devices of a mapping that drover's own agents have on a node.
     fn taken(&self, mapping: &DeviceMapping, node: &NodeName) -> u32 {
-        let here = self.claims.iter().filter(|claim| claim.node == *node);
-        let counts = here.map(|claim| claim.spec.hardware.devices().get(mapping).copied());
-        counts.map(Option::unwrap_or_default).sum()
+        self.devices.get(&(node, mapping.clone())).copied().unwrap_or_default()
     }
 
     /// How many agents of a template a node has devices for; none where it needs none, or that is not

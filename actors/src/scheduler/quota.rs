@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use drover_model::id::{AgentId, LeaseId};
-use drover_model::order::NewSizes;
 use drover_model::record::{LeaseAsk, WAITED};
+use drover_model::size::Size;
 use drover_model::spec::TemplateSpec;
 use drover_model::tenant::{By, LeaseLimits, Quota, Whose};
 use drover_model::time::WallTime;
@@ -172,7 +172,7 @@ impl Scheduler {
 
 impl Scheduler {
     /// Why a machine may not have these sizes, by the quotas of who asks and of who leased it.
-    pub fn sizes_beyond(&self, agent: &AgentId, by: &By, sizes: NewSizes) -> Option<Refusal> {
+    pub fn sizes_beyond(&self, agent: &AgentId, by: &By, sizes: Size) -> Option<Refusal> {
         let asks = |quota: &Quota| quota.whose.is(&by.principal, by.group.as_deref());
         let counts = |quota: &&Quota| asks(quota) || self.has_lease(&quota.whose, agent);
         self.limits.quotas.iter().filter(counts).find_map(|quota| {

@@ -12,9 +12,10 @@ use std::time::Duration;
 use drover_limits::concurrency::MaxConcurrent;
 use drover_model::fault::{Culprit, Fault, FaultKind};
 use drover_model::id::VmId;
-use drover_model::order::{NewSizes, SNAPSHOTS_MOST, Work, is_own_snapshot};
+use drover_model::order::{SNAPSHOTS_MOST, Work, is_own_snapshot};
 use drover_model::phase::Power;
 use drover_model::ports::{Carried, OrderCall, VmRef};
+use drover_model::size::Size;
 use proxmox_client::Params;
 use proxmox_client::types::{Current, SnapshotRow, VmConfig};
 
@@ -234,7 +235,7 @@ impl Cloud {
     async fn resize(
         &self,
         call: &OrderCall,
-        sizes: NewSizes,
+        sizes: Size,
         config: &VmConfig,
     ) -> Result<String, Failure> {
         let VmRef { node, vmid, .. } = &call.vm;
@@ -283,7 +284,7 @@ fn no_snapshot(vmid: VmId, name: &str, known: &[SnapshotRow]) -> String {
 }
 
 /// The keys that must change. Less memory takes the balloon's target along, which must not be above it.
-fn changes(config: &VmConfig, sizes: NewSizes) -> Params {
+fn changes(config: &VmConfig, sizes: Size) -> Params {
     let mut changes = Params::new();
     let mut set = |key: &str, wanted: Option<u32>| {
         let now = config.get(key).map(|text| text.strip_prefix("current=").unwrap_or(text));
@@ -304,11 +305,7 @@ fn changes(config: &VmConfig, sizes: NewSizes) -> Params {
 }
 
 /// The disk to grow with its size in GiB; none where it has that size.
-fn to_grow(
-    config: &VmConfig,
-    sizes: NewSizes,
-    vmid: VmId,
-) -> Result<Option<(String, u32)>, Failure> {
+fn to_grow(config: &VmConfig, sizes: Size, vmid: VmId) -> Result<Option<(String, u32)>, Failure> {
     let Some(wanted) = sizes.disk_gb else { return Ok(None) };
     let Some(disk) = primary_disk(config) else {
         return Err(refused(format!("guest `{vmid}` has no disk that it boots from")));

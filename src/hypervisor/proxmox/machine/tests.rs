@@ -8,6 +8,7 @@ use std::sync::Arc;
 use drover_model::container::GuestType;
 use drover_model::id::{CloudId, NodeName};
 use drover_model::ports::Hypervisor as _;
+use drover_model::size::Size;
 use serde_json::{Value, json};
 
 use super::super::{Proxmox, TASK_POLL_INTERVAL};
@@ -168,7 +169,7 @@ async fn snapshots_that_are_there_are_not_taken_twice() {
 async fn a_smaller_disk_is_refused_before_anything_is_written() {
     let keys = json!({"cores": 2, "memory": "2048", "scsi0": "local:vm-101-disk-0,size=20G"});
     let sized = |disk_gb| {
-        let sizes = NewSizes { cores: Some(4), memory_mb: Some(2048), disk_gb };
+        let sizes = Size { cores: Some(4), memory_mb: Some(2048), disk_gb };
         call(Work::Resize(sizes), false)
     };
     let machine = || guest("running", "running", keys.clone(), none());

@@ -2,10 +2,11 @@
 
 use drover_model::fault::FaultKind;
 use drover_model::id::{LeaseId, OrderId};
-use drover_model::order::{NewSizes, Order, Work};
+use drover_model::order::{Order, Work};
 use drover_model::phase::{AgentPhase, OrderPhase, Power};
 use drover_model::ports::{Carried, VmObservation};
 use drover_model::record::{Body, Reason};
+use drover_model::size::Size;
 use drover_model::spec::TemplateSpec;
 use drover_model::status::Standing;
 use drover_model::time::WallTime;
@@ -251,7 +252,7 @@ fn an_order_that_no_answer_comes_to_is_given_up() {
 #[test]
 fn a_machine_that_orders_have_changed_goes_after_its_lease() {
     let name = String::from("before");
-    let sizes = NewSizes { cores: Some(4), ..NewSizes::default() };
+    let sizes = Size { cores: Some(4), ..Size::NONE };
     let snapshot = Work::Snapshot { name: name.clone(), description: String::new(), memory: false };
     let orders = [
         (Work::Stop, true),
