@@ -38,6 +38,7 @@ impl Play {
             }
             Deed::Release { who, patient } => self.askers.end(who, patient),
             Deed::Renew { who, ttl } => self.askers.renew(who, ttl, &self.world),
+            Deed::Order { who, work } => self.askers.order(who, work, &self.world),
             Deed::Weather(faults) => self.weather(*faults),
             Deed::Quirk(name) => self.world.guests.quirk_next_boot(quirk(name)),
             Deed::NodeDown(number) => {

@@ -60,13 +60,22 @@ impl Watch {
         if seen.orphans.contains(&vmid) {
             return;
         }
-        let owner = seen.owners.get(&vmid).and_then(|agent| seen.live.get(agent));
-        let back = matches!(rest, ["snapshot", _, "rollback"]);
+        let agent = seen.owners.get(&vmid);
+        let owner = agent.and_then(|agent| seen.live.get(agent));
+        let is_ordered = agent.is_some_and(|agent| seen.orders.cover(agent, rest));
+        let by_order = matches!(rest, ["status", "suspend" | "reset" | "reboot"]);
+        // A call that was under way when its agent was told to go comes through.
+        let goes = owner.is_some_and(|owner| owner.retiring);
+        if by_order && !is_ordered && !goes {
+            let text = format!("{request:?} without its order: {owner:?}");
+            return self.blame(seen, "journal-before-acting", text);
+        }
+        let back = matches!(rest, ["snapshot", _, "rollback"]) && !is_ordered;
         if back && !owner.is_some_and(|owner| owner.resetting && owner.leases.is_empty()) {
             let text = format!("{request:?} without its record: {owner:?}");
             return self.blame(seen, "no-reset-without-intent", text);
         }
-        let ends = matches!(rest, [] | ["status", "stop" | "shutdown"]);
+        let ends = matches!(rest, [] | ["status", "stop" | "shutdown"]) && !is_ordered;
         if !owner.is_some_and(|owner| owner.recorded && (owner.retiring || !ends)) {
             let text = format!("{request:?} without its record: {owner:?}");
             self.blame(seen, "journal-before-acting", text);

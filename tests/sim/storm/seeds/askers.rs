@@ -7,8 +7,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use drover_actors::message::{HerdCommand, Refusal};
+use drover_actors::message::{HerdCommand, Refusal, Target};
 use drover_model::id::LeaseId;
+use drover_model::order::Work;
 use drover_model::record::{LeaseAsk, Want};
 use drover_model::tenant::By;
 use drover_model::time::WallTime;
@@ -120,6 +121,15 @@ impl Askers {
         let ttl = Duration::from_secs(ttl);
         world.send(HerdCommand::Renew { lease, ttl, by: friend(who), reply });
         asker.renewing = Some((ttl, answer));
+    }
+
+    /// Somebody gives the machine of its lease an order; where it has none, nothing comes of it.
+    pub fn order(&self, who: u32, work: Work, world: &World) {
+        let lease = self.0.get(&who).and_then(|asker| asker.lease.clone());
+        let Some(lease) = lease.filter(|_| world.runs()) else { return };
+        let (reply, _) = Reply::channel();
+        let (target, by) = (Target::Lease(lease), friend(who));
+        world.send(HerdCommand::Order { target, work, key: None, by, reply });
     }
 
     /// Anyone who was refused may ask again: the YAML changed.

@@ -96,7 +96,8 @@ impl Watch {
         let mut seen = self.seen();
         let held = seen.leases.iter().filter(|(_, lease)| lease.holds && lease.over.is_none());
         let mut late = held.filter_map(|(id, lease)| {
-            let agent = lease.agent.as_ref()?;
+            // What was ordered off is no loss.
+            let agent = lease.agent.as_ref().filter(|agent| !seen.orders.knows(agent))?;
             let vmid = seen.live.get(agent)?.vmid?;
             let down = Instant::now().saturating_duration_since(self.shell.down_since(vmid)?);
             // Somebody's backup or migration is left alone, and strangers say nothing of an agent.

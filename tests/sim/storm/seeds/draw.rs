@@ -9,7 +9,7 @@ use super::plan::{
     TemplateConf,
 };
 use super::sizes::{self, Asked};
-use super::{around, clocks, deaths, lockouts, systems, waits};
+use super::{around, clocks, deaths, lockouts, orders, systems, waits};
 
 /// The kinds of storm; a seed's number chooses one in turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,6 +46,7 @@ pub fn plan(seed: u64) -> Plan {
         deaths::lay(seed, &mut plan);
         clocks::lay(seed, &mut plan);
         waits::lay(seed, &mut plan);
+        orders::lay(seed, &mut plan);
     }
     sizes::lay(seed, &mut plan);
     plan

@@ -46,9 +46,12 @@ impl Watch {
             let text = format!("{} is ready on {:?}", status.lease, status.agent);
             self.blame(seen, "journal-before-acting", text);
         }
+        let resized = granted.as_ref().is_some_and(|agent| seen.orders.knows(agent));
+        // A revert takes the keys away, and they come back before it is over.
+        let reverts = granted.as_ref().is_some_and(|agent| seen.orders.runs(agent));
         let vmid = granted.and_then(|agent| seen.live.get(&agent)?.vmid);
         let size = seen.leases.get(&status.lease).map(|known| known.size).unwrap_or_default();
-        let config = vmid.filter(|vmid| !seen.strangers.contains(vmid));
+        let config = vmid.filter(|vmid| !resized && !seen.strangers.contains(vmid));
         let config = config.and_then(|vmid| self.side.config(vmid));
         let misshapen =
             config.and_then(|config| sizes::misshapen(|key| config.get(key).cloned(), size));
@@ -59,6 +62,7 @@ impl Watch {
         // A source's runner stands for the key of anyone who asks for a lease.
         let keyless = status.principal.starts_with("source:");
         if !keyless
+            && !reverts
             && vmid.is_none_or(|vmid| !self.shell.admitted(vmid).contains(status.lease.as_str()))
         {
             let text = format!("{} is ready without its key in {vmid:?}", status.lease);

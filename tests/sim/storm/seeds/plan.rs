@@ -1,5 +1,6 @@
 //! A plan: everything a storm does, as plain data that is printed, shrunk, and read back.
 
+use drover_model::order::Work;
 use drover_model::stop::StopPolicy;
 use pve_sim::world::{AgentHealth, Faults};
 use serde::{Deserialize, Serialize};
@@ -175,6 +176,12 @@ pub enum Deed {
         who: u32,
         /// For how many seconds.
         ttl: u64,
+    },
+    /// An asker gives its machine an order, or tries to.
+    Order {
+        /// The number of the asker.
+        who: u32,
+        work: Work,
     },
     /// Other things go wrong on the cluster from here on, or none.
     Weather(Box<Faults>),
@@ -386,6 +393,7 @@ impl Deed {
             Self::Ask { .. }
             | Self::Release { .. }
             | Self::Renew { .. }
+            | Self::Order { .. }
             | Self::Stale(..)
             | Self::Apart(..)
             | Self::Cloud(..)

@@ -11,6 +11,7 @@ use drover_model::spec::HerdSpec;
 use drover_model::time::WallTime;
 
 use super::held::Held;
+use super::orders::Orders;
 use super::outage::Outage;
 use super::places::Places;
 use super::rooms::Rooms;
@@ -143,6 +144,7 @@ pub(super) struct Seen {
     pub(super) outage: Option<Outage>,
     pub(super) held: Held,
     pub(super) waits: Waits,
+    pub(super) orders: Orders,
     /// This moment, and how much happened at it.
     pub(super) moment: (Duration, u32),
     pub(super) harmed: bool,
