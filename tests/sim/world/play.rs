@@ -148,7 +148,14 @@ impl World {
         let mut wrongs = Vec::new();
         for ((number, vmid), before) in &self.ground.guests {
             let now = self.sides.at(*number).config(*vmid);
-            let now = now.map(|config| config.into_iter().collect::<BTreeMap<_, _>>());
+            let mut now = now.map(|config| config.into_iter().collect::<BTreeMap<_, _>>());
+            // Proxmox itself locks a container's template while it clones it (PVE/API2/LXC.pm).
+            let locked = |lock: &String| lock == "disk" && before.contains_key("template");
+            if let Some(config) = &mut now
+                && config.get("lock").is_some_and(locked)
+            {
+                config.remove("lock");
+            }
             if now.as_ref() != Some(before) {
                 let text = format!("guest {vmid} was {before:?}, is {now:?}");
                 wrongs.push(("no-stranger-changed", text));

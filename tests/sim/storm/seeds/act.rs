@@ -304,7 +304,8 @@ impl Play {
             .filter(|(agent, vmid)| {
                 let config = self.world.sides.config(*vmid);
                 config.is_some_and(|config| {
-                    config.get("name").is_some_and(|name| name.ends_with(agent.as_str()))
+                    let name = config.get("name").or_else(|| config.get("hostname"));
+                    name.is_some_and(|name| name.ends_with(agent.as_str()))
                 })
             })
             .collect()
@@ -361,6 +362,8 @@ impl Play {
         let live = self.watch.live();
         let past = self.watch.past().into_iter();
         let fits: Vec<_> = past
+            // Copies are made of machines.
+            .filter(|(_, (_, config))| config.contains_key("name"))
             .filter(|(agent, (vmid, _))| match sort {
                 Stranger::Copy => live.contains_key(agent),
                 Stranger::Orphan | Stranger::Foreign => !live.contains_key(agent) && !taken(vmid),

@@ -9,7 +9,7 @@ use super::plan::{
     TemplateConf,
 };
 use super::sizes::{self, Asked};
-use super::{around, clocks, deaths, lockouts, orders, systems, waits};
+use super::{around, clocks, containers, deaths, lockouts, orders, systems, waits};
 
 /// The kinds of storm; a seed's number chooses one in turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,6 +49,7 @@ pub fn plan(seed: u64) -> Plan {
         orders::lay(seed, &mut plan);
     }
     sizes::lay(seed, &mut plan);
+    containers::lay(seed, &mut plan);
     plan
 }
 
@@ -124,6 +125,7 @@ fn template(dice: &mut Dice, nodes: usize, two: bool, count: usize) -> TemplateC
         target: None,
         image: false,
         cores: 0,
+        container: false,
     }
 }
 

@@ -7,6 +7,7 @@ mod around;
 mod asked;
 mod askers;
 mod clocks;
+mod containers;
 mod deaths;
 mod draw;
 mod held;

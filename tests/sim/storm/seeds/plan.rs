@@ -135,6 +135,9 @@ pub struct TemplateConf {
     /// The most cores that labels ask for; 0 where they ask for no size.
     #[serde(default)]
     pub cores: u32,
+    /// Whether agents are containers.
+    #[serde(default)]
+    pub container: bool,
 }
 
 /// Something that happens.

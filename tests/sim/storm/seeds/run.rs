@@ -415,6 +415,7 @@ impl Play {
         self.run_to(until).await?;
         self.look().await?;
         self.administer();
+        self.unlock_templates();
         for number in self.drained.clone() {
             self.drain(number, false);
         }

@@ -7,9 +7,9 @@ use pve_sim::world::{Latency, Spread};
 use super::plan::{
     CLOUDS, CloudConf, Found, ResetName, SOURCES, SourceConf, Speed, Stage, TEMPLATES, TemplateConf,
 };
-use super::sizes;
+use super::{containers, sizes};
 use crate::world::clusters::{floor, host};
-use crate::world::setup::{CI_LOGINS, Setup};
+use crate::world::setup::{CI_LOGINS, Setup, container_template};
 
 /// Storages that hold disks, by number.
 pub const STORAGES: [&str; 2] = ["local-lvm", "shared"];
@@ -23,6 +23,12 @@ pub fn setup(stage: &Stage) -> Setup {
     setup.cluster.guests.truncate(stage.nodes);
     for (number, guest) in setup.cluster.guests.iter_mut().enumerate() {
         guest.config.insert("tags".into(), format!("image-{number}"));
+    }
+    if stage.templates.iter().flatten().any(|conf| conf.container) {
+        let nodes = setup.cluster.nodes.iter().zip(containers::TEMPLATES_FROM..);
+        let templates =
+            nodes.map(|(node, vmid)| container_template(u32::try_from(vmid).unwrap(), &node.name));
+        setup.cluster.containers = templates.collect();
     }
     if stage.memory > 0 {
         setup.cluster.nodes.iter_mut().for_each(|node| node.memory_bytes = stage.memory << 30);
@@ -76,6 +82,8 @@ pub fn configure(
         // Who has one use is never reset, and who is reset serves one at a time.
         let reset = match conf.reset {
             ResetName::Disk if conf.uses != 1 => "DISK",
+            // Proxmox saves no memory of a container.
+            ResetName::Memory if conf.uses != 1 && conf.container => "DISK",
             ResetName::Memory if conf.uses != 1 => "MEMORY",
             ResetName::None | ResetName::Disk | ResetName::Memory => "NONE",
         };
@@ -138,6 +146,10 @@ pub fn configure_sources(setup: &mut Setup, stage: &Stage, sources: &[Option<Sou
 fn source(conf: &TemplateConf, nodes: usize) -> String {
     let name = |number: usize| format!("pve{}", number % nodes + 1);
     match conf.found {
+        Found::Id if conf.container => {
+            let vmid = containers::TEMPLATES_FROM + conf.source;
+            format!("guestType: CONTAINER, templateVmId: {vmid}")
+        }
         Found::Id => format!("templateVmId: {}", 9000 + conf.source),
         Found::Tag => format!("templateTag: image-{}", conf.source),
         Found::Name if nodes == 1 => format!("templateName: debian-12, node: {}", name(0)),
