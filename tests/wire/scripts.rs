@@ -14,7 +14,7 @@ use crate::{rights, setup_service};
 
 /// Commands that ask the service, in an order in which they can be asked: what stands behind them, and
 /// the code that they end with.
-pub const ASKING: [(&str, &str, i32); 43] = [
+pub const ASKING: [(&str, &str, i32); 44] = [
     ("doctor template", "linux", 0),
     ("provision", "linux --count 2", 0),
     ("status", "", 0),
@@ -44,6 +44,7 @@ pub const ASKING: [(&str, &str, i32); 43] = [
     ("machine resume", "AGENT1", 0),
     ("machine snapshot create", "AGENT1 before --description words", 0),
     ("machine snapshot list", "AGENT1", 0),
+    ("machine clone", "AGENT1", 0),
     ("machine snapshot revert", "AGENT1 before", 0),
     ("machine snapshot delete", "AGENT1 before", 0),
     ("machine resize", "AGENT1 --cores 2", 0),
