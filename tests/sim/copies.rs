@@ -83,14 +83,12 @@ async fn a_copy_is_an_agent_of_its_own_and_is_held_for_who_asked() {
     let from = source.vmid.unwrap().0;
     let sizes = NewSizes { cores: Some(3), memory_mb: None, disk_gb: Some(40) };
     order(&world, &source.agent, Work::Resize(sizes)).await;
-    world.wire.take();
     let copied = copy(&world, &source.agent).await.unwrap();
     assert_eq!((&copied.of, copied.template.to_string()), (&source.agent, "rack/linux".into()));
     let made = held(&world, &copied.agent).await;
     let to = made.vmid.unwrap().0;
-    let calls = world.wire.take();
-    let clone = calls.iter().find(|call| call.starts_with("POST") && call.contains("/clone"));
-    assert!(clone.unwrap().contains(&format!("/qemu/{from}/clone")), "{clone:?}");
+    let born = world.journal_state().agents[&copied.agent].spec.clone();
+    assert_eq!((born.source.0, born.steps.len()), (from, 0));
     assert!(to != from && value(&world, to, "name") != value(&world, from, "name"));
     assert!(value(&world, to, "description").contains(copied.agent.as_str()));
     assert_ne!(value(&world, to, "net0"), value(&world, from, "net0"));
@@ -107,6 +105,32 @@ async fn a_copy_is_an_agent_of_its_own_and_is_held_for_who_asked() {
     assert_eq!(gone(&world, &copied.agent).await, Reason::HoldOver);
     world.ready(&waits).await;
     world.release(&waits).await;
+    world.release(&lease).await;
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_has_a_disc_of_its_own_in_the_drive_of_its_sources() {
+    let user_data = r##"userData: "#cloud-config\nhostname: ${hostname}\n""##;
+    let (world, lease, source) = leased(&format!("instanceCap: 2, {user_data}")).await;
+    let of_source = value(&world, source.vmid.unwrap().0, "ide2");
+    let copied = copy(&world, &source.agent).await.unwrap().agent;
+    let made = held(&world, &copied).await;
+    let config = world.side.config(made.vmid.unwrap().0).unwrap();
+    let discs = config.values().filter(|value| value.contains(":iso/drover-"));
+    let discs: Vec<String> = discs.cloned().collect();
+    assert!(discs.len() == 1 && discs[0].contains(copied.as_str()), "{discs:?}");
+    world.release_hold(&copied).await;
+    gone(&world, &copied).await;
+    assert_eq!(value(&world, source.vmid.unwrap().0, "ide2"), of_source);
+    assert!(
+        world
+            .side
+            .volumes(&source.node.clone().unwrap().to_string(), "local")
+            .iter()
+            .any(|volume| of_source.starts_with(volume.as_str())),
+        "the disc of the source is there"
+    );
     world.release(&lease).await;
     world.end().await;
 }
@@ -195,7 +219,10 @@ async fn cut(arm: impl FnOnce(&World)) -> Option<Arc<AgentStatus>> {
     let of = &source.agent;
     let all = world.view().agents();
     let found = all.into_iter().find(|status| status.agent != *of);
-    assert_eq!(world.view().lease(&lease).unwrap().state, LeasePhase::Ready);
+    let reasons: Vec<_> =
+        world.view().gone_agents().iter().map(|gone| gone.reason.clone()).collect();
+    let kept = world.view().lease(&lease).unwrap().clone();
+    assert_eq!(kept.state, LeasePhase::Ready, "{kept:?} {reasons:?}");
     assert_eq!(world.ours().len(), 1 + usize::from(found.is_some()), "no more than these");
     if let Some(copy) = &found {
         assert_eq!(copy.phase, AgentPhase::Held, "{copy:?}");
@@ -220,8 +247,6 @@ async fn a_copy_that_was_not_begun_when_the_power_went_is_none() {
 async fn a_copy_that_was_begun_when_the_power_went_is_held_all_the_same() {
     for (method, end, hold) in [
         ("POST", "/clone", Hold::Answer),
-        ("PUT", "/config", Hold::Call),
-        ("PUT", "/config", Hold::Answer),
         ("POST", "/status/start", Hold::Answer),
         ("GET", "/agent/network-get-interfaces", Hold::Call),
     ] {
