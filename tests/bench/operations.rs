@@ -20,10 +20,10 @@ use crate::naive::Script;
 use crate::site::{Cluster, Lanes, Service};
 
 /// Machines that are worked on at once.
-const AT_ONCE: u32 = 4;
+const AT_ONCE: u32 = 6;
 /// Operations of a kind on each of them.
-const ROUNDS: u32 = 6;
-/// Agents of the cluster: each machine at once has a template and a storage of its own.
+const ROUNDS: u32 = 3;
+/// Room of the cluster: each machine at once has a template and a storage of its own.
 const AGENTS: u32 = AT_ONCE * 10;
 /// Between two looks of the script.
 const LOOK: Duration = Duration::from_secs(1);
@@ -73,17 +73,19 @@ type Seconds = Vec<f64>;
 pub fn report(report: &mut Report) {
     let on = |delays: &str| Cluster::start_slow(AGENTS, &format!("{USUAL}{delays}"));
     let mut rows: Vec<(Published, Seconds, Seconds)> = Vec::new();
-    let made = drover_makes(&on(MAKING)).into_iter().map(|made| made.ready).collect();
-    rows.push((CREATE, made, script_makes(&on(MAKING))));
+    let made = drover_makes(&on(MAKING));
+    let ready = made.iter().map(|made| made.ready).collect();
+    rows.push((CREATE, ready, script_makes(&on(MAKING))));
     let worked = drover_works(&on(WORKING));
     let by_hand = script_works(&on(WORKING));
     let kinds = [POWER_OFF, POWER_ON, DESCRIBE, RECONFIGURE, SNAPSHOT];
     rows.extend(
         kinds.into_iter().zip(worked).zip(by_hand).map(|((of, ours), script)| (of, ours, script)),
     );
-    let cloned = drover_makes(&on(CLONING)).into_iter().map(|made| made.cloned).collect();
+    let cloned = drover_makes(&on(CLONING)).iter().map(Made::cloned).collect();
     rows.push((CLONE, cloned, script_clones(&on(CLONING))));
     print_table(&rows);
+    print_phases(&made);
     for (of, ours, script) in rows {
         for (word, share) in [("p50", 0.5), ("p95", 0.95)] {
             let name = format!("operations.{}.{word}", of.name);
@@ -132,10 +134,30 @@ fn together<T: Send>(work: impl Fn(u32) -> Vec<T> + Sync) -> Vec<T> {
     })
 }
 
-/// What drover took to make a machine: until the lease was ready, and until its clone was there.
+/// What drover took to make a machine: until the lease was ready, and in each phase of its agent.
 struct Made {
     ready: f64,
-    cloned: f64,
+    phases: Vec<(String, f64)>,
+}
+
+impl Made {
+    /// Until its clone was there, with the wait for a place.
+    fn cloned(&self) -> f64 {
+        let phases = self.phases.iter();
+        phases.filter(|(name, _)| name == "Queued" || name == "Cloning").map(|(_, took)| took).sum()
+    }
+}
+
+/// Where the time of drover's `create` goes.
+fn print_phases(made: &[Made]) {
+    let names: Vec<&String> = made[0].phases.iter().map(|(name, _)| name).collect();
+    let each = names.into_iter().map(|name| {
+        let took = made.iter().flat_map(|made| &made.phases);
+        let took: Vec<f64> = took.filter(|(of, _)| of == name).map(|(_, took)| *took).collect();
+        format!("{name} {:.2}", percentile(&took, 0.5))
+    });
+    let each: Vec<String> = each.collect();
+    println!("    create through drover, seconds of each phase at p50: {}", each.join(", "));
 }
 
 fn service(cluster: &Cluster) -> Service {
@@ -166,12 +188,13 @@ fn drover_makes(cluster: &Cluster) -> Vec<Made> {
             let ready = started.elapsed().as_secs_f64();
             let agent = api.get(&format!("/v1/agents/{}", lease["agent"].as_str().unwrap()));
             let agent = agent.unwrap();
-            let phases = agent["phases"].as_array().unwrap().iter();
-            let cloning =
-                phases.filter(|phase| phase["state"] == "Queued" || phase["state"] == "Cloning");
-            let ms: u64 = cloning.map(|phase| phase["ms"].as_u64().unwrap()).sum();
+            let phases = agent["phases"].as_array().unwrap().iter().map(|phase| {
+                let took = Duration::from_millis(phase["ms"].as_u64().unwrap()).as_secs_f64();
+                (phase["state"].as_str().unwrap().to_owned(), took)
+            });
+            let phases = phases.collect();
             api.delete(&format!("/v1/leases/{}", lease["id"].as_str().unwrap()));
-            Made { ready, cloned: Duration::from_millis(ms).as_secs_f64() }
+            Made { ready, phases }
         };
         (0..ROUNDS).map(one).collect()
     })
