@@ -228,20 +228,26 @@ fn candidate(guest: &Listed, config: &VmConfig, fleet: &Fleet) -> Option<Candida
     {
         return None;
     }
-    Some(shown(guest, config, fleet))
+    let shown = shown((guest.vmid, &guest.node), config, fleet);
+    let name = Some(shown.name.clone()).filter(|name| !name.is_empty());
+    let name = name.or_else(|| guest.name.clone()).unwrap_or_default();
+    Some(Candidate { name, ..shown })
 }
 
 /// What the configuration of a guest shows of it.
-pub(crate) fn shown(guest: &Listed, config: &VmConfig, fleet: &Fleet) -> Candidate {
-    let name = configure::name(config).map(str::to_owned);
+pub(crate) fn shown(
+    (vmid, node): (VmId, &NodeName),
+    config: &VmConfig,
+    fleet: &Fleet,
+) -> Candidate {
     Candidate {
-        vmid: guest.vmid,
-        node: guest.node.clone(),
-        name: name.or_else(|| guest.name.clone()).unwrap_or_default(),
+        vmid,
+        node: node.clone(),
+        name: configure::name(config).unwrap_or_default().to_owned(),
         created: created(config),
         storages: storages(config),
         digest: digest(config),
-        sizes: fleet::template_sizes(fleet.guests().get(&guest.vmid), Some(config)),
+        sizes: fleet::template_sizes(fleet.guests().get(&vmid), Some(config)),
     }
 }
 

@@ -8,6 +8,8 @@
 //!   `virtrigaud-loadgen` against a fake Proxmox of its own. The delays of the simulator are set so that
 //!   the cluster's own part of an operation lies near them. Its shutdown looks at the guest once a second,
 //!   as that of Proxmox does.
+//! - drover asks a guest whose boot time it does not know for its address after four seconds, and a guest
+//!   here is up sooner: its `create` is never faster than that. The row of phases shows it.
 //! - Real time, and unscaled: a second of the simulator is a second.
 
 use std::time::{Duration, Instant};

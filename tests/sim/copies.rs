@@ -235,16 +235,16 @@ async fn cut(arm: impl FnOnce(&World)) -> Option<Arc<AgentStatus>> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_copy_that_was_not_begun_when_the_power_went_is_none() {
+async fn a_copy_that_was_not_started_when_the_power_went_is_none() {
     let none = cut(|world| world.notes.hold(|body| matches!(body, Body::HoldSet { .. }))).await;
     assert!(none.is_none(), "{none:?}");
-    let begun = |body: &Body| matches!(body, Body::CloneIntended { .. });
-    let none = cut(move |world| world.notes.hold(begun)).await;
+    let intent = |body: &Body| matches!(body, Body::CloneIntended { .. });
+    let none = cut(move |world| world.notes.hold(intent)).await;
     assert!(none.is_none(), "{none:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_copy_that_was_begun_when_the_power_went_is_held_all_the_same() {
+async fn a_copy_that_was_started_when_the_power_went_is_held_all_the_same() {
     for (method, end, hold) in [
         ("POST", "/clone", Hold::Answer),
         ("POST", "/status/start", Hold::Answer),
