@@ -2,6 +2,7 @@
 //!
 //! `src/config` makes it; agents keep a copy of the [`TemplateSpec`] they were born with.
 
+mod copy;
 mod schedule;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ambient::fnv1a;
 use crate::container::{GuestType, OsTemplate};
-use crate::id::{NodeName, VmId};
+use crate::id::{AgentId, NodeName, VmId};
 use crate::placement::{Fleet, Sizes};
 
 /// What to do where no guest has the VMID of a template: said to those who have it in `templateVmId`.
@@ -28,6 +28,8 @@ pub enum Sought {
     Tag(String),
     /// By the image that it is a version of (`image`).
     Image(String),
+    /// No template: the machine of an agent of this installation.
+    Agent { agent: AgentId, vmid: VmId },
     /// A container's template, by one of the others.
     Container(Box<Self>),
     /// No guest: an archive that containers are made of (`osTemplate`).
@@ -39,7 +41,7 @@ impl Sought {
     #[must_use]
     pub fn vmid(&self) -> Option<VmId> {
         match self {
-            Self::Id(vmid) => Some(*vmid),
+            Self::Id(vmid) | Self::Agent { vmid, .. } => Some(*vmid),
             Self::Container(by) => by.vmid(),
             Self::Name(_) | Self::Pattern(_) | Self::Tag(_) | Self::Image(_) | Self::Os(_) => None,
         }
@@ -55,6 +57,7 @@ impl Sought {
             | Self::Pattern(_)
             | Self::Tag(_)
             | Self::Image(_)
+            | Self::Agent { .. }
             | Self::Os(_) => self,
         }
     }
@@ -74,6 +77,7 @@ impl fmt::Display for Sought {
             Self::Pattern(pattern) => write!(f, "has a name that matches `{pattern}`"),
             Self::Tag(tag) => write!(f, "carries the tag `{tag}`"),
             Self::Image(name) => write!(f, "is a version of image `{name}`"),
+            Self::Agent { agent, vmid } => write!(f, "is machine {vmid} of agent `{agent}`"),
             Self::Container(by) => write!(f, "is a container and {by}"),
             Self::Os(template) => write!(f, "can be made of `{}`", template.volume()),
         }

@@ -26,6 +26,8 @@
 //! Other commands and reports are declared by their receivers: `cloud/`, `template/`, `cluster/`,
 //! `reconciler/`, `demand/`.
 
+mod copy;
+
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -51,6 +53,8 @@ use drover_runtime::reply::Reply;
 
 use drover_limits::concurrency::OperationEnd;
 use drover_model::finding::{Finding, Outcome};
+
+pub use copy::{Copied, CopyAsk, Purpose};
 
 /// To the herd: puts a checked configuration into force.
 #[derive(Debug, Clone, Message)]
@@ -141,6 +145,8 @@ pub enum HerdCommand {
         /// Receives the template when the hold is durable.
         reply: Reply<Result<TemplateId, Refusal>>,
     },
+    /// Makes a copy of the machine of a leased or held agent: another agent, which is held.
+    Copy(CopyAsk),
     /// Starts agents of one template at once, without demand.
     Provision {
         /// The template, by `cloud/template` or bare name.

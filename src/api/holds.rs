@@ -46,3 +46,23 @@ pub struct HoldNextOut {
     /// caller's.
     pub private_key: Option<String>,
 }
+
+/// A copy of a machine that is started, with its hold written down.
+#[derive(Clone, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct CloneOut {
+    /// The id of the agent that is the copy.
+    pub agent: String,
+    /// The id of the agent whose machine is copied.
+    pub of: String,
+    /// The template of both, `cloud/template`.
+    pub template: String,
+    /// How long from the moment the copy is ready.
+    pub seconds: u64,
+    /// The public key that is let in.
+    pub ssh_public_key: String,
+    /// The private key made for this hold, shown here and nowhere else; null for a key of the
+    /// caller's.
+    pub private_key: Option<String>,
+}

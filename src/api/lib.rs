@@ -51,7 +51,7 @@ pub use control::{
     FoundOut, LogLevelIn, Nothing, ReapIn, ReapOut, ReloadOut, ResyncIn, ResyncOut, ResyncPlanOut,
 };
 pub use fields::fields_of;
-pub use holds::{HoldIn, HoldNextOut, HoldOut};
+pub use holds::{CloneOut, HoldIn, HoldNextOut, HoldOut};
 pub use images::{
     BuildImageIn, BuildImageOut, ImageBuildOut, ImageBuildsOut, ImageOut, ImagePlanOut,
     ImageVersionOut, ImagesOut, ImportImageIn, ImportImageOut, PruneImagesIn, PruneImagesOut,

@@ -1,13 +1,14 @@
 //! `drover hold`: an agent kept for debugging, and how to log in to it.
 
-use drover_api::{HoldIn, HoldNextOut, HoldOut};
+use drover_api::{CloneOut, HoldIn, HoldNextOut, HoldOut};
 use reqwest::Method;
 use serde_json::json;
 
 use super::client::{CALL_LIMIT, Client, path};
 use super::error::CliError;
 use super::identity;
-use super::options::{HoldNextOptions, HoldOptions};
+use super::options::{CloneOptions, HoldNextOptions, HoldOptions};
+use super::tables::clean;
 use super::term::{Term, print};
 
 /// Asks for a hold and shows how to log in.
@@ -45,6 +46,34 @@ pub(super) async fn hold_next(
     };
     let out: HoldNextOut = client.post(&path, &command, CALL_LIMIT).await?;
     print(term, json, &out, reported_next)
+}
+
+/// Asks for a copy of a machine at this path of the API, and shows how to log in to it.
+pub(super) async fn copy(
+    client: &Client,
+    path: &str,
+    options: &CloneOptions,
+    json: bool,
+    term: &mut Term<'_>,
+) -> Result<(), CliError> {
+    let command = HoldIn {
+        seconds: Some(options.span.as_secs()),
+        ssh_public_key: options.public_key.as_deref().map(identity::public_line).transpose()?,
+    };
+    let out: CloneOut = client.post(path, &command, CALL_LIMIT).await?;
+    print(term, json, &out, reported_copy)
+}
+
+fn reported_copy(out: &CloneOut) -> String {
+    let text = format!(
+        "agent {} is started as a copy of the machine of agent {}\n\
+         it is held for {} s from the moment it is ready, then destroyed\n\
+         `drover agents` shows its state and its login\n",
+        clean(&out.agent),
+        clean(&out.of),
+        out.seconds
+    );
+    text + &key_reported(out.private_key.as_deref())
 }
 
 fn reported_next(out: &HoldNextOut) -> String {

@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 use super::client::{CALL_LIMIT, Client, LONG_LIMIT, path};
 use super::error::CliError;
+use super::hold;
 use super::options::{MachineAction, ResizeOptions, SnapshotAction, TakeOptions, WaitOptions};
 use super::tables::{clean, dash, table};
 use super::term::{Term, print};
@@ -32,6 +33,11 @@ pub(super) async fn act(
             return Ok(0);
         }
         MachineAction::Resize(options) => return resize(client, &options, json, term).await,
+        MachineAction::Clone(options) => {
+            let path = of(&options.target, "/clone");
+            hold::copy(client, &path, &options, json, term).await?;
+            return Ok(0);
+        }
         MachineAction::Snapshot(action) => return snapshot(client, action, json, term).await,
         MachineAction::Start(wait) => (wait, "start"),
         MachineAction::Stop(wait) => (wait, "stop"),

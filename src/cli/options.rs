@@ -18,7 +18,9 @@ use super::sim_options::SimOptions;
 use super::stdin::is_standard_input;
 use super::topics;
 pub use image::{BuildImageOptions, ImageAction};
-pub use machine::{MachineAction, ResizeOptions, SnapshotAction, TakeOptions, WaitOptions};
+pub use machine::{
+    CloneOptions, MachineAction, ResizeOptions, SnapshotAction, TakeOptions, WaitOptions,
+};
 
 /// Turns Proxmox VE clusters into a pool of throw-away CI machines.
 #[derive(Debug, Parser)]

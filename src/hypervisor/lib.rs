@@ -38,6 +38,7 @@ mod cloud_init;
 mod cluster_aliases;
 mod configure;
 mod container;
+mod copied;
 mod describe;
 mod devices;
 mod disc;

@@ -27,6 +27,7 @@ use sha2::{Digest, Sha256};
 use crate::client::Client;
 use crate::client::Failure;
 use crate::configure::{self, is_drive, reading};
+use crate::copied;
 use crate::fleet;
 use crate::list::LIST_SHARED_FOR;
 use crate::observe::{id_taken, is_transient, listed};
@@ -53,6 +54,10 @@ pub async fn locate(
         return Ok(Found { candidates, fleet, whole: true });
     }
     let guests: Vec<Listed> = list.rows.iter().filter_map(listed).collect();
+    if let Sought::Agent { agent, vmid } = sought {
+        let found = copied::find(client, (agent, *vmid), &guests, &fleet).await?;
+        return Ok(Found { candidates: vec![found], fleet, whole: true });
+    }
     let by_id = matches!(sought.by(), Sought::Id(_));
     let (mut candidates, mut whole) = (Vec::new(), true);
     for guest in fitting(client, &guests, sought).await? {
@@ -166,7 +171,7 @@ async fn fitting(
             Ok(by(&|guest| guest.template && guest.name.as_ref().is_some_and(named)))
         }
         // No guest, and answered before.
-        Sought::Container(_) | Sought::Os(_) => Ok(Vec::new()),
+        Sought::Agent { .. } | Sought::Container(_) | Sought::Os(_) => Ok(Vec::new()),
     }
 }
 
@@ -223,16 +228,27 @@ fn candidate(guest: &Listed, config: &VmConfig, fleet: &Fleet) -> Option<Candida
     {
         return None;
     }
-    let name = configure::name(config).map(str::to_owned);
-    Some(Candidate {
-        vmid: guest.vmid,
-        node: guest.node.clone(),
-        name: name.or_else(|| guest.name.clone()).unwrap_or_default(),
+    let shown = shown((guest.vmid, &guest.node), config, fleet);
+    let name = Some(shown.name.clone()).filter(|name| !name.is_empty());
+    let name = name.or_else(|| guest.name.clone()).unwrap_or_default();
+    Some(Candidate { name, ..shown })
+}
+
+/// What the configuration of a guest shows of it.
+pub(crate) fn shown(
+    (vmid, node): (VmId, &NodeName),
+    config: &VmConfig,
+    fleet: &Fleet,
+) -> Candidate {
+    Candidate {
+        vmid,
+        node: node.clone(),
+        name: configure::name(config).unwrap_or_default().to_owned(),
         created: created(config),
         storages: storages(config),
         digest: digest(config),
-        sizes: fleet::template_sizes(fleet.guests().get(&guest.vmid), Some(config)),
-    })
+        sizes: fleet::template_sizes(fleet.guests().get(&vmid), Some(config)),
+    }
 }
 
 /// When a guest was created, from `meta: creation-qemu=…,ctime=…`.

@@ -137,15 +137,18 @@ async fn request_next(
 }
 
 /// How long a hold lasts, and whom it lets in.
-struct Terms {
-    seconds: u64,
-    public_key: String,
-    private_key: Option<String>,
+pub(super) struct Terms {
+    pub(super) seconds: u64,
+    pub(super) public_key: String,
+    pub(super) private_key: Option<String>,
 }
 
 impl Terms {
     /// Reads them; where the caller gives no key, one is made under this name.
-    fn read(body: Result<web::Bytes, actix_web::Error>, name: &str) -> Result<Self, Rejection> {
+    pub(super) fn read(
+        body: Result<web::Bytes, actix_web::Error>,
+        name: &str,
+    ) -> Result<Self, Rejection> {
         let mut fields = Fields::<HoldIn>::parse(body)?;
         fields.count("seconds", LONGEST_SECONDS);
         check_public_key_in(&mut fields);
@@ -158,7 +161,7 @@ impl Terms {
         Ok(Self { seconds, public_key, private_key })
     }
 
-    fn hold(&self) -> Box<Hold> {
+    pub(super) fn hold(&self) -> Box<Hold> {
         let public_key = self.public_key.clone();
         // Whose it is, is written where it is decided.
         Box::new(Hold { span_ms: self.seconds * 1000, public_key, owner: None })
@@ -166,7 +169,7 @@ impl Terms {
 }
 
 /// An answer with a secret that nobody may keep on its way.
-fn reported_once(out: impl Serialize) -> HttpResponse {
+pub(super) fn reported_once(out: impl Serialize) -> HttpResponse {
     let mut response = HttpResponse::Accepted().json(out);
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response

@@ -13,6 +13,7 @@ mod breakers;
 mod call_in;
 mod clusters;
 mod control;
+mod copies;
 mod crowd;
 mod demand;
 mod events;

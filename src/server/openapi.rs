@@ -12,8 +12,8 @@ use super::gate::Access;
 use super::place::Place;
 use super::problem::CONTENT_TYPE;
 use super::{
-    addresses, agents, breakers, call_in, clusters, control, demand, events, health, holds, hooks,
-    images, leases, machines, metrics, nodes, templates,
+    addresses, agents, breakers, call_in, clusters, control, copies, demand, events, health, holds,
+    hooks, images, leases, machines, metrics, nodes, templates,
 };
 
 #[derive(OpenApi)]
@@ -30,6 +30,7 @@ use super::{
         machines::delete, machines::revert, machines::order, machines::leased::show,
         machines::leased::power, machines::leased::reconfigure, machines::leased::snapshots,
         machines::leased::take, machines::leased::delete, machines::leased::revert,
+        copies::of_agent, copies::of_lease,
         control::log_level, clusters::confirm, breakers::list, breakers::reset, nodes::list, nodes::drain, nodes::why, demand::list, demand::why, health::healthz, health::readyz, metrics::show, show,
     ),
     modifiers(&Bearer),

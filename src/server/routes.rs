@@ -17,8 +17,8 @@ use super::place::{Place, guarded};
 use super::problem::Rejection;
 use super::state::BODY_LIMIT;
 use super::{
-    addresses, agents, breakers, call_in, clusters, control, demand, events, health, holds, hooks,
-    images, leases, machines, metrics, nodes, openapi, problem, templates,
+    addresses, agents, breakers, call_in, clusters, control, copies, demand, events, health, holds,
+    hooks, images, leases, machines, metrics, nodes, openapi, problem, templates,
 };
 
 const OPEN: Access = Access::Open;
@@ -59,6 +59,8 @@ pub(super) fn places() -> Vec<Place> {
             .post(OPERATOR, machines::take),
         Place::at("/v1/agents/{id}/snapshots/{name}").delete(OPERATOR, machines::delete),
         Place::at("/v1/agents/{id}/snapshots/{name}/revert").post(OPERATOR, machines::revert),
+        Place::at("/v1/agents/{id}/clone").post(OPERATOR, copies::of_agent),
+        Place::at("/v1/leases/{id}/clone").post(OPERATOR, copies::of_lease),
         Place::at("/v1/agents/{id}/orders/{order}").query().get(VIEWER, machines::order),
         Place::at("/v1/leases/{id}/machine").get(OPERATOR, machines::leased::show),
         Place::at("/v1/leases/{id}/power").post(OPERATOR, machines::leased::power),

@@ -200,7 +200,9 @@ fn book(view: Arc<View>, asks: Arc<Mutex<Vec<LeaseAsk>>>) -> impl FnMut(HerdComm
             });
             reply.send(answer);
         }
-        command @ (HerdCommand::Order { .. } | HerdCommand::Machine { .. }) => {
+        command @ (HerdCommand::Order { .. }
+        | HerdCommand::Machine { .. }
+        | HerdCommand::Copy(_)) => {
             machine::answer(&view, command);
         }
         HerdCommand::HoldNext { template, hold, reply, .. } => {

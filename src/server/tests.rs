@@ -65,6 +65,8 @@ async fn every_route_takes_the_roles_it_should() {
         (2, Method::POST, "/v1/templates/linux/provision", ""),
         (2, Method::POST, "/v1/agents/a1/hold", ""),
         (2, Method::DELETE, "/v1/agents/a1/hold", ""),
+        (2, Method::POST, "/v1/agents/a1/clone", ""),
+        (2, Method::POST, "/v1/leases/x/clone", ""),
         (2, Method::PATCH, "/v1/agents/a1", r#"{"maxTotalUses": 3}"#),
         (2, Method::POST, "/v1/resync", ""),
         (2, Method::GET, "/v1/resync", ""),

@@ -176,16 +176,17 @@ pub async fn run(options: Options) -> Result<(), SimError> {
     };
     let mut spec = with_credentials(spec, &password, &secret)?;
     spec.workers = options.workers.map_or(spec.workers, WorkersSpec::of);
-    let guests = guests(&options, folder.path(), &images, &spec.guests).await?;
+    let latency = match options.latency.as_str() {
+        "none" => Latency::none(),
+        file => read_yaml(Path::new(file), "delays")?,
+    };
+    let guests = guests(&options, &latency, folder.path(), &images, &spec.guests).await?;
     let names: Vec<String> = spec.nodes.iter().map(|node| node.name.clone()).collect();
     let simulation_options = SimulationOptions {
         version: options.version,
         seed: options.seed,
         epoch: clock::unix_now(),
-        latency: match options.latency.as_str() {
-            "none" => Latency::none(),
-            file => read_yaml(Path::new(file), "delays")?,
-        },
+        latency,
         faults: match &options.faults {
             Some(path) => read_yaml(path, "planned faults")?,
             None => Faults::default(),
@@ -406,6 +407,7 @@ fn open_recorder(path: &Path) -> Result<Arc<Recorder>, SimError> {
 
 async fn guests(
     options: &Options,
+    latency: &Latency,
     folder: &Path,
     images: &[Image],
     described: &[GuestSpec],
@@ -418,6 +420,13 @@ async fn guests(
             if at_once {
                 (stub.boot, stub.address_delay, stub.shutdown) =
                     (quick.clone(), quick.clone(), quick);
+            }
+            if let Some(boot) = latency.guest_boot {
+                // All of it: the address is there with the agent.
+                (stub.boot, stub.address_delay) = (boot.range(), Duration::ZERO..Duration::ZERO);
+            }
+            if let Some(shutdown) = latency.guest_shutdown {
+                stub.shutdown = shutdown.range();
             }
             if options.guests == GuestKind::None {
                 return Ok(Arc::new(StubGuests::new(stub)));
@@ -434,6 +443,9 @@ async fn guests(
             }
             if at_once {
                 process.boot = quick;
+            }
+            if let Some(boot) = latency.guest_boot {
+                process.boot = boot.range();
             }
             Ok(Arc::new(ProcessGuests::new(process)?))
         }

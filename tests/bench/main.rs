@@ -20,6 +20,7 @@ mod herd;
 mod journal;
 mod lease;
 mod naive;
+mod operations;
 mod placement;
 mod process;
 mod provision;
@@ -36,7 +37,7 @@ use herd::Herd;
 use site::Lanes;
 
 /// What can be measured, by name.
-const NAMES: [&str; 17] = [
+const NAMES: [&str; 18] = [
     "provision-200",
     "workers-50",
     "lanes-200",
@@ -53,6 +54,7 @@ const NAMES: [&str; 17] = [
     "death",
     "webhook-200",
     "reset",
+    "operations",
     "storm",
 ];
 
@@ -134,6 +136,9 @@ fn main() {
     }
     if wanted("reset") {
         reset::report(&mut report);
+    }
+    if wanted("operations") {
+        operations::report(&mut report);
     }
     if wanted("storm") {
         storm::report(&mut report);

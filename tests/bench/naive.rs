@@ -60,7 +60,7 @@ pub fn main() {
     let order: Value = serde_json::from_str(&input.next().unwrap().unwrap()).unwrap();
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.worker_threads(2).enable_all().build().unwrap();
-    let script = Script::new(&order["facts"]);
+    let script = Script::new(&order["facts"], PAUSE);
     let templates: Vec<(u32, String, u32)> =
         serde_json::from_value(order["templates"].clone()).unwrap();
     let agents = order["agents"].as_u64().unwrap() as usize;
@@ -97,25 +97,29 @@ where
 }
 
 #[derive(Clone)]
-struct Script {
+pub struct Script {
     client: reqwest::Client,
     base: String,
     login: String,
+    /// Between two looks at a task or a guest.
+    pause: Duration,
 }
 
 impl Script {
-    fn new(facts: &Value) -> Self {
+    /// One that looks after each pause.
+    pub fn new(facts: &Value, pause: Duration) -> Self {
         let fact = |name: &str| facts[name].as_str().unwrap().to_owned();
         Self {
             client: crate::client(Some(&fact("caFile"))),
             base: format!("{}/api2/json", fact("url")),
             login: format!("PVEAPIToken={}={}", fact("tokenId"), fact("tokenSecret")),
+            pause,
         }
     }
 
     /// One call; a connection that the server closed under it is tried once more, and a busy lock
     /// a little later.
-    async fn call(
+    pub async fn call(
         &self,
         method: reqwest::Method,
         path: &str,
@@ -144,7 +148,7 @@ impl Script {
     }
 
     /// Begins a task and waits for its end; whether it ended well.
-    async fn task(
+    pub async fn task(
         &self,
         method: reqwest::Method,
         node: &str,
@@ -159,12 +163,12 @@ impl Script {
             if let Some(status) = status.filter(|status| status["status"] == "stopped") {
                 return status["exitstatus"] == "OK";
             }
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(self.pause).await;
         }
     }
 
     /// Makes a machine and waits until its SSH port is open; the seconds it took.
-    async fn provision(&self, vmid: u32, node: &str, source: u32) -> f64 {
+    pub async fn provision(&self, vmid: u32, node: &str, source: u32) -> f64 {
         let started = Instant::now();
         let (id, post) = (vmid.to_string(), reqwest::Method::POST);
         let (name, machine) = (format!("ci-{vmid}"), format!("/nodes/{node}/qemu/{vmid}"));
@@ -173,16 +177,16 @@ impl Script {
             .task(post.clone(), node, &format!("/nodes/{node}/qemu/{source}/clone"), &form)
             .await
         {
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(self.pause).await;
         }
         let keys = proxmox_client::transport::encode(&Service::key().public_line("ci"));
         let form = [("ciuser", "debian"), ("sshkeys", keys.as_str()), ("ipconfig0", "ip=dhcp")];
         let config = format!("{machine}/config");
         while self.call(reqwest::Method::PUT, &config, &form).await.is_none() {
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(self.pause).await;
         }
         while !self.task(post.clone(), node, &format!("{machine}/status/start"), &[]).await {
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(self.pause).await;
         }
         let ask = format!("{machine}/agent/network-get-interfaces");
         let address = loop {
@@ -190,29 +194,30 @@ impl Script {
             if let Some(address) = seen.as_ref().and_then(address_of) {
                 break address;
             }
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(self.pause).await;
         };
         while tokio::net::TcpStream::connect((address.as_str(), 2222)).await.is_err() {
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(self.pause).await;
         }
         started.elapsed().as_secs_f64()
     }
 
-    async fn destroy(&self, vmid: u32, node: &str) {
+    /// Stops a machine and destroys it.
+    pub async fn destroy(&self, vmid: u32, node: &str) {
         let machine = format!("/nodes/{node}/qemu/{vmid}");
         let stop = format!("{machine}/status/stop");
         while !self.task(reqwest::Method::POST, node, &stop, &[]).await {
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(self.pause).await;
         }
         while !self.task(reqwest::Method::DELETE, node, &machine, &[]).await {
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(self.pause).await;
         }
     }
 }
 
 /// Seconds for one list of all guests, over a new connection.
 pub async fn time_to_list(cluster: &Cluster) -> f64 {
-    let script = Script::new(&cluster.sim.facts);
+    let script = Script::new(&cluster.sim.facts, PAUSE);
     let started = Instant::now();
     let list = script.call(reqwest::Method::GET, "/cluster/resources?type=vm", &[]).await;
     let rows = list.as_ref().and_then(Value::as_array).map_or(0, Vec::len);

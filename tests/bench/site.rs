@@ -46,6 +46,16 @@ impl Cluster {
     /// The same with so many workers of pveproxy and of pvedaemon on each node, 0 for no bound, in
     /// place of those that Proxmox has.
     pub fn start_with(agents: u32, delays: bool, workers: Option<u32>) -> Self {
+        // Every delay that is not given has its usual length.
+        Self::start_as(agents, delays.then_some("{}"), workers)
+    }
+
+    /// The same with these delays, as the simulator reads them.
+    pub fn start_slow(agents: u32, delays: &str) -> Self {
+        Self::start_as(agents, Some(delays), None)
+    }
+
+    fn start_as(agents: u32, delays: Option<&str>, workers: Option<u32>) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let (cluster, latency) = (dir.path().join("cluster.yaml"), dir.path().join("latency.yaml"));
         let mut description = describe(agents);
@@ -53,9 +63,13 @@ impl Cluster {
             description["workers"] = json!({ "proxy": count, "daemon": count });
         }
         std::fs::write(&cluster, description.to_string()).unwrap();
-        // Every delay that is not given has its usual length.
-        std::fs::write(&latency, "{}").unwrap();
-        let latency = if delays { latency.display().to_string() } else { "none".to_owned() };
+        let latency = match delays {
+            Some(delays) => {
+                std::fs::write(&latency, delays).unwrap();
+                latency.display().to_string()
+            }
+            None => "none".to_owned(),
+        };
         let record = dir.path().join("record.jsonl");
         let (cluster, path) = (cluster.display().to_string(), record.display().to_string());
         let options = ["--cluster", &cluster, "--latency", &latency, "--record", &path];

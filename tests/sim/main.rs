@@ -13,6 +13,7 @@ mod addresses;
 mod adoption;
 mod breaker;
 mod containers;
+mod copies;
 mod crash;
 mod death;
 mod demand;

@@ -8,6 +8,7 @@ mod buildbot;
 mod ci;
 mod clients;
 mod containers;
+mod copies;
 mod death;
 mod demo;
 mod examples;

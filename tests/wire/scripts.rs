@@ -14,7 +14,7 @@ use crate::{rights, setup_service};
 
 /// Commands that ask the service, in an order in which they can be asked: what stands behind them, and
 /// the code that they end with.
-pub const ASKING: [(&str, &str, i32); 43] = [
+pub const ASKING: [(&str, &str, i32); 44] = [
     ("doctor template", "linux", 0),
     ("provision", "linux --count 2", 0),
     ("status", "", 0),
@@ -52,6 +52,7 @@ pub const ASKING: [(&str, &str, i32); 43] = [
     ("machine shutdown", "AGENT1", 0),
     ("machine start", "AGENT1", 0),
     ("machine stop", "AGENT1", 0),
+    ("machine clone", "AGENT1", 0),
     ("release-hold", "AGENT1", 0),
     ("hold-next", "linux", 0),
     ("retire", "AGENT2", 0),

@@ -12,7 +12,7 @@ use drover_model::spec::{CloudSpec, TemplateSpec};
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::birth::{Adoption, Lanes};
-use crate::message::ProvisionReply;
+use crate::message::{ProvisionReply, Purpose};
 use crate::template::TemplateNews;
 
 /// To a cloud, from the herd.
@@ -44,8 +44,7 @@ pub enum CloudCommand {
         /// Of which template.
         template: TemplateId,
         count: u32,
-        /// Whether they are on trial.
-        trial: bool,
+        purpose: Purpose,
         /// Filled with what came of it.
         reply: ProvisionReply,
     },

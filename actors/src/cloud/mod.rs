@@ -42,7 +42,7 @@ use drover_model::status::{CloudStatus, Standing};
 
 use crate::birth::{Adoption, Common, Lanes, Rank, spawn_child};
 use crate::breaker::Breaker;
-use crate::message::{ProvisionReply, Refusal};
+use crate::message::{ProvisionReply, Purpose, Refusal};
 use crate::shared::role;
 use crate::template::{Template, TemplateCommand, TemplateNews, ToCloud};
 use crate::troubles::Troubles;
@@ -65,8 +65,8 @@ pub struct Cloud {
     specs: BTreeMap<TemplateId, Arc<TemplateSpec>>,
     /// Templates that were sent an agent to adopt and have not reported it yet.
     adopting: BTreeSet<TemplateId>,
-    /// Who waits for what an operator wants, and whether that is on trial.
-    operator: Option<(bool, ProvisionReply)>,
+    /// Who waits for what an operator wants, and what it is for.
+    operator: Option<(Purpose, ProvisionReply)>,
     /// Whether it will hear of a change of what keeps clones back.
     following: bool,
     room_reported: Option<u32>,
@@ -246,9 +246,10 @@ impl Cloud {
                 }
                 Effect::Provision { template, reserved, short } => {
                     if let Some(address) = self.templates.get(&template)
-                        && let Some((trial, reply)) = self.operator.take()
+                        && let Some((purpose, reply)) = self.operator.take()
                     {
-                        let command = TemplateCommand::Provision { reserved, short, trial, reply };
+                        let command =
+                            TemplateCommand::Provision { reserved, short, purpose, reply };
                         address.do_send(command);
                     }
                 }
@@ -316,7 +317,7 @@ impl Cloud {
         &mut self,
         template: TemplateId,
         count: u32,
-        (trial, reply): (bool, ProvisionReply),
+        (purpose, reply): (Purpose, ProvisionReply),
         ctx: &mut Context<Self>,
     ) {
         if !self.templates.contains_key(&template) {
@@ -325,7 +326,7 @@ impl Cloud {
             reply.send(Err(Refusal::Unavailable(text)));
             return;
         }
-        self.operator = Some((trial, reply));
+        self.operator = Some((purpose, reply));
         self.act(Event::Provisioned { template, count }, ctx);
     }
 
@@ -452,8 +453,8 @@ impl Handler<CloudCommand> for Cloud {
             CloudCommand::Provision { template, size, count } => {
                 self.provision(template, (size, count), ctx);
             }
-            CloudCommand::Begin { template, count, trial, reply } => {
-                self.begin(template, count, (trial, reply), ctx);
+            CloudCommand::Begin { template, count, purpose, reply } => {
+                self.begin(template, count, (purpose, reply), ctx);
             }
             CloudCommand::Reap { all, reason, tally } => {
                 let command =

@@ -66,6 +66,7 @@ impl Cluster {
             | Sought::Pattern(_)
             | Sought::Tag(_)
             | Sought::Image(_)
+            | Sought::Agent { .. }
             | Sought::Container(_)) => hypervisor.locate(&key.0, sought, key.2.as_deref()),
         };
         let devices = key.3.then(|| hypervisor.devices(&key.0));
@@ -109,7 +110,7 @@ impl Cluster {
             self.asks.iter().filter(|(_, ask)| alike(ask)).map(|(id, _)| id.clone()).collect();
         match found {
             Ok(mut found) => {
-                if matches!(key.1, Sought::Image(_)) {
+                if matches!(key.1, Sought::Image(_) | Sought::Agent { .. }) {
                     let own = &self.common.run.installation;
                     found.candidates.retain(|one| {
                         parse_name(&one.name).is_some_and(|(whose, _)| whose == *own)

@@ -113,6 +113,8 @@ pub struct Herd {
     unbound: Option<Machine>,
     tried: Tried,
     ready: Option<Reply<Tried>>,
+    /// Whose machine a copy is being started of.
+    copying: Option<AgentId>,
     asking: BTreeMap<LeaseId, Vec<LeaseReply>>,
     releasing: BTreeMap<LeaseId, Vec<ReleaseReply>>,
     images: images::Images,
@@ -547,6 +549,7 @@ impl Handler<HerdCommand> for Herd {
             HerdCommand::Machine { target, by, reply } => {
                 self.look_at_machine(&target, &by, reply, ctx);
             }
+            HerdCommand::Copy(ask) => self.copy(ask, ctx),
             HerdCommand::HoldNext { template, hold, by, reply } => {
                 self.hold_next(&template, (hold, &by), reply, ctx);
             }

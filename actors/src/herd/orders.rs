@@ -4,6 +4,8 @@
 //! A machine takes orders while somebody has it: its lease's holder, who holds it, or an admin. It has
 //! one order at a time. The same idempotency key of one principal answers the same order.
 
+mod copy;
+
 use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
 use drover_model::ambient::mint_order;
 use drover_model::fault::Fault;
@@ -153,6 +155,19 @@ impl Herd {
     /// Whether a machine takes an order of somebody at this moment.
     fn may_order(&self, wanted: &Wanted) -> Result<Living, Refusal> {
         let Wanted { agent, work, by, .. } = wanted;
+        let living = self.may_act(agent, by)?;
+        let jobs = living.status.leases.iter().any(|lease| self.scheduler.is_sources(lease));
+        if jobs && matches!(work, Work::Revert { .. }) {
+            return Err(Refusal::Conflict(format!(
+                "agent `{agent}` runs a job of a CI system, which a revert would undo: hold the \
+                 agent first, and revert once the job is over"
+            )));
+        }
+        Ok(living)
+    }
+
+    /// Whether somebody has a machine at this moment, with no order under way on it.
+    fn may_act(&self, agent: &AgentId, by: &By) -> Result<Living, Refusal> {
         let living = self.living(agent)?;
         self.machine_is_theirs(agent, &living, by)?;
         if self.scheduler.stopping() {
@@ -176,13 +191,6 @@ impl Herd {
                 "order `{}` ({}) of this machine is not over: `drover machine show {agent}` shows \
                  how it goes on",
                 order.id, order.work
-            )));
-        }
-        let jobs = living.status.leases.iter().any(|lease| self.scheduler.is_sources(lease));
-        if jobs && matches!(work, Work::Revert { .. }) {
-            return Err(Refusal::Conflict(format!(
-                "agent `{agent}` runs a job of a CI system, which a revert would undo: hold the \
-                 agent first, and revert once the job is over"
             )));
         }
         Ok(living)

@@ -9,7 +9,7 @@ use drover_model::spec::TemplateSpec;
 
 use super::Herd;
 use crate::cloud::CloudCommand;
-use crate::message::{ProvisionReply, Refusal};
+use crate::message::{ProvisionReply, Purpose, Refusal};
 
 /// The templates that answer to a name: by their keys, or where none does, by their display names.
 fn called<'a>(
@@ -95,7 +95,8 @@ impl Herd {
             Ok(template) => match self.clouds.get(&template.cloud) {
                 Some(cloud) => {
                     tracing::info!(template = %template, count, "agents are started as asked");
-                    return cloud.do_send(CloudCommand::Begin { template, count, trial, reply });
+                    let purpose = if trial { Purpose::Trial } else { Purpose::Use };
+                    return cloud.do_send(CloudCommand::Begin { template, count, purpose, reply });
                 }
                 None => Refusal::Unavailable(format!("cloud `{}` does not run", template.cloud)),
             },

@@ -126,6 +126,7 @@ impl Herd {
                 unbound: None,
                 tried: BTreeMap::new(),
                 ready: Some(ready),
+                copying: None,
                 asking: BTreeMap::new(),
                 releasing: BTreeMap::new(),
                 images: super::images::Images::default(),

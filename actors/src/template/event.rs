@@ -15,7 +15,7 @@ use drover_model::state_machine::Timed;
 use super::TemplateNews;
 use super::schedule_window::ScheduleWindow;
 use crate::addresses::Supply;
-use crate::message::{AgentCommand, AgentReport};
+use crate::message::{AgentCommand, AgentReport, Purpose};
 use crate::roster::Living;
 
 /// What can happen to a template.
@@ -43,7 +43,7 @@ pub enum Event {
     /// [`TemplateMind::startable`]: super::state::TemplateMind::startable
     Reserved { slots: u32, asked: Option<(Size, u32)>, ids: Vec<AgentId> },
     /// The cloud reserved slots because an operator says so.
-    Provisioned { slots: u32, trial: bool, ids: Vec<AgentId> },
+    Provisioned { slots: u32, purpose: Purpose, ids: Vec<AgentId> },
     /// An agent's status changed.
     Reported(Box<AgentReport>),
     /// An agent was given a place.

@@ -14,7 +14,7 @@ use drover_model::time::WallTime;
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::birth::{Adoption, Lanes};
-use crate::message::ProvisionReply;
+use crate::message::{ProvisionReply, Purpose};
 
 /// One agent as the levels above see it.
 #[derive(Debug, Clone, PartialEq)]
@@ -115,8 +115,7 @@ pub enum TemplateCommand {
         reserved: u32,
         /// Why the cloud reserved fewer than wanted.
         short: Option<String>,
-        /// Whether they are on trial.
-        trial: bool,
+        purpose: Purpose,
         /// Filled with what came of it.
         reply: ProvisionReply,
     },

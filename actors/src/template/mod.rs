@@ -48,7 +48,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use crate::birth::{Adoption, AgentBirth, Common, Lanes, Start};
 use crate::breaker::Breaker;
 use crate::history::History;
-use crate::message::{AgentReport, ProvisionReply, Provisioned};
+use crate::message::{AgentReport, ProvisionReply, Provisioned, Purpose};
 use crate::roster::Living;
 use crate::shared::{Shared, role};
 use drover_runtime::supervise::{count_message, limit_turns};
@@ -212,14 +212,14 @@ impl Template {
     /// Starts what an operator wants, and answers once the agents live.
     fn provision(
         &mut self,
-        (slots, trial): (u32, bool),
+        (slots, purpose): (u32, Purpose),
         short: Option<String>,
         reply: ProvisionReply,
         ctx: &mut Context<Self>,
     ) {
         self.kept.owed.0 += slots;
         let ids = self.mint(slots, true);
-        let effects = self.step(Event::Provisioned { slots, trial, ids });
+        let effects = self.step(Event::Provisioned { slots, purpose, ids });
         let agents: Vec<AgentId> = effects.iter().filter_map(Effect::spawned).cloned().collect();
         self.carry_out(effects, ctx);
         self.look();
@@ -459,8 +459,8 @@ impl Handler<TemplateCommand> for Template {
                 self.carry_out(Vec::new(), ctx);
             }
             TemplateCommand::Begin { reserved, asked } => self.start(reserved, asked, ctx),
-            TemplateCommand::Provision { reserved, short, trial, reply } => {
-                self.provision((reserved, trial), short, reply, ctx);
+            TemplateCommand::Provision { reserved, short, purpose, reply } => {
+                self.provision((reserved, purpose), short, reply, ctx);
             }
             TemplateCommand::Reap { all, reason, tally } => {
                 self.look();

@@ -41,7 +41,7 @@ use super::unplaced::Unplaced;
 use super::{AgentLevel, permits};
 use crate::addresses::Supply;
 use crate::breaker::Breaker;
-use crate::message::AgentCommand;
+use crate::message::{AgentCommand, Purpose};
 use crate::roster::Living;
 
 /// How long an agent that was reaped before it was ready, or a place for one of any size, is left to
@@ -122,7 +122,7 @@ impl TemplateMind {
     }
 
     fn adopt(&mut self, agent: AgentId, entry: &AgentEntry, now: Now) {
-        if entry.is_unproven() {
+        if entry.is_unproven() && !entry.spec.is_copy() {
             self.breaker.started(&agent, now.mono);
         }
         self.agents.insert(agent.clone(), Held::adopted(&agent, entry, now));
@@ -247,7 +247,7 @@ impl TemplateMind {
     /// Starts agents because an operator says so: no lease that is given up takes them back.
     fn provision(
         &mut self,
-        (slots, trial): (u32, bool),
+        (slots, purpose): (u32, &Purpose),
         ids: Vec<AgentId>,
         now: Now,
         turn: &mut Turn<Effect>,
@@ -257,8 +257,14 @@ impl TemplateMind {
         for agent in turn.effects[before..].iter().filter_map(Effect::spawned) {
             if let Some(held) = self.agents.get_mut(agent) {
                 held.wanted = true;
-                if trial {
-                    held.spec = Arc::new(held.spec.on_trial());
+                match purpose {
+                    Purpose::Use => {}
+                    Purpose::Trial => held.spec = Arc::new(held.spec.on_trial()),
+                    Purpose::Copy(spec) => {
+                        held.spec = Arc::clone(spec);
+                        // Its end says nothing of the template, whose trial it cannot be.
+                        self.breaker.left(agent);
+                    }
                 }
             }
         }
@@ -387,8 +393,8 @@ impl StateMachine for TemplateMind {
             }
             Event::Missed { gone, refused } => self.make_up_for(gone, refused, now),
             Event::Reserved { slots, asked, ids } => self.start((slots, asked), ids, now, turn),
-            Event::Provisioned { slots, trial, ids } => {
-                self.provision((slots, trial), ids, now, turn);
+            Event::Provisioned { slots, purpose, ids } => {
+                self.provision((slots, &purpose), ids, now, turn);
             }
             Event::Reported(report) => self.report(*report, now, turn),
             Event::Placed(place) => self.place(&place),

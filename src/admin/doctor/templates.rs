@@ -158,6 +158,7 @@ impl CloudCheck<'_> {
                 | Sought::Name(_)
                 | Sought::Pattern(_)
                 | Sought::Tag(_)
+                | Sought::Agent { .. }
                 | Sought::Container(_)
                 | Sought::Os(_),
             )

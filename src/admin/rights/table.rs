@@ -83,7 +83,7 @@ pub enum Feature {
     Reset,
     /// Removing volumes that a destroy left behind.
     Leftovers,
-    /// Snapshots and other sizes of machines (`drover machine`).
+    /// Snapshots, copies and other sizes of machines (`drover machine`).
     Orders,
     Pool,
     /// `images` with `source.url` or `source.iso`: guests made of disk images, or installed.
@@ -407,6 +407,13 @@ pub static TABLE: &[Row] = &[
         &["VM.Snapshot"],
         "POST snapshot, rollback, DELETE snapshot",
         "orders for snapshots fail",
+    ),
+    degrades(
+        Feature::Orders,
+        At::Guests,
+        &["VM.Clone"],
+        "POST clone: a machine",
+        "copies of machines fail",
     ),
     degrades(
         Feature::Orders,

@@ -1,5 +1,6 @@
 //! The arguments of `drover machine`.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
@@ -30,6 +31,8 @@ pub enum MachineAction {
     Resume(WaitOptions),
     /// Give it other sizes: what cannot change while it runs waits for a reboot
     Resize(ResizeOptions),
+    /// Make another agent whose machine is a full clone of it, and hold that agent
+    Clone(CloneOptions),
     /// Work with its snapshots
     #[command(subcommand)]
     Snapshot(SnapshotAction),
@@ -88,6 +91,19 @@ pub struct ResizeOptions {
     /// The disk it boots from, in GiB; disks cannot shrink
     #[arg(long, value_name = "GIB")]
     pub disk: Option<u32>,
+}
+
+/// Options of `machine clone`.
+#[derive(Debug, Clone, Args)]
+pub struct CloneOptions {
+    /// The id of its agent, or of a lease on it
+    pub target: String,
+    /// How long the clone is held once it is ready, such as 90s, 30m, 2h
+    #[arg(long = "for", value_name = "TIME", default_value = "2h", value_parser = read_span)]
+    pub span: Duration,
+    /// File of the public key to let in [default: a new key, printed once]
+    #[arg(long, value_name = "FILE")]
+    pub public_key: Option<PathBuf>,
 }
 
 /// Options of `machine snapshot create`.

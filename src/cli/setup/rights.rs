@@ -48,7 +48,7 @@ pub struct RightsOptions {
     /// Grant what drover works without, too: Datastore.Allocate, to remove volumes left behind
     #[arg(long)]
     pub leftovers: bool,
-    /// Grant snapshots and other sizes of machines, for `drover machine`
+    /// Grant snapshots, copies and other sizes of machines, for `drover machine`
     #[arg(long)]
     pub orders: bool,
     /// What the names of roles begin with

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use drover_actors::message::{HerdCommand, MachineSeen, Ordered, Refusal, Target};
+use drover_actors::message::{Copied, CopyAsk, HerdCommand, MachineSeen, Ordered, Refusal, Target};
 use drover_model::fact::What;
 use drover_model::id::{AgentId, CloudId, ClusterId, NodeName, OrderId, TemplateId, VmId};
 use drover_model::order::{
@@ -27,7 +27,13 @@ fn meant(view: &View, target: &Target) -> Result<Arc<AgentStatus>, Refusal> {
 }
 
 pub(super) fn answer(view: &View, command: HerdCommand) {
-    if let HerdCommand::Order { target, work, key, by, reply } = command {
+    if let HerdCommand::Copy(CopyAsk { target, reply, .. }) = command {
+        reply.send(meant(view, &target).map(|status| Copied {
+            agent: AgentId::new("a2"),
+            of: status.agent.clone(),
+            template: TemplateId::new(CloudId::new("lab"), "linux"),
+        }));
+    } else if let HerdCommand::Order { target, work, key, by, reply } = command {
         reply.send(meant(view, &target).map(|mut status| {
             let agent = status.agent.clone();
             let id = OrderId::new(format!("order-{}", status.machine.past.len() + 1));

@@ -1,5 +1,6 @@
 //! How long each kind of work takes; read from `--latency FILE`.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -20,6 +21,12 @@ impl Spread {
 
     pub const fn of(low: f64, high: f64) -> Self {
         Self { low, high }
+    }
+
+    /// The bounds as durations; what is no duration counts as none.
+    pub(crate) fn range(&self) -> Range<Duration> {
+        let bound = |value: f64| Duration::try_from_secs_f64(value).unwrap_or_default();
+        bound(self.low)..bound(self.high)
     }
 
     /// A random value of the distribution, in seconds.
@@ -73,6 +80,10 @@ pub struct Latency {
     pub snapshot: Spread,
     /// Saving or restoring memory, bytes per second.
     pub memory_bytes_per_second: Spread,
+    /// From the start of QEMU until a guest that is simulated answers; none for the guests' own.
+    pub guest_boot: Option<Spread>,
+    /// From the request until such a guest has shut down; none for the guests' own.
+    pub guest_shutdown: Option<Spread>,
 }
 
 impl Latency {
@@ -94,6 +105,8 @@ impl Latency {
             resize: Spread::NONE,
             snapshot: Spread::NONE,
             memory_bytes_per_second: Spread::NONE,
+            guest_boot: None,
+            guest_shutdown: None,
         }
     }
 }
@@ -117,6 +130,8 @@ impl Default for Latency {
             resize: Spread::of(0.1, 0.4),
             snapshot: Spread::of(0.1, 0.4),
             memory_bytes_per_second: Spread::of(500e6, 1e9),
+            guest_boot: None,
+            guest_shutdown: None,
         }
     }
 }

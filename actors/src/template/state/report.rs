@@ -7,6 +7,8 @@
 //! | a fault of its template | the breaker counts it |
 //! | contention or silence | a pause |
 //! | no place for its size | a pause for agents of that size |
+//!
+//! A copy of a machine says nothing of its template: only nodes, storages and clouds are charged.
 
 use drover_model::fault::{Culprit, Fault};
 use drover_model::id::AgentId;
@@ -37,17 +39,20 @@ impl TemplateMind {
         held.over.extend(ended.filter(|lease| !refused.contains(lease)).cloned());
         held.reaped.take_if(|_| !status.leases.is_empty());
         held.refused.extend(refused);
+        let is_copy = held.spec.is_copy();
         held.idle_since = if status.is_idle() { held.idle_since.or(Some(now.mono)) } else { None };
         self.changed.insert(agent.clone());
 
         match standing {
             Standing::Free { .. } | Standing::Busy if !was_ready && !phase.is_busy_unproven() => {
                 held.was_ready = true;
-                self.unplaced.succeeded(held.spec.size);
-                self.pace.succeeded();
-                self.obstacle = None;
+                if !is_copy {
+                    self.unplaced.succeeded(held.spec.size);
+                    self.pace.succeeded();
+                    self.obstacle = None;
+                }
                 turn.push(Effect::Proven(agent.clone()));
-                if self.breaker.succeeded() {
+                if !is_copy && self.breaker.succeeded() {
                     turn.push(self.record(now));
                 }
             }
@@ -92,7 +97,12 @@ impl TemplateMind {
         turn: &mut Turn<Effect>,
     ) {
         let Some(fault) = fault else { return };
-        if Scope::is_charged(fault) {
+        if self.agents.get(agent).is_some_and(|held| held.spec.is_copy()) {
+            self.breaker.left(agent);
+            if Scope::is_charged(fault) {
+                turn.push(Effect::Charge(agent.clone(), fault.clone()));
+            }
+        } else if Scope::is_charged(fault) {
             self.stumble(agent, fault, placed, now);
             turn.push(Effect::Charge(agent.clone(), fault.clone()));
         } else if matches!(fault.culprit, Culprit::Source(_)) {

@@ -143,7 +143,7 @@ fn provision(mind: &mut TemplateMind, reserved: u32) -> usize {
         AgentId::new(format!("p{count}"))
     };
     let ids = (0..mind.startable(reserved, true, at(0).mono)).map(|_| draw()).collect();
-    let event = Event::Provisioned { slots: reserved, trial: false, ids };
+    let event = Event::Provisioned { slots: reserved, purpose: Purpose::Use, ids };
     mind.effects_of(event, at(0), 0).len()
 }
 

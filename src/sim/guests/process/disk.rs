@@ -291,7 +291,11 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
         } else if kind.is_symlink() {
             std::os::unix::fs::symlink(std::fs::read_link(&source)?, &target)?;
         } else if kind.is_file() {
-            std::fs::copy(&source, &target)?;
+            match std::fs::copy(&source, &target) {
+                // A guest that runs may remove what was there a moment ago.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                copied => drop(copied?),
+            }
         }
     }
     std::fs::set_permissions(to, mode)

@@ -211,6 +211,8 @@ fn latency(speed: Speed) -> Latency {
         resize: longer(usual.resize),
         snapshot: longer(usual.snapshot),
         memory_bytes_per_second: rate(usual.memory_bytes_per_second),
+        guest_boot: None,
+        guest_shutdown: None,
     }
 }
 

@@ -93,7 +93,7 @@ fn events(mind: &TemplateMind) -> Vec<(&'static str, Event)> {
         ("Adopted", Event::Adopted(AgentId::new("b2"), Box::new(known))),
         ("Reserved", Event::Reserved { slots: 1, asked: Some((Size::NONE, 1)), ids: ids() }),
         ("Reserved: warm", Event::Reserved { slots: 1, asked: None, ids: ids() }),
-        ("Provisioned", Event::Provisioned { slots: 1, trial: false, ids: ids() }),
+        ("Provisioned", Event::Provisioned { slots: 1, purpose: Purpose::Use, ids: ids() }),
         ("Reported: ready", report("a1", IDLE, None)),
         ("Reported: broken", report("a1", Standing::Leaving, fault(FaultKind::Broken))),
         ("Reported: contention", report("a1", Standing::Leaving, fault(FaultKind::Contention))),
