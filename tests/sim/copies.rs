@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use drover_actors::message::{Copied, CopyAsk, HerdCommand, Refusal, Target};
 use drover_model::id::{AgentId, LeaseId};
-use drover_model::order::{NewSizes, Work};
+use drover_model::order::Work;
 use drover_model::phase::{AgentPhase, BreakerPhase, LeasePhase, OrderPhase};
 use drover_model::record::{Body, Reason};
+use drover_model::size::Size;
 use drover_model::status::AgentStatus;
 use drover_model::tenant::By;
 use drover_runtime::reply::Reply;
@@ -81,7 +82,7 @@ fn value(world: &World, vmid: u32, key: &str) -> String {
 async fn a_copy_is_an_agent_of_its_own_and_is_held_for_who_asked() {
     let (world, lease, source) = leased("instanceCap: 2, prepare: [{run: 'true'}]").await;
     let from = source.vmid.unwrap().0;
-    let sizes = NewSizes { cores: Some(3), memory_mb: None, disk_gb: Some(40) };
+    let sizes = Size { cores: Some(3), memory_mb: None, disk_gb: Some(40) };
     order(&world, &source.agent, Work::Resize(sizes)).await;
     let copied = copy(&world, &source.agent).await.unwrap();
     assert_eq!((&copied.of, copied.template.to_string()), (&source.agent, "rack/linux".into()));

@@ -2,8 +2,8 @@
 
 use super::{CloneStrategy, JavaDistribution, JavaSpec, TemplateSpec};
 use crate::id::{AgentId, VmId};
-use crate::order::NewSizes;
 use crate::placement::PlacementSpec;
+use crate::size::Size;
 use crate::template_image::Sought;
 
 impl TemplateSpec {
@@ -15,7 +15,7 @@ impl TemplateSpec {
     /// - Nothing that prepares an agent runs again: it would undo what somebody did on the machine.
     /// - It has the sizes that the machine was given since.
     #[must_use]
-    pub fn copy_of(&self, agent: &AgentId, vmid: VmId, given: NewSizes) -> Self {
+    pub fn copy_of(&self, agent: &AgentId, vmid: VmId, given: Size) -> Self {
         Self {
             source: vmid,
             search: Some(Sought::Agent { agent: agent.clone(), vmid }),
