@@ -156,6 +156,9 @@ pub struct TemplateSpec {
     /// Where the clone comes from; known of agents whose place was granted.
     #[serde(default)]
     pub origin: Option<Origin>,
+    /// Whether one agent must prove a new version of its image before others are cloned from it.
+    #[serde(default)]
+    pub canary: bool,
     /// Where its agents are put, and how that is chosen.
     #[serde(default)]
     pub placement: PlacementSpec,
@@ -277,6 +280,7 @@ impl TemplateSpec {
         let bare = Self::bare(self.id.clone(), self.source);
         let same = Self {
             generation: bare.generation,
+            canary: bare.canary,
             fallbacks: bare.fallbacks,
             placement: bare.placement,
             labels: bare.labels,
@@ -341,6 +345,7 @@ impl TemplateSpec {
             source,
             search: None,
             origin: None,
+            canary: false,
             fallbacks: Vec::new(),
             placement: PlacementSpec::default(),
             labels: BTreeSet::new(),

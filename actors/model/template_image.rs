@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ambient::fnv1a;
 use crate::container::{GuestType, OsTemplate};
-use crate::id::{NodeName, VmId};
+use crate::id::{AgentId, NodeName, VmId};
 use crate::placement::{Fleet, Sizes};
 
 /// What to do where no guest has the VMID of a template: said to those who have it in `templateVmId`.
@@ -97,6 +97,9 @@ pub struct Origin {
     /// How big the clone is, its template's sizes where its spec says nothing.
     #[serde(default)]
     pub sizes: Sizes,
+    /// Which version of an image it is; none where it is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<AgentId>,
     /// Why this one, for people.
     pub why: String,
 }

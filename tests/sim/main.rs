@@ -12,6 +12,7 @@
 mod addresses;
 mod adoption;
 mod breaker;
+mod canary;
 mod containers;
 mod crash;
 mod death;

@@ -48,6 +48,8 @@ pub enum Event {
     Reported(Box<AgentReport>),
     /// An agent was given a place.
     Placed(Place),
+    /// An agent tries a new version of the image.
+    Tries(AgentId),
     /// The cluster said what can be cloned, or why nothing can be, and which version of it there is.
     Located { source: Result<String, String>, version: Option<String> },
     /// How many agents more can have addresses.
@@ -83,6 +85,7 @@ impl Timed for Event {
             | Self::Owed { .. }
             | Self::Missed { .. }
             | Self::Placed(_)
+            | Self::Tries(_)
             | Self::Supplied(_)
             | Self::Reap { .. } => false,
         }
@@ -104,6 +107,8 @@ pub enum Effect {
     Charge(AgentId, Fault),
     /// An agent got ready: the node, storages and cloud it made use of work.
     Proven(AgentId),
+    /// The agent that tries a version failed, by no fault of anything around it, and why.
+    CanaryFailed(AgentId, String),
     /// Answer a reap: so many agents go now or once they are idle.
     Reaped(u32),
     /// Pass news to the cloud.
@@ -120,6 +125,7 @@ impl Effect {
             | Self::SuspectCloud(_)
             | Self::Charge(..)
             | Self::Proven(_)
+            | Self::CanaryFailed(..)
             | Self::Reaped(_)
             | Self::News(_) => None,
         }

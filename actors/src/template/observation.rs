@@ -56,7 +56,8 @@ impl Template {
         };
         let (source, version) = match found {
             Ok(found) => {
-                let source = choose(spec, &found, &standing).map(|choice| choice.origin.why);
+                let (usable, _) = self.common.canaries.usable(spec, &found);
+                let source = choose(spec, &usable, &standing).map(|choice| choice.origin.why);
                 (source, found.version())
             }
             // By VMID it is the breaker's matter that there is none: nobody else may bring it.
@@ -95,6 +96,32 @@ impl Template {
         let scopes = Scope::used(&place, &self.mind.spec().id.cloud);
         let moved = self.common.board.succeeded(&scopes);
         self.report_breakers(&moved);
+        let spec = self.mind.spec();
+        let version = place.origin.and_then(|origin| origin.version);
+        if let Some(version) = version
+            && self.common.canaries.succeeded(spec, agent, &version)
+        {
+            tracing::info!(template = %spec.id, version = %version, agent = %agent, "version is proven");
+            self.write_canary();
+        }
+    }
+
+    /// The agent that tries a version failed before it was ready.
+    pub(super) fn canary_failed(&self, agent: &AgentId, cause: &str) {
+        let id = &self.mind.spec().id;
+        if let Some((version, given_up)) = self.common.canaries.failed(id, agent, cause) {
+            tracing::warn!(
+                template = %id, version = %version, agent = %agent, error = cause, given_up,
+                "agent of a new version failed"
+            );
+            self.write_canary();
+        }
+    }
+
+    /// Writes down what is known of the versions of its image.
+    pub(super) fn write_canary(&self) {
+        let record = self.common.canaries.record(&self.mind.spec().id);
+        self.common.records.write(record);
     }
 
     fn report_breakers(&self, moved: &[Scope]) {

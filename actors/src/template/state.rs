@@ -387,6 +387,11 @@ impl StateMachine for TemplateMind {
             }
             Event::Reported(report) => self.report(*report, now, turn),
             Event::Placed(place) => self.place(&place),
+            Event::Tries(agent) => {
+                if let Some(held) = self.agents.get_mut(&agent) {
+                    held.tries = true;
+                }
+            }
             Event::Located { source, version } => {
                 self.locate(source, version.as_deref(), now, turn);
             }

@@ -3,12 +3,13 @@
 use std::io::{self, Write};
 use std::sync::Arc;
 
+use drover_model::canary::FailingVersion;
 use drover_model::fact::What;
 use drover_model::id::{AddressPoolId, AgentId, CloudId, ClusterId, Generation, TemplateId};
 use drover_model::phase::{AgentPhase, BreakerPhase, CloudHealth, LeasePhase};
 use drover_model::record::Reason;
 use drover_model::status::{
-    AddressPoolStatus, BreakerStatus, CloudStatus, ResetStatus, TemplateStatus,
+    AddressPoolStatus, BreakerStatus, CanaryStatus, CloudStatus, ResetStatus, TemplateStatus,
 };
 use serde_json::json;
 use tokio::sync::oneshot;
@@ -89,6 +90,7 @@ fn furnish(view: &View) {
             breaker,
             source: tripped.is_none().then(|| "VMID 9000 `debian-13` on node pve1".into()),
             paused: None,
+            canary: tripped.is_some().then(a_canary),
             tripped,
         };
         reported(view, What::Template(Box::new(template)));
@@ -127,6 +129,17 @@ fn furnish(view: &View) {
     let findings = vec!["orphan 10417 on pve1: destroy".to_owned()];
     let cluster = ClusterId::new("9f31c0aa52e7d410");
     reported(view, What::Reconciled { cluster, findings, unread: None });
+}
+
+/// A template that goes on with an old version of its image.
+fn a_canary() -> CanaryStatus {
+    let [old, bad, new] = ["4f8z1c3px9t2vkab", "5f8z1c3px9t2vkab", "6f8z1c3px9t2vkab"];
+    let cause = "no address after 60 s".to_owned();
+    CanaryStatus {
+        proven: Some(AgentId::new(old)),
+        trial: Some((AgentId::new("a2"), AgentId::new(new))),
+        given_up: vec![FailingVersion { version: AgentId::new(bad), failures: 3, cause }],
+    }
 }
 
 #[tokio::test]

@@ -4,13 +4,13 @@
 //! |---|---|
 //! | a fault of a node, a storage or a cloud | that place is charged; a pause |
 //! | a fault of a CI system | nothing: its machines are not to blame |
-//! | a fault of its template | the breaker counts it |
+//! | a fault of its template | the breaker counts it; of an agent that tries a version, that version |
 //! | contention or silence | a pause |
 //! | no place for its size | a pause for agents of that size |
 
 use drover_model::fault::{Culprit, Fault};
 use drover_model::id::AgentId;
-use drover_model::phase::AgentPhase;
+use drover_model::phase::{AgentPhase, BreakerPhase};
 use drover_model::record::Reason;
 use drover_model::scope::Scope;
 use drover_model::state_machine::Turn;
@@ -97,7 +97,14 @@ impl TemplateMind {
         } else if matches!(fault.culprit, Culprit::Source(_)) {
             // Its machines are not to blame for what a CI system does.
         } else if fault.kind.counts_against_breaker() {
-            if self.breaker.failed(agent, &fault.text, &self.spec.breaker, now) {
+            let tries = self.agents.get(agent).is_some_and(|held| held.tries);
+            if tries {
+                turn.push(Effect::CanaryFailed(agent.clone(), fault.text.clone()));
+            }
+            if tries && self.breaker.phase() == BreakerPhase::Closed {
+                // Other versions work.
+                self.breaker.left(agent);
+            } else if self.breaker.failed(agent, &fault.text, &self.spec.breaker, now) {
                 turn.push(self.record(now));
             }
         } else {

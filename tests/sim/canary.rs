@@ -1,0 +1,166 @@
+//! New versions of an image, which one agent proves before others are cloned from them.
+
+use std::time::Duration;
+
+use drover_actors::message::HerdCommand;
+use drover_model::id::VmId;
+use drover_model::phase::{AgentPhase, BreakerPhase};
+use drover_model::status::CanaryStatus;
+use drover_server::view::View;
+use pve_sim::guests::Quirk;
+
+use super::images::{built, finish, ours, started};
+use super::world::World;
+
+const MINUTE: Duration = Duration::from_secs(60);
+/// The VMIDs of the versions, in the order of their builds.
+const FIRST: VmId = VmId(9003);
+const SECOND: VmId = VmId(9004);
+const THIRD: VmId = VmId(9005);
+
+const KEYS: &str = "image: debian, canary: true, cloneStrategy: LINKED, singleUse: true, \
+                    instanceCap: 6, startupWaitSeconds: 60";
+
+/// A world where the first version is proven and the second one is built.
+async fn with_two_versions(images: &str) -> World {
+    let mut world = started(images).await;
+    built(&world, &[("word", "one")]).await;
+    world.setup.templates = vec![("linux", KEYS.into())];
+    world.reload();
+    assert_eq!(used(&world, 1).await, [FIRST]);
+    built(&world, &[("word", "two")]).await;
+    world
+}
+
+/// What the agents of so many leases that are asked for at once were cloned from; all are given back.
+async fn used(world: &World, count: usize) -> Vec<VmId> {
+    let mut leases = Vec::new();
+    for _ in 0..count {
+        leases.push(world.lease("linux").await);
+    }
+    let mut all = Vec::new();
+    for lease in &leases {
+        let agent = world.ready(lease).await;
+        all.push(world.journal_state().agents[&agent.agent].spec.source);
+    }
+    for lease in &leases {
+        world.release(lease).await;
+    }
+    world.until("the agents are gone", |view| view.agents().is_empty()).await;
+    all.sort();
+    all
+}
+
+fn canary(view: &View) -> CanaryStatus {
+    view.templates().remove(0).canary.unwrap_or_default()
+}
+
+/// Has all agents that try the newest version fail, while a lease waits.
+async fn fail_all(world: &World) {
+    let lease = world.lease("linux").await;
+    (0..3).for_each(|_| world.guests.quirk_next_boot(Quirk::NeverBoots));
+    let is_given_up = |view: &View| !canary(view).given_up.is_empty();
+    world.until("the version is given up", is_given_up).await;
+    let agent = world.ready(&lease).await;
+    let source = world.journal_state().agents[&agent.agent].spec.source;
+    assert_eq!(source, FIRST);
+    world.release(&lease).await;
+    world.until("the agents are gone", |view| view.agents().is_empty()).await;
+}
+
+// Invariant: one agent proves a new version before others are cloned from it.
+
+#[tokio::test(start_paused = true)]
+async fn the_pool_moves_to_a_new_version_once_one_agent_of_it_is_ready() {
+    let world = with_two_versions("").await;
+    assert_eq!(used(&world, 4).await, [FIRST, FIRST, FIRST, SECOND]);
+    assert!(canary(world.view()).trial.is_none());
+    assert_eq!(used(&world, 3).await, [SECOND; 3]);
+    finish(world);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_proven_version_all_agents_are_cloned_from_the_newest() {
+    let mut world = started("").await;
+    built(&world, &[("word", "one")]).await;
+    built(&world, &[("word", "two")]).await;
+    world.setup.templates = vec![("linux", KEYS.into())];
+    world.reload();
+    assert_eq!(used(&world, 3).await, [SECOND; 3]);
+    finish(world);
+}
+
+// Invariant: a version whose agents fail is given up, people hear why, and the last good one goes on.
+
+#[tokio::test(start_paused = true)]
+async fn a_version_that_fails_is_given_up_and_the_last_good_one_goes_on() {
+    let mut world = with_two_versions("").await;
+    fail_all(&world).await;
+    let reported = world.view().templates().remove(0);
+    assert_eq!((reported.breaker, reported.paused), (BreakerPhase::Closed, None));
+    let failed = canary(world.view()).given_up.remove(0);
+    assert_eq!(failed.failures, 3);
+    assert!(!failed.cause.is_empty());
+    let why = |reply| HerdCommand::Why { template: "linux".into(), reply };
+    let verdict = world.command(why).await.unwrap().verdict.unwrap();
+    assert!(verdict.contains("(VMID 9004) is not used, 3 of its agents failed"), "{verdict}");
+    assert!(verdict.contains("`drover breakers reset rack/linux`"), "{verdict}");
+    assert_eq!(used(&world, 2).await, [FIRST; 2]);
+    // Nothing is forgotten with the service.
+    world.restart(MINUTE).await;
+    assert_eq!(used(&world, 2).await, [FIRST; 2]);
+    assert_eq!(canary(world.view()).given_up, [failed]);
+    // A repaired version is another one, and is tried.
+    built(&world, &[("word", "three")]).await;
+    assert_eq!(used(&world, 2).await, [FIRST, THIRD]);
+    assert_eq!(used(&world, 2).await, [THIRD; 2]);
+    finish(world);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_operator_has_a_version_that_was_given_up_tried_again() {
+    let world = with_two_versions("").await;
+    fail_all(&world).await;
+    let name = "linux".to_owned();
+    world.command(|reply| HerdCommand::ResetBreaker { name, reply }).await.unwrap();
+    assert_eq!(used(&world, 2).await, [FIRST, SECOND]);
+    assert_eq!(used(&world, 2).await, [SECOND; 2]);
+    assert!(canary(world.view()).given_up.is_empty());
+    finish(world);
+}
+
+// Invariant: a restart goes on with the trial, and starts no second one beside it.
+
+#[tokio::test(start_paused = true)]
+async fn a_restart_goes_on_with_the_agent_that_tries_a_version() {
+    let mut world = with_two_versions("").await;
+    let lease = world.lease("linux").await;
+    world.until_state(AgentPhase::Booting).await;
+    world.restart(Duration::from_secs(1)).await;
+    let others: Vec<_> = [world.lease("linux").await, world.lease("linux").await].into();
+    let mut sources = Vec::new();
+    for lease in others.iter().chain([&lease]) {
+        let agent = world.ready(lease).await;
+        sources.push(world.journal_state().agents[&agent.agent].spec.source);
+    }
+    sources.sort();
+    assert_eq!(sources, [FIRST, FIRST, SECOND]);
+    finish(world);
+}
+
+// Invariant: the last version that is proven is not pruned.
+
+#[tokio::test(start_paused = true)]
+async fn the_last_good_version_stays_until_a_newer_one_is_proven() {
+    let world = with_two_versions("keep: 0").await;
+    world.pass(2 * MINUTE).await;
+    assert_eq!(ours(&world), [FIRST.0, SECOND.0]);
+    let plan = |reply| HerdCommand::PruneImages { dry_run: true, reply };
+    let kept = world.command(plan).await.versions.remove(0).kept.unwrap();
+    assert_eq!(kept, "no newer version is proven for template `rack/linux` (canary)");
+    assert_eq!(used(&world, 2).await, [FIRST, SECOND]);
+    world.command(|reply| HerdCommand::PruneImages { dry_run: false, reply }).await;
+    world.pass(2 * MINUTE).await;
+    assert_eq!(ours(&world), [SECOND.0]);
+    finish(world);
+}
