@@ -6,7 +6,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use drover_model::id::{AgentId, TemplateId};
 use drover_model::record::Owner;
 
-use super::agents::Stock;
 use super::begin::Coming;
 use super::specs::SpecId;
 use super::state::Scheduler;
@@ -66,7 +65,8 @@ impl Scheduler {
     }
 
     /// Idle agents of a full template, where it would start agents of another size for those who wait:
-    /// as many as are wanted beyond those that leave already. What it keeps without demand stays.
+    /// as many as are wanted beyond those that leave already. What it keeps without demand goes too, last:
+    /// it waits for somebody, and somebody is there.
     pub(super) fn evict_sizes(&mut self, levels: &[Demand]) -> Vec<Effect> {
         let gives = |id: &TemplateId| {
             let view = self.templates.get(id);
@@ -104,19 +104,14 @@ impl Scheduler {
     }
 
     /// Idle agents of a template that may go and are none of these specs: first those of a size of
-    /// their own, then those beyond what is kept.
+    /// their own, then those of the pool.
     fn idle_of(&self, id: &TemplateId, but: &BTreeSet<SpecId>) -> Vec<AgentId> {
-        let Some(kept) = self.templates.get(id).map(|view| view.kept) else { return Vec::new() };
         let specs = self.specs.of(id).filter(|spec| !but.contains(spec));
         let idle = specs.flat_map(|spec| self.agents.free(spec));
         let idle =
             idle.filter(|(agent, view)| view.status.owner.is_none() && self.is_unused(agent, view));
         let (pool, apart): (Vec<_>, Vec<_>) = idle.partition(|(_, view)| view.spec.size.is_none());
-        let Stock { all, idle } = self.agents.stock(id);
-        let spare = all.saturating_sub(kept.all as usize);
-        let spare = spare.min(idle.saturating_sub(kept.idle as usize));
-        let all = apart.into_iter().chain(pool.into_iter().take(spare));
-        all.map(|(agent, _)| agent.clone()).collect()
+        apart.into_iter().chain(pool).map(|(agent, _)| agent.clone()).collect()
     }
 
     /// Whether nothing can be started of a template because all its places are taken.

@@ -44,7 +44,8 @@ use crate::breaker::Breaker;
 use crate::message::AgentCommand;
 use crate::roster::Living;
 
-/// How long an agent that was reaped before it was ready is left to anyone who waits for it.
+/// How long an agent that was reaped before it was ready, or a place for one of any size, is left to
+/// anyone who waits for it.
 const OFFERED: Duration = Duration::from_secs(1);
 
 /// What the last news said: slots, room, whether it is configured, what it keeps, why nothing starts,
@@ -75,6 +76,8 @@ pub struct TemplateMind {
     schedule_window: Option<ScheduleWindow>,
     /// When the calendar must be read again.
     turns: Option<Moment>,
+    /// Until when a free place is left to those who wait for an agent of another size.
+    offered: Option<Moment>,
     changed: BTreeSet<AgentId>,
     gone: Vec<AgentLevel>,
     released: u32,
@@ -100,6 +103,7 @@ impl TemplateMind {
             supply: Supply::endless(),
             schedule_window: None,
             turns: None,
+            offered: None,
             changed: BTreeSet::new(),
             gone: Vec::new(),
             released: 0,
@@ -355,6 +359,7 @@ impl TemplateMind {
             .chain(self.sheds())
             .chain(self.renewals())
             .chain(self.turns)
+            .chain(self.offered)
             .chain(self.supply.next)
             .chain(self.pace.pause(now))
             .chain(self.unplaced.next(now))

@@ -17,7 +17,7 @@ use drover_model::state_machine::Turn;
 use drover_model::status::Standing;
 use drover_model::time::Now;
 
-use super::{Effect, TemplateMind, lives};
+use super::{Effect, OFFERED, TemplateMind, lives};
 use crate::message::AgentReport;
 use crate::template::permits;
 
@@ -75,6 +75,7 @@ impl TemplateMind {
             let held = self.agents.remove(&agent);
             self.changed.remove(&agent);
             self.breaker.left(&agent);
+            self.offered = (!self.spec.size_labels.is_none()).then(|| now.mono + OFFERED);
             self.gone.extend(held.map(|mut held| held.level()));
         } else if returned && self.spec.cap.is_some_and(|cap| self.live() > cap) {
             self.send_away(&agent, Reason::ReturnedFromPark, turn);

@@ -1,6 +1,6 @@
 //! The template's mind: permits, warm pool, breaker and idle agents, one sentence each.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
-use drover_model::size::Size;
+use drover_model::size::{Size, SizeLabel, SizeLabels};
 use std::time::Duration;
 
 use drover_model::fault::{Culprit, Fault, FaultKind};

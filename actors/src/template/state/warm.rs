@@ -118,8 +118,12 @@ impl TemplateMind {
         self.surplus().into_iter().map(|(at, _)| at)
     }
 
-    /// Agents to start so that what is kept is there or on its way.
+    /// Agents to start so that what is kept is there or on its way. A place that another agent left is
+    /// offered first to those who wait for a size: a pool as large as the cap would keep them out.
     pub fn warm_need(&self, now: Moment) -> u32 {
+        if self.offered.is_some_and(|until| now < until) {
+            return 0;
+        }
         let count = |counts: fn(&Held) -> bool| {
             let kept = self.agents.values().filter(|held| counts(held)).count();
             u32::try_from(kept).unwrap_or(u32::MAX)

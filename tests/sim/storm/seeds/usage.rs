@@ -152,15 +152,18 @@ pub(super) fn going(
         return Some(("nobody-loses-an-agent-in-use", text));
     }
     let polite = match reason {
-        Reason::Idle | Reason::WindowClosed | Reason::MadeRoom => true,
+        Reason::Idle | Reason::WindowClosed => true,
         Reason::Reaped => !seen.losses.all_reaped,
         _ => false,
     };
+    // The pool makes room too, whatever is kept: who waits for another size comes before who may come.
+    if polite || *reason == Reason::MadeRoom {
+        seen.losses.spared.insert(agent.clone());
+        seen.losses.lost.retain(|(_, _, other, _)| other != agent);
+    }
     if !polite {
         return None;
     }
-    seen.losses.spared.insert(agent.clone());
-    seen.losses.lost.retain(|(_, _, other, _)| other != agent);
     short(seen, agent, specs).map(|text| ("what-is-kept-stays", text))
 }
 

@@ -173,7 +173,7 @@ fn a_quota_counts_the_size_that_is_asked_for() {
     assert_eq!(scheduler.ask(&ask("l2", labels(&["linux", "cpu=4"]), 0), &specs), Asked::New);
 }
 
-// Invariant: idle agents of one size keep nobody from another size, and the warm pool stays.
+// Invariant: idle agents of one size keep nobody from another size, those of the warm pool neither.
 
 #[test]
 fn an_idle_agent_of_another_size_makes_room_in_a_full_template() {
@@ -191,15 +191,20 @@ fn an_idle_agent_of_another_size_makes_room_in_a_full_template() {
 }
 
 #[test]
-fn the_warm_pool_is_not_sent_away_for_another_size() {
-    let mut spec = (*sizable("c/t", 1)).clone();
-    spec.idle_minimum = 1;
+fn the_warm_pool_makes_room_where_it_fills_its_template_and_goes_last() {
+    let mut spec = (*sizable("c/t", 2)).clone();
+    (spec.minimum, spec.idle_minimum) = (2, 1);
     let (mut scheduler, specs) = one(&Arc::new(spec), 0);
     let mut full = news(&specs[0], 0);
-    (full.live, full.agents) = (1, vec![level(&specs[0], "a1", IDLE, &[])]);
+    full.live = 2;
+    full.agents =
+        vec![level(&specs[0], "a1", IDLE, &[]), level(&sized(&specs[0], 8), "a2", IDLE, &[])];
     scheduler.news(&full, at(0).wall);
     wait(&mut scheduler, &specs, "l1", labels(&["linux", "cpu=4"]), 0);
-    assert!(scheduler.decided().is_empty());
+    assert_eq!(text(&scheduler.decided()), ["evict a2"]);
+    wait(&mut scheduler, &specs, "l2", labels(&["linux", "cpu=4"]), 0);
+    assert_eq!(text(&scheduler.decided()), ["evict a1"], "somebody is there, the pool waits");
+    assert!(scheduler.decided().is_empty(), "one goes for one");
 }
 
 // Invariant: a size that has no place stands in nobody's way.

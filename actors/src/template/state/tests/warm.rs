@@ -240,3 +240,24 @@ proptest! {
         }
     }
 }
+
+// Invariant: a pool as large as its cap keeps nobody out who waits for another size.
+
+#[test]
+fn a_place_that_an_agent_left_is_offered_to_other_sizes_before_the_pool_is_filled() {
+    let cpu = SizeLabel { label: "cpu".into(), min: 1, max: 16 };
+    for (labels, after) in
+        [(SizeLabels::default(), 1), (SizeLabels { cores: Some(cpu), ..SizeLabels::default() }, 0)]
+    {
+        let mut mind = mind(|spec| {
+            (spec.cap, spec.minimum) = (Some(2), 2);
+            spec.size_labels = labels;
+        });
+        let agents = begin(&mut mind, 2, None, 0);
+        gone(&mut mind, &agents[0], None, 10);
+        assert_eq!(mind.warm_need(at(10).mono), after);
+        assert_eq!(mind.room(at(10).mono), 1, "demand has it at once");
+        assert_eq!(mind.wake(at(10).mono).is_some(), after == 0);
+        assert_eq!(mind.warm_need(at(11).mono), 1);
+    }
+}
