@@ -322,7 +322,12 @@ impl<'a> Choosing<'a> {
         let home = candidate.node.clone();
         let version = match self.sought {
             Sought::Image(_) => parse_name(&candidate.name).map(|(_, version)| version),
-            Sought::Id(_) | Sought::Name(_) | Sought::Pattern(_) | Sought::Tag(_) => None,
+            Sought::Id(_)
+            | Sought::Name(_)
+            | Sought::Pattern(_)
+            | Sought::Tag(_)
+            | Sought::Container(_)
+            | Sought::Os(_) => None,
         };
         let why = String::new();
         let origin = Origin { home, storages, local, target, sizes, version, why };
