@@ -1,5 +1,7 @@
-//! What a template knows of the versions of its image: which of them made agents that got ready, and
-//! which failed (`canary`).
+//! What a template with `canary` knows of its versions: which of them made agents that got ready, and
+//! which failed.
+//!
+//! A version is a digest of the spec that agents are made by, and what they are cloned from.
 //!
 //! ```text
 //! unknown ── an agent of it gets ready ─────────────────▶ proven
@@ -8,9 +10,11 @@
 //!    └── TRIES of its agents fail before they are ready ─▶ failed
 //! ```
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
-use crate::id::AgentId;
+use crate::spec::TemplateSpec;
 
 /// How many agents of a version fail before they are ready until none is started of it any more.
 pub const TRIES: u32 = 3;
@@ -19,21 +23,59 @@ const REMEMBERED: usize = 32;
 /// The longest cause that is kept, in characters.
 const CAUSE_MAX: usize = 500;
 
-/// What a template knows of the versions of its image.
+/// A version of a template.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Version {
+    /// What its agents are cloned from (`Candidate::version`).
+    pub image: String,
+    /// A digest of the spec that they are made by.
+    pub spec: String,
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.image, self.spec)
+    }
+}
+
+/// As what an agent of a template with `canary` is made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MadeAs {
+    /// The digest of its spec.
+    pub spec: String,
+    /// Whether it is cloned from proven versions alone, where there are some.
+    pub steady: bool,
+}
+
+/// A spec by which agents got ready, as it was configured.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct GoodSpec {
+    /// Its digest in versions. Another release of drover may compute another one of the same spec.
+    pub digest: String,
+    pub spec: Box<TemplateSpec>,
+}
+
+/// What a template knows of its versions.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Canary {
     /// Versions of which an agent got ready, the latest at the end.
-    pub proven: Vec<AgentId>,
+    pub proven: Vec<Version>,
     /// Versions of which agents failed since, and none got ready.
     pub failing: Vec<FailingVersion>,
+    /// The spec that was configured last of those that are proven.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub good: Option<GoodSpec>,
 }
 
 /// A version of which agents failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FailingVersion {
-    pub version: AgentId,
+    pub version: Version,
     /// How many of its agents failed.
     pub failures: u32,
     /// Why the last one did.
@@ -54,12 +96,12 @@ impl Canary {
     }
 
     /// Whether an agent of this version got ready.
-    pub fn is_proven(&self, version: &AgentId) -> bool {
+    pub fn is_proven(&self, version: &Version) -> bool {
         self.proven.contains(version)
     }
 
     /// Whether no agent is started of this version any more.
-    pub fn is_given_up(&self, version: &AgentId) -> bool {
+    pub fn is_given_up(&self, version: &Version) -> bool {
         self.given_up().any(|failed| failed.version == *version)
     }
 
@@ -68,8 +110,20 @@ impl Canary {
         self.failing.iter().filter(|failing| failing.is_given_up())
     }
 
+    /// Whether an agent got ready by the spec of this digest, whatever it was cloned from.
+    pub fn is_spec_proven(&self, digest: &str) -> bool {
+        self.proven.iter().any(|version| version.spec == digest)
+    }
+
+    /// Whether no agent is made by this spec any more: none got ready, and its tries are used up.
+    pub fn is_spec_given_up(&self, digest: &str) -> bool {
+        let failing = self.failing.iter().filter(|failing| failing.version.spec == digest);
+        let failures = failing.map(|failing| failing.failures).fold(0, u32::saturating_add);
+        !self.is_spec_proven(digest) && failures >= TRIES
+    }
+
     /// An agent of this version got ready. Says whether that was new.
-    pub fn succeeded(&mut self, version: &AgentId) -> bool {
+    pub fn succeeded(&mut self, version: &Version) -> bool {
         let failed = self.failing.iter().any(|failing| failing.version == *version);
         if self.is_proven(version) && !failed {
             return false;
@@ -82,7 +136,7 @@ impl Canary {
     }
 
     /// An agent of this version failed before it was ready, by no fault of anything around it.
-    pub fn failed(&mut self, version: &AgentId, cause: &str) {
+    pub fn failed(&mut self, version: &Version, cause: &str) {
         let cause: String = cause.chars().take(CAUSE_MAX).collect();
         let known = self.failing.iter().position(|failing| failing.version == *version);
         let before = known.map(|at| self.failing.remove(at).failures).unwrap_or_default();
@@ -106,8 +160,8 @@ fn forget<T>(all: &mut Vec<T>) {
 mod tests {
     use super::*;
 
-    fn version(n: usize) -> AgentId {
-        AgentId::new(format!("v{n}"))
+    fn version(n: usize) -> Version {
+        Version { image: format!("v{n}"), spec: "s".into() }
     }
 
     // Invariant: a version is given up after its last try, and only an operator or its success changes
@@ -132,6 +186,20 @@ mod tests {
         canary.failed(&version(1), "slow");
         assert!(canary.succeeded(&version(1)) && !canary.succeeded(&version(1)));
         assert!(canary.is_proven(&version(1)) && canary.failing.is_empty());
+    }
+
+    // Invariant: the tries of a spec are those of all its versions, until one of them is proven.
+
+    #[test]
+    fn a_spec_is_given_up_after_the_tries_of_all_its_versions() {
+        let mut canary = Canary::default();
+        for n in 1..=TRIES {
+            assert!(!canary.is_spec_given_up("s"));
+            canary.failed(&version(n as usize), "no address");
+        }
+        assert!(canary.is_spec_given_up("s") && !canary.is_spec_given_up("other"));
+        canary.succeeded(&version(9));
+        assert!(canary.is_spec_proven("s") && !canary.is_spec_given_up("s"));
     }
 
     // Invariant: whatever happens, a bounded number of versions is remembered, the latest ones.

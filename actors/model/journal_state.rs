@@ -97,7 +97,7 @@ pub struct JournalState {
     pub runners: BTreeMap<SourceId, BTreeMap<RunnerName, RunnerEntry>>,
     /// Builds of images, and removals of versions, that are not over.
     pub builds: BTreeMap<AgentId, BuildEntry>,
-    /// What templates know of the versions of their images.
+    /// What templates know of their versions.
     #[serde(with = "keyed")]
     pub canaries: BTreeMap<TemplateId, Canary>,
 }

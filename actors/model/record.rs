@@ -419,7 +419,7 @@ pub enum Body {
         #[serde(default)]
         version: Option<String>,
     },
-    /// What a template knows of the versions of its image changed.
+    /// What a template knows of its versions changed.
     CanaryMoved { template: TemplateId, canary: Canary },
     /// A VMID must not be used again until its volumes were listed empty.
     IdBurned { cluster: ClusterId, vmid: VmId },

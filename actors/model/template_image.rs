@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::ambient::fnv1a;
 use crate::container::{GuestType, OsTemplate};
-use crate::id::{AgentId, NodeName, VmId};
+use crate::id::{NodeName, VmId};
+use crate::marks::parse_name;
 use crate::placement::{Fleet, Sizes};
 
 /// What to do where no guest has the VMID of a template: said to those who have it in `templateVmId`.
@@ -97,9 +98,9 @@ pub struct Origin {
     /// How big the clone is, its template's sizes where its spec says nothing.
     #[serde(default)]
     pub sizes: Sizes,
-    /// Which version of an image it is; none where it is none.
+    /// Which version of what is sought it is ([`Candidate::version`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub version: Option<AgentId>,
+    pub version: Option<String>,
     /// Why this one, for people.
     pub why: String,
 }
@@ -119,6 +120,24 @@ pub struct Candidate {
     pub digest: String,
     /// How big it is, by its configuration, else by the list.
     pub sizes: Sizes,
+}
+
+impl Candidate {
+    /// What tells it from other guests that were found for the same template, and from what it was
+    /// before somebody changed it. `None` where its configuration could not be read.
+    ///
+    /// By its VMID a guest is not always read: that is all there is.
+    #[must_use]
+    pub fn version(&self, sought: &Sought) -> Option<String> {
+        match sought.by() {
+            Sought::Image(_) => parse_name(&self.name).map(|(_, version)| version.to_string()),
+            Sought::Id(vmid) => Some(vmid.to_string()),
+            Sought::Os(template) => Some(template.volume()),
+            Sought::Name(_) | Sought::Pattern(_) | Sought::Tag(_) | Sought::Container(_) => {
+                (!self.digest.is_empty()).then(|| format!("{}-{}", self.vmid, self.digest))
+            }
+        }
+    }
 }
 
 /// What was found for a template.

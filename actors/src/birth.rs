@@ -116,7 +116,7 @@ pub struct Common<R> {
     pub restraint: Shared<Restraint, R>,
     /// The breakers of nodes, storages and clouds.
     pub board: Shared<Board, R>,
-    /// The versions of images that templates have proven.
+    /// The versions that templates have proven.
     pub canaries: Shared<Canaries, R>,
     /// The nodes of each cluster, and which are drained.
     pub sites: Shared<Sites, R>,

@@ -7,7 +7,6 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use drover_model::id::{NodeName, VmId};
-use drover_model::marks::parse_name;
 use drover_model::placement::{Refusal, Sizes, Strategy, Thickness};
 use drover_model::spec::{CloneStrategy, TemplateSpec};
 use drover_model::template_image::{Candidate, Found, Origin, Sought};
@@ -320,15 +319,7 @@ impl<'a> Choosing<'a> {
         let own = || (candidate.storages.len() == 1).then(|| candidate.storages.first().cloned());
         let target = storage.clone().or_else(|| own().flatten());
         let home = candidate.node.clone();
-        let version = match self.sought {
-            Sought::Image(_) => parse_name(&candidate.name).map(|(_, version)| version),
-            Sought::Id(_)
-            | Sought::Name(_)
-            | Sought::Pattern(_)
-            | Sought::Tag(_)
-            | Sought::Container(_)
-            | Sought::Os(_) => None,
-        };
+        let version = candidate.version(&self.sought);
         let why = String::new();
         let origin = Origin { home, storages, local, target, sizes, version, why };
         Ok(Choice { vmid: candidate.vmid, node: node.clone(), storage, origin })

@@ -42,7 +42,7 @@ pub struct TemplateOut {
     /// What is known of its resets; null where there were none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resets: Option<ResetStatus>,
-    /// What is known of the versions of its image; left out without `canary`.
+    /// What is known of its versions; left out without `canary`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub canary: Option<CanaryOut>,
     /// For how many seconds its next failure is held; left out when it is not.
@@ -50,7 +50,8 @@ pub struct TemplateOut {
     pub hold_next_seconds: Option<u64>,
 }
 
-/// The versions of a template's image, of which new ones must prove themselves.
+/// The versions of a template, of which new ones must prove themselves: each is what agents are cloned
+/// from, `/`, and a digest of the configuration that they are made by.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]

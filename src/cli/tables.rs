@@ -217,7 +217,7 @@ fn asides(template: &TemplateOut) -> String {
     }
     for one in template.canary.iter().flat_map(|canary| &canary.given_up) {
         text += &format!(
-            "{}: ALARM: version {} of its image is not used, {} of its agents failed: {}\n  run, once \
+            "{}: ALARM: version {} is not used, {} of its agents failed: {}\n  run, once \
              that is repaired: drover breakers reset {}\n",
             template.id,
             one.version,
@@ -229,7 +229,7 @@ fn asides(template: &TemplateOut) -> String {
     if let Some(canary) = &template.canary
         && let (Some(version), Some(agent)) = (&canary.trying, &canary.agent)
     {
-        text += &format!("{}: agent {agent} tries version {version} of its image\n", template.id);
+        text += &format!("{}: agent {agent} tries version {version}\n", template.id);
     }
     if let Some(seconds) = template.hold_next_seconds {
         text += &format!("{}: the next failure is held for {seconds} s\n", template.id);

@@ -98,16 +98,6 @@ pub(super) fn search(layer: &Layer, faults: &mut Vec<Fault>) -> Option<Sought> {
     by_name.or_else(by_pattern).or_else(by_tag).or_else(by_image)
 }
 
-/// Refuses a canary of a template whose image has no versions. What defaults say may be meant for others.
-pub(super) fn check_canary(own: &Layer, search: Option<&Sought>, faults: &mut Vec<Fault>) {
-    const KEY: &str = "canary";
-    let set = own.get(KEY).and_then(Yaml::as_bool) == Some(true);
-    if set && !matches!(search, Some(Sought::Image(_))) {
-        let fault = own.fault(KEY, "canary needs `image`: only an image has versions");
-        faults.push(fault.help("name one of images with `image:`, or remove the key"));
-    }
-}
-
 /// Gives each template its fallback templates, on the clouds that both are on.
 pub(super) fn fallbacks(
     templates: &mut BTreeMap<String, CheckedTemplate>,

@@ -105,7 +105,6 @@ pub(super) fn template(
     check_uses(&raw, &layer, cx);
     let search = origin::search(&layer, &mut cx.faults);
     origin::warn_ignored(own, &layer, &mut cx.warnings);
-    origin::check_canary(own, search.as_ref(), &mut cx.faults);
     let os = os::os(&raw, &layer, cx);
     let sizes = size_labels::size_labels(&raw, &layer, cx);
     let windows = schedule::windows(raw.instance_cap, &layer, &mut cx.faults);
@@ -316,7 +315,8 @@ fn spec(
         source: VmId(raw.template_vm_id.unwrap_or(0)),
         search: parts.search.clone(),
         origin: None,
-        canary: raw.canary && matches!(parts.search, Some(Sought::Image(_))),
+        canary: raw.canary,
+        made_as: None,
         // `origin::fallbacks` knows the other templates.
         fallbacks: Vec::new(),
         placement,

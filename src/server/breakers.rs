@@ -65,7 +65,7 @@ pub(super) async fn reset(
 ) -> Result<web::Json<ResetOut>, Rejection> {
     let name = id.into_inner();
     let view = &state.doors.view;
-    // With its breaker, a template has versions of its image tried again.
+    // With its breaker, a template has versions of it tried again.
     let tried_again = view
         .templates()
         .into_iter()

@@ -92,7 +92,7 @@ fn templates(page: &mut Page, view: &View) {
         let id = template.to_string();
         page.line("drover_agents_sized", &[("template", &id)], sized.count() as u64);
     }
-    let help = "Versions of a template's image that are not used, since agents of them failed.";
+    let help = "Versions of a template that are not used, since agents of them failed.";
     page.head("drover_versions_given_up", "gauge", help);
     for template in &templates {
         if let Some(canary) = &template.canary {

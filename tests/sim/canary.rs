@@ -1,5 +1,6 @@
-//! New versions of an image, which one agent proves before others are cloned from them.
+//! New versions of a template, which one agent proves before others are made of them.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use drover_actors::message::HerdCommand;
@@ -8,9 +9,11 @@ use drover_model::phase::{AgentPhase, BreakerPhase};
 use drover_model::status::CanaryStatus;
 use drover_server::view::View;
 use pve_sim::guests::Quirk;
+use pve_sim::spec::GuestSpec;
 
 use super::images::{built, finish, ours, started};
 use super::world::World;
+use super::world::setup::Setup;
 
 const MINUTE: Duration = Duration::from_secs(60);
 /// The VMIDs of the versions, in the order of their builds.
@@ -34,6 +37,11 @@ async fn with_two_versions(images: &str) -> World {
 
 /// What the agents of so many leases that are asked for at once were cloned from; all are given back.
 async fn used(world: &World, count: usize) -> Vec<VmId> {
+    made(world, count).await.into_iter().map(|(source, _)| source).collect()
+}
+
+/// The same with the cores that the configuration gave them.
+async fn made(world: &World, count: usize) -> Vec<(VmId, Option<u32>)> {
     let mut leases = Vec::new();
     for _ in 0..count {
         leases.push(world.lease("linux").await);
@@ -41,7 +49,8 @@ async fn used(world: &World, count: usize) -> Vec<VmId> {
     let mut all = Vec::new();
     for lease in &leases {
         let agent = world.ready(lease).await;
-        all.push(world.journal_state().agents[&agent.agent].spec.source);
+        let spec = world.journal_state().agents[&agent.agent].spec.clone();
+        all.push((spec.source, spec.cores));
     }
     for lease in &leases {
         world.release(lease).await;
@@ -163,4 +172,115 @@ async fn the_last_good_version_stays_until_a_newer_one_is_proven() {
     world.pass(2 * MINUTE).await;
     assert_eq!(ours(&world), [SECOND.0]);
     finish(world);
+}
+
+// Invariant: a new configuration of the template is a version like a new image.
+
+const TAGGED: &str = "templateTag: golden, canary: true, singleUse: true, instanceCap: 6, \
+                      startupWaitSeconds: 60";
+
+/// Another template image, newer than those that are there.
+fn add_golden(world: &World, vmid: u32) {
+    let mut config: BTreeMap<String, String> =
+        world.side.config(9000).unwrap().into_iter().collect();
+    config.insert("tags".into(), "golden".into());
+    config.insert("meta".into(), format!("creation-qemu=9.0.2,ctime={}", 1_900_000_000 + vmid));
+    let node = "pve1".to_owned();
+    let spec = GuestSpec { vmid, node, template: true, running: false, pool: None, config };
+    assert!(world.side.add_guest(&spec));
+}
+
+/// A template that is found by a tag, with one guest of it that is proven.
+async fn tagged() -> World {
+    let world = World::started(Setup::linux("").template("other", "templateVmId: 9001")).await;
+    let mut world = world;
+    add_golden(&world, 9100);
+    configure(&mut world, "");
+    assert_eq!(made(&world, 1).await, [(VmId(9100), None)]);
+    world
+}
+
+fn configure(world: &mut World, more: &str) {
+    world.setup.templates[0] = ("linux", format!("{TAGGED}{more}"));
+    world.reload();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_configuration_is_tried_by_one_agent_while_the_old_one_stands_in() {
+    let mut world = tagged().await;
+    configure(&mut world, ", cores: 4");
+    let (old, new) = ((VmId(9100), None), (VmId(9100), Some(4)));
+    assert_eq!(made(&world, 3).await, [old, old, new]);
+    assert_eq!(made(&world, 2).await, [new; 2]);
+    // Both are proven: nothing is tried on the way back and forth.
+    configure(&mut world, "");
+    assert_eq!(made(&world, 2).await, [old; 2]);
+    configure(&mut world, ", cores: 4");
+    assert_eq!(made(&world, 2).await, [new; 2]);
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_configuration_whose_agents_fail_is_given_up_and_the_old_one_goes_on() {
+    let mut world = tagged().await;
+    configure(&mut world, ", cores: 4");
+    let old = (VmId(9100), None);
+    let lease = world.lease("linux").await;
+    (0..3).for_each(|_| world.guests.quirk_next_boot(Quirk::NeverBoots));
+    world.until("it is given up", |view| !canary(view).given_up.is_empty()).await;
+    world.ready(&lease).await;
+    world.release(&lease).await;
+    world.until("the agents are gone", |view| view.agents().is_empty()).await;
+    assert_eq!(made(&world, 2).await, [old; 2]);
+    world.restart(MINUTE).await;
+    assert_eq!(made(&world, 2).await, [old; 2]);
+    assert_eq!(canary(world.view()).given_up.len(), 1);
+    assert_eq!(world.view().templates()[0].breaker, BreakerPhase::Closed);
+    // What was given up is no matter of the old configuration.
+    configure(&mut world, "");
+    assert_eq!(made(&world, 2).await, [old; 2]);
+    assert_eq!(canary(world.view()).given_up, []);
+    // A repaired one is tried.
+    configure(&mut world, ", cores: 2");
+    assert_eq!(made(&world, 2).await, [old, (VmId(9100), Some(2))]);
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_configuration_that_finds_no_template_image_does_not_stop_the_old_one() {
+    let mut world = tagged().await;
+    let wrong = TAGGED.replace("golden", "gloden");
+    world.setup.templates[0] = ("linux", wrong);
+    world.reload();
+    world.pass(MINUTE).await;
+    assert_eq!(made(&world, 2).await, [(VmId(9100), None); 2]);
+    world.end().await;
+}
+
+// Invariant: a template image that is found by a tag is a version as well, and a new configuration and a
+// new template image at once make one new version.
+
+#[tokio::test(start_paused = true)]
+async fn a_newer_template_image_with_the_tag_is_tried_by_one_agent() {
+    let mut world = tagged().await;
+    add_golden(&world, 9101);
+    let [first, second] = [9100, 9101].map(|vmid| (VmId(vmid), None));
+    world.pass(MINUTE).await;
+    assert_eq!(made(&world, 3).await, [first, first, second]);
+    add_golden(&world, 9102);
+    configure(&mut world, ", cores: 4");
+    world.pass(MINUTE).await;
+    assert_eq!(made(&world, 3).await, [second, second, (VmId(9102), Some(4))]);
+    assert_eq!(made(&world, 2).await, [(VmId(9102), Some(4)); 2]);
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_proven_template_image_that_somebody_removes_leaves_the_newer_one() {
+    let world = tagged().await;
+    add_golden(&world, 9101);
+    world.side.remove_guest(9100);
+    world.pass(MINUTE).await;
+    assert_eq!(made(&world, 2).await, [(VmId(9101), None); 2]);
+    world.end().await;
 }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::canary::{GoodSpec, Version};
 use crate::overrides::Change;
 use crate::record::{HoldOwner, RECORD_VERSION};
 use crate::testing::{ask, at, labels, marks, template};
@@ -457,8 +458,11 @@ fn what_a_template_knows_of_its_versions_is_what_was_written_last() {
         Body::CanaryMoved { template, canary: canary.clone() }
     };
     let mut canary = Canary::default();
-    canary.succeeded(&AgentId::new("v1"));
-    canary.failed(&AgentId::new("v2"), "no address");
+    let version = |image: &str| Version { image: image.into(), spec: "s".into() };
+    canary.succeeded(&version("v1"));
+    canary.failed(&version("v2"), "no address");
+    let spec = Box::new(template("c/t", &[]));
+    canary.good = Some(GoodSpec { digest: "s".into(), spec });
     let journal_state = folded(vec![of(&Canary::default()), of(&canary)]);
     assert_eq!(journal_state.canaries, [(template("c/t", &[]).id, canary.clone())].into());
     let written = serde_json::to_vec(&journal_state).unwrap();

@@ -188,6 +188,7 @@ impl Cluster {
         let now = self.common.ports.ambient.now().mono;
         // One that is placed again may try another version.
         self.common.canaries.displaced(&spec.id, agent);
+        self.common.canaries.saw(&spec, found);
         let (usable, note) = self.common.canaries.usable(&spec, found);
         let standing = self.standing(claims, now);
         // Where every node is in doubt it waits for one of them.

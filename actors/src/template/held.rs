@@ -36,7 +36,7 @@ pub(super) struct Held {
     pub(super) reaped: Option<Reason>,
     /// Started because an operator said so: no lease given up takes it back.
     pub(super) wanted: bool,
-    /// It tries a new version of the image.
+    /// It tries a new version.
     pub(super) tries: bool,
 }
 

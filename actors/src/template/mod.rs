@@ -167,7 +167,9 @@ impl Template {
                 Effect::SuspectCloud(fault) => self.cloud.do_send(ToCloud::Suspect(fault)),
                 Effect::Charge(agent, fault) => self.charge(&agent, &fault),
                 Effect::Proven(agent) => self.proven(&agent),
-                Effect::CanaryFailed(agent, cause) => self.canary_failed(&agent, &cause),
+                Effect::CanaryFailed(agent, made, cause) => {
+                    self.canary_failed(&agent, made.as_ref(), &cause);
+                }
                 Effect::Reaped(count) => {
                     if let Some(tally) = self.tally.take() {
                         tally.send(count).ok(); // an error: nobody waits for the number any more
@@ -206,6 +208,7 @@ impl Template {
             *self.kept.owed.1.entry(size).or_default() += count;
         }
         self.warm_reported = if asked.is_none() { 0 } else { self.warm_reported };
+        self.prove();
         let ids = self.mint(slots, asked.is_some());
         self.act(Event::Reserved { slots, asked, ids }, ctx);
     }
@@ -219,6 +222,7 @@ impl Template {
         ctx: &mut Context<Self>,
     ) {
         self.kept.owed.0 += slots;
+        self.prove();
         let ids = self.mint(slots, true);
         let effects = self.step(Event::Provisioned { slots, trial, ids });
         let agents: Vec<AgentId> = effects.iter().filter_map(Effect::spawned).cloned().collect();
@@ -299,6 +303,13 @@ impl Template {
         self.step(Event::Scheduled(window));
         let supply = self.common.addresses.supply(&self.mind.spec().address, now);
         self.step(Event::Supplied(supply));
+        self.prove();
+    }
+
+    /// Asks by which spec agents are made.
+    fn prove(&mut self) {
+        let proving = self.common.canaries.proving(self.mind.spec());
+        self.step(Event::Proving(proving));
     }
 
     /// Waits for an address to get free, where they are scarce.
@@ -419,9 +430,8 @@ impl Handler<AgentReport> for Template {
         if let Some(place) = &place {
             self.step(Event::Placed(place.clone()));
         }
-        if self.common.canaries.tries(&self.mind.spec().id, &agent) {
-            self.step(Event::Tries(agent.clone()));
-        }
+        let tries = self.common.canaries.tries(&self.mind.spec().id, &agent);
+        self.step(Event::Tries(agent.clone(), tries));
         let refused = report.refused.iter().map(|lease| (agent.clone(), lease.clone()));
         self.kept.refused.extend(refused);
         if status.standing == Standing::Gone {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
+use drover_model::canary::MadeAs;
 use drover_model::fault::{Fault, FaultKind};
 use drover_model::id::AgentId;
 use drover_model::scope::Scope;
@@ -56,6 +57,7 @@ impl Template {
         };
         let (source, version) = match found {
             Ok(found) => {
+                self.common.canaries.saw(spec, &found);
                 let (usable, _) = self.common.canaries.usable(spec, &found);
                 let source = choose(spec, &usable, &standing).map(|choice| choice.origin.why);
                 (source, found.version())
@@ -96,20 +98,21 @@ impl Template {
         let scopes = Scope::used(&place, &self.mind.spec().id.cloud);
         let moved = self.common.board.succeeded(&scopes);
         self.report_breakers(&moved);
-        let spec = self.mind.spec();
-        let version = place.origin.and_then(|origin| origin.version);
-        if let Some(version) = version
-            && self.common.canaries.succeeded(spec, agent, &version)
+        let (own, made) = (self.mind.spec(), self.mind.spec_of(agent));
+        let image = place.origin.and_then(|origin| origin.version);
+        if let Some(image) = image
+            && self.common.canaries.succeeded(own, &made, agent, &image)
         {
-            tracing::info!(template = %spec.id, version = %version, agent = %agent, "version is proven");
+            tracing::info!(template = %own.id, image = %image, agent = %agent, "version is proven");
             self.write_canary();
         }
     }
 
     /// The agent that tries a version failed before it was ready.
-    pub(super) fn canary_failed(&self, agent: &AgentId, cause: &str) {
+    pub(super) fn canary_failed(&self, agent: &AgentId, made: Option<&MadeAs>, cause: &str) {
         let id = &self.mind.spec().id;
-        if let Some((version, given_up)) = self.common.canaries.failed(id, agent, cause) {
+        let failed = self.common.canaries.failed(id, agent, made, cause);
+        if let Some((version, given_up)) = failed {
             tracing::warn!(
                 template = %id, version = %version, agent = %agent, error = cause, given_up,
                 "agent of a new version failed"
@@ -118,7 +121,7 @@ impl Template {
         }
     }
 
-    /// Writes down what is known of the versions of its image.
+    /// Writes down what is known of its versions.
     pub(super) fn write_canary(&self) {
         let record = self.common.canaries.record(&self.mind.spec().id);
         self.common.records.write(record);

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::sync::Arc;
 
-use drover_model::canary::FailingVersion;
+use drover_model::canary::{FailingVersion, Version};
 use drover_model::fact::What;
 use drover_model::id::{AddressPoolId, AgentId, CloudId, ClusterId, Generation, TemplateId};
 use drover_model::phase::{AgentPhase, BreakerPhase, CloudHealth, LeasePhase};
@@ -131,14 +131,15 @@ fn furnish(view: &View) {
     reported(view, What::Reconciled { cluster, findings, unread: None });
 }
 
-/// A template that goes on with an old version of its image.
+/// A template that goes on with an old version.
 fn a_canary() -> CanaryStatus {
-    let [old, bad, new] = ["4f8z1c3px9t2vkab", "5f8z1c3px9t2vkab", "6f8z1c3px9t2vkab"];
+    let version = |image: &str| Version { image: image.into(), spec: "1a2b3c4d5e6f7a8b".into() };
+    let [old, bad, new] = ["4f8z1c3px9t2vkab", "5f8z1c3px9t2vkab", "6f8z1c3px9t2vkab"].map(version);
     let cause = "no address after 60 s".to_owned();
     CanaryStatus {
-        proven: Some(AgentId::new(old)),
-        trial: Some((AgentId::new("a2"), AgentId::new(new))),
-        given_up: vec![FailingVersion { version: AgentId::new(bad), failures: 3, cause }],
+        proven: Some(old),
+        trial: Some((AgentId::new("a2"), new)),
+        given_up: vec![FailingVersion { version: bad, failures: 3, cause }],
     }
 }
 

@@ -124,7 +124,7 @@ table! {
         "image", text().check(value::filled).eg(r#""debian""#),
             "one of images: drover takes its newest version that the node reaches";
         "canary" => canary: bool, flag().or_flag(false),
-            "with image: one agent must get ready with a new version before others are cloned from it";
+            "one agent must get ready with a new configuration or template image before others have it";
         "osTemplate" => os_template: Option<String>, text().check(value::os_template)
                 .eg(r#""local:vztmpl/debian-13-standard_13.1-2_amd64.tar.zst""#),
             "container template that new CONTAINER agents are made of, in place of a template \

@@ -85,8 +85,9 @@ impl Herd {
         {
             if let Sought::Image(image) = spec.sought() {
                 let image = TemplateId::new(spec.id.cloud.clone(), &image);
-                let proven = (spec.id.clone(), self.common.canaries.proven(&spec.id));
-                uses.proven.entry(image).or_default().push(proven);
+                let proven = self.common.canaries.proven(&spec.id).into_iter();
+                let proven = proven.map(|version| AgentId::new(version.image)).collect();
+                uses.proven.entry(image).or_default().push((spec.id.clone(), proven));
             }
         }
         let removed = self.images.builds.values().filter(|build| build.cluster == *cluster);

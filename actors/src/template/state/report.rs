@@ -4,7 +4,7 @@
 //! |---|---|
 //! | a fault of a node, a storage or a cloud | that place is charged; a pause |
 //! | a fault of a CI system | nothing: its machines are not to blame |
-//! | a fault of its template | the breaker counts it; of an agent that tries a version, that version |
+//! | a fault of its template | the breaker counts it; of an agent that tries a version, that version counts it |
 //! | contention or silence | a pause |
 //! | no place for its size | a pause for agents of that size |
 
@@ -45,6 +45,9 @@ impl TemplateMind {
                 held.was_ready = true;
                 self.unplaced.succeeded(held.spec.size);
                 self.pace.succeeded();
+                if held.tries {
+                    self.trials.succeeded();
+                }
                 self.obstacle = None;
                 turn.push(Effect::Proven(agent.clone()));
                 if self.breaker.succeeded() {
@@ -98,12 +101,12 @@ impl TemplateMind {
         } else if matches!(fault.culprit, Culprit::Source(_)) {
             // Its machines are not to blame for what a CI system does.
         } else if fault.kind.counts_against_breaker() {
-            let tries = self.agents.get(agent).is_some_and(|held| held.tries);
-            if tries {
-                turn.push(Effect::CanaryFailed(agent.clone(), fault.text.clone()));
-            }
-            if tries && self.breaker.phase() == BreakerPhase::Closed {
-                // Other versions work.
+            if self.is_new(agent) {
+                // Other versions work, unless the breaker is not closed: then it says nothing of its own.
+                if self.breaker.phase() == BreakerPhase::Closed {
+                    let made = self.agents.get(agent).and_then(|held| held.spec.made_as.clone());
+                    turn.push(Effect::CanaryFailed(agent.clone(), made, fault.text.clone()));
+                }
                 self.breaker.left(agent);
             } else if self.breaker.failed(agent, &fault.text, &self.spec.breaker, now) {
                 turn.push(self.record(now));
@@ -121,6 +124,10 @@ impl TemplateMind {
         if !placed && !size.is_none() {
             // That a large agent has no place says nothing of the template's own size.
             return self.unplaced.stumbled(size, &fault.text, now.mono);
+        }
+        if self.is_new(agent) {
+            // Others go on with what is proven.
+            return self.trials.stumbled(placed, now.mono);
         }
         self.pace.stumbled(placed, now.mono);
         self.obstacle = Some(fault.text.clone());
