@@ -118,10 +118,13 @@ impl Entry {
 
     /// Versions that are not used, since their agents failed: by the template's own spec, or kept back.
     fn given_up(&self, proving: &Proving) -> Vec<FailingVersion> {
-        let of_spec = proving.stand_in.as_ref().is_some_and(|one| one.given_up);
+        let stand_in = proving.stand_in.as_ref();
         let failing = self.known.failing.iter().filter(|one| {
-            let own = of_spec && one.version.spec == proving.digest;
-            own || (one.is_given_up() && self.kept_back.contains(&one.version))
+            let own = one.version.spec == proving.digest;
+            let stands_in = stand_in.is_some_and(|good| good.digest == one.version.spec);
+            let kept_back = one.is_given_up() && self.kept_back.contains(&one.version);
+            let spec_is = own && stand_in.is_some_and(|good| good.given_up);
+            spec_is || (kept_back && (own || stands_in))
         });
         failing.cloned().collect()
     }

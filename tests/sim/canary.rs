@@ -180,21 +180,24 @@ const TAGGED: &str = "templateTag: golden, canary: true, singleUse: true, instan
                       startupWaitSeconds: 60";
 
 /// Another template image, newer than those that are there.
-fn add_golden(world: &World, vmid: u32) {
+fn add_golden(world: &mut World, vmid: u32) {
+    let own = |value: String| value.replace("-9000-", &format!("-{vmid}-"));
+    let config = world.side.config(9000).unwrap().into_iter();
     let mut config: BTreeMap<String, String> =
-        world.side.config(9000).unwrap().into_iter().collect();
+        config.map(|(key, value)| (key, own(value))).collect();
     config.insert("tags".into(), "golden".into());
     config.insert("meta".into(), format!("creation-qemu=9.0.2,ctime={}", 1_900_000_000 + vmid));
     let node = "pve1".to_owned();
     let spec = GuestSpec { vmid, node, template: true, running: false, pool: None, config };
     assert!(world.side.add_guest(&spec));
+    world.keep_planted(vmid);
 }
 
 /// A template that is found by a tag, with one guest of it that is proven.
 async fn tagged() -> World {
-    let world = World::started(Setup::linux("").template("other", "templateVmId: 9001")).await;
-    let mut world = world;
-    add_golden(&world, 9100);
+    let setup = Setup::linux("").template("other", "templateVmId: 9001");
+    let mut world = World::started(setup).await;
+    add_golden(&mut world, 9100);
     configure(&mut world, "");
     assert_eq!(made(&world, 1).await, [(VmId(9100), None)]);
     world
@@ -263,11 +266,11 @@ async fn a_configuration_that_finds_no_template_image_does_not_stop_the_old_one(
 #[tokio::test(start_paused = true)]
 async fn a_newer_template_image_with_the_tag_is_tried_by_one_agent() {
     let mut world = tagged().await;
-    add_golden(&world, 9101);
+    add_golden(&mut world, 9101);
     let [first, second] = [9100, 9101].map(|vmid| (VmId(vmid), None));
     world.pass(MINUTE).await;
     assert_eq!(made(&world, 3).await, [first, first, second]);
-    add_golden(&world, 9102);
+    add_golden(&mut world, 9102);
     configure(&mut world, ", cores: 4");
     world.pass(MINUTE).await;
     assert_eq!(made(&world, 3).await, [second, second, (VmId(9102), Some(4))]);
@@ -277,9 +280,10 @@ async fn a_newer_template_image_with_the_tag_is_tried_by_one_agent() {
 
 #[tokio::test(start_paused = true)]
 async fn a_proven_template_image_that_somebody_removes_leaves_the_newer_one() {
-    let world = tagged().await;
-    add_golden(&world, 9101);
+    let mut world = tagged().await;
+    add_golden(&mut world, 9101);
     world.side.remove_guest(9100);
+    world.drop_planted(9100);
     world.pass(MINUTE).await;
     assert_eq!(made(&world, 2).await, [(VmId(9101), None); 2]);
     world.end().await;

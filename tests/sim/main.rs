@@ -13,6 +13,7 @@ mod addresses;
 mod adoption;
 mod breaker;
 mod canary;
+mod canary_storm;
 mod containers;
 mod crash;
 mod death;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use drover_model::canary::MadeAs;
 use drover_model::id::AgentId;
-use drover_model::phase::BreakerPhase;
+use drover_model::phase::{AgentPhase, BreakerPhase};
 use drover_model::size::Size;
 use drover_model::spec::TemplateSpec;
 use drover_model::status::Standing;
@@ -32,10 +32,12 @@ impl TemplateMind {
         let steady = !closed || self.trials.pause(now).is_some();
         let made_as = |digest: &str| Some(MadeAs { spec: digest.to_owned(), steady });
         let finds = !matches!(self.source, Some(Err(_)));
-        let waits = |stand_in: &&StandIn| {
-            steady || stand_in.given_up || !finds || self.tries(&proving.digest)
-        };
+        let tries = self.tries(&proving.digest);
+        let waits = |stand_in: &&StandIn| steady || stand_in.given_up || !finds || tries;
         if let Some(StandIn { spec, digest, .. }) = proving.stand_in.as_ref().filter(waits) {
+            // One trial at a time: of the two it would not be plain which is to blame.
+            let made_as =
+                |digest: &str| Some(MadeAs { steady: steady || tries, spec: digest.to_owned() });
             let spec = spec.with_policy_of(&self.spec);
             // Where it does not give that size, the other spec alone does.
             if let Ok(size) = spec.size_for(asked) {
@@ -59,8 +61,12 @@ impl TemplateMind {
     /// Whether an agent that is made by this spec is on its way.
     fn tries(&self, digest: &str) -> bool {
         self.agents.values().any(|held| {
-            let comes = !held.was_ready && held.status.standing == Standing::Coming;
-            comes && held.spec.made_as.as_ref().is_some_and(|made| made.spec == digest)
+            let status = &held.status;
+            // After a restart nobody knows yet how far an agent got.
+            let comes = status.standing == Standing::Coming || status.phase == AgentPhase::InDoubt;
+            !held.was_ready
+                && comes
+                && held.spec.made_as.as_ref().is_some_and(|made| made.spec == digest)
         })
     }
 
