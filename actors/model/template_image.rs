@@ -123,8 +123,8 @@ pub struct Candidate {
 }
 
 impl Candidate {
-    /// What tells it from other guests that were found for the same template, and from what it was
-    /// before somebody changed it. `None` where its configuration could not be read.
+    /// A text that no other guest has that is found for the same template, and that changes with the
+    /// guest's configuration. `None` where its configuration could not be read.
     ///
     /// By its VMID a guest is not always read: that is all there is.
     #[must_use]

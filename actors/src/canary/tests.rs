@@ -229,7 +229,7 @@ fn a_good_spec_stands_in_for_a_new_one_until_that_is_proven() {
     assert_eq!(herd.status(&new).unwrap().given_up.len(), 1);
     let (_, note) = herd.usable(&new, &found);
     assert!(note.contains("(VMID 9001) is not used, 3 of its agents failed"), "{note}");
-    // The old one again: nothing is amiss with that.
+    // The old one again: it is proven.
     assert_eq!((stand_in(&old), herd.status(&old).unwrap().given_up.len()), (None, 0));
     // An agent of the old spec that gets ready meanwhile changes nothing.
     assert!(!of_template.succeeded(&new, &made(&old), &agent("a2"), &image(1)));
