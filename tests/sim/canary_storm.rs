@@ -79,7 +79,7 @@ impl Storm {
         }
     }
 
-    /// Another configuration.
+    /// Puts the next configuration into force; a bad one has a command that fails.
     fn configure(&mut self, word: &str) {
         let number = self.specs;
         let keys = format!(
