@@ -17,7 +17,7 @@ use super::world::World;
 use super::world::setup::Setup;
 
 const SECOND: Duration = Duration::from_secs(1);
-const SEEDS: u64 = 12;
+const SEEDS: u64 = 7;
 /// How many deeds a storm has.
 const DEEDS: u64 = 30;
 /// The most seconds between two deeds.
