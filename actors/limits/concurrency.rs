@@ -411,6 +411,7 @@ mod tests {
                 local,
                 target,
                 sizes,
+                version: None,
                 why,
             };
             spec.origin = Some(origin);

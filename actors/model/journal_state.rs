@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::canary::Canary;
 use crate::id::{
     AgentId, CloudId, ClusterId, Installation, LeaseId, NodeName, RunnerName, SourceId, TemplateId,
     VmId,
@@ -96,6 +97,9 @@ pub struct JournalState {
     pub runners: BTreeMap<SourceId, BTreeMap<RunnerName, RunnerEntry>>,
     /// Builds of images, and removals of versions, that are not over.
     pub builds: BTreeMap<AgentId, BuildEntry>,
+    /// What templates know of their versions.
+    #[serde(with = "keyed")]
+    pub canaries: BTreeMap<TemplateId, Canary>,
 }
 
 /// The rest of an address after use.
@@ -335,6 +339,10 @@ impl JournalState {
                     version: version.clone(),
                 });
                 self.move_breaker(scope.as_ref(), template, entry);
+            }
+            Body::CanaryMoved { template, canary } => {
+                self.canaries.insert(template.clone(), canary.clone());
+                self.canaries.retain(|_, canary| !canary.is_empty());
             }
             Body::IdBurned { cluster, vmid } => {
                 self.burned.entry(cluster.clone()).or_default().insert(*vmid, at);

@@ -5,6 +5,7 @@
 
 pub mod addresses;
 pub mod ambient;
+pub mod canary;
 pub mod container;
 pub mod demand;
 pub mod fact;

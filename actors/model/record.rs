@@ -16,6 +16,7 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 
 use crate::addresses::AssignedAddress;
+use crate::canary::Canary;
 use crate::id::{
     AgentId, CloudId, ClusterId, Installation, LeaseId, NodeName, OrderId, RunnerName, SourceId,
     TemplateId, Upid, VmId,
@@ -418,6 +419,8 @@ pub enum Body {
         #[serde(default)]
         version: Option<String>,
     },
+    /// What a template knows of its versions changed.
+    CanaryMoved { template: TemplateId, canary: Canary },
     /// A VMID must not be used again until its volumes were listed empty.
     IdBurned { cluster: ClusterId, vmid: VmId },
     /// A burned VMID's volumes were listed empty: it may be used again.
@@ -514,6 +517,7 @@ impl Body {
             | Self::RowGone { .. }
             | Self::SnapshotTaken { .. }
             | Self::BreakerMoved { .. }
+            | Self::CanaryMoved { .. }
             | Self::IdBurned { .. }
             | Self::IdCleared { .. }
             | Self::ClockSet { .. }

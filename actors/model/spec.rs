@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::addresses::{AddressPoolSpec, AddressSource};
 use crate::ambient::fnv1a;
+use crate::canary::MadeAs;
 use crate::container::ContainerSpec;
 use crate::demand::spec::{ShareSpec, SourceSpec};
 use crate::hardware::HardwareSpec;
@@ -157,6 +158,12 @@ pub struct TemplateSpec {
     /// Where the clone comes from; known of agents whose place was granted.
     #[serde(default)]
     pub origin: Option<Origin>,
+    /// Whether one agent must prove a new version of it before others are made of that.
+    #[serde(default)]
+    pub canary: bool,
+    /// As what an agent is made; known of agents of a template with `canary`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub made_as: Option<MadeAs>,
     /// Where its agents are put, and how that is chosen.
     #[serde(default)]
     pub placement: PlacementSpec,
@@ -275,27 +282,33 @@ impl TemplateSpec {
     /// Which version of a template it is: a digest of everything that an agent's way to being ready
     /// may hang on. How many agents there may be, how long and for whom, makes no other version.
     pub fn version(&self) -> String {
-        let bare = Self::bare(self.id.clone(), self.source);
-        let same = Self {
-            generation: bare.generation,
-            fallbacks: bare.fallbacks,
-            placement: bare.placement,
-            labels: bare.labels,
-            size_labels: bare.size_labels,
-            mode: bare.mode,
-            idle: bare.idle,
-            cap: bare.cap,
-            minimum: bare.minimum,
-            idle_minimum: bare.idle_minimum,
-            schedule: bare.schedule,
-            max_uses: bare.max_uses,
-            limits: LimitSpec { lifetime: None, ..self.limits.clone() },
-            breaker: bare.breaker,
-            close_ssh: bare.close_ssh,
-            trial: bare.trial,
-            ..self.clone()
-        };
+        let same = self.with_policy_of(&Self::bare(self.id.clone(), self.source));
         format!("{:016x}", fnv1a(&format!("{same:?}")))
+    }
+
+    /// The same with the other's word on how many agents there may be, how long, where and for whom.
+    pub fn with_policy_of(&self, other: &Self) -> Self {
+        Self {
+            generation: other.generation,
+            canary: other.canary,
+            made_as: other.made_as.clone(),
+            fallbacks: other.fallbacks.clone(),
+            placement: other.placement.clone(),
+            labels: other.labels.clone(),
+            size_labels: other.size_labels.clone(),
+            mode: other.mode,
+            idle: other.idle,
+            cap: other.cap,
+            minimum: other.minimum,
+            idle_minimum: other.idle_minimum,
+            schedule: other.schedule.clone(),
+            max_uses: other.max_uses,
+            limits: LimitSpec { lifetime: other.limits.lifetime, ..self.limits.clone() },
+            breaker: other.breaker.clone(),
+            close_ssh: other.close_ssh,
+            trial: other.trial,
+            ..self.clone()
+        }
     }
 
     /// The nodes its agents may be on; empty for those of its templates.
@@ -342,6 +355,8 @@ impl TemplateSpec {
             source,
             search: None,
             origin: None,
+            canary: false,
+            made_as: None,
             fallbacks: Vec::new(),
             placement: PlacementSpec::default(),
             labels: BTreeSet::new(),

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::ambient::fnv1a;
 use crate::container::{GuestType, OsTemplate};
 use crate::id::{AgentId, NodeName, VmId};
+use crate::marks::parse_name;
 use crate::placement::{Fleet, Sizes};
 
 /// What to do where no guest has the VMID of a template: said to those who have it in `templateVmId`.
@@ -101,6 +102,9 @@ pub struct Origin {
     /// How big the clone is, its template's sizes where its spec says nothing.
     #[serde(default)]
     pub sizes: Sizes,
+    /// Which version of what is sought it is ([`Candidate::version`]).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
     /// Why this one, for people.
     pub why: String,
 }
@@ -120,6 +124,25 @@ pub struct Candidate {
     pub digest: String,
     /// How big it is, by its configuration, else by the list.
     pub sizes: Sizes,
+}
+
+impl Candidate {
+    /// A text that no other guest has that is found for the same template, and that changes with the
+    /// guest's configuration. `None` where its configuration could not be read.
+    ///
+    /// By its VMID a guest is not always read: that is all there is.
+    #[must_use]
+    pub fn version(&self, sought: &Sought) -> Option<String> {
+        match sought.by() {
+            Sought::Image(_) => parse_name(&self.name).map(|(_, version)| version.to_string()),
+            Sought::Id(vmid) => Some(vmid.to_string()),
+            Sought::Os(template) => Some(template.volume()),
+            Sought::Agent { .. } => None,
+            Sought::Name(_) | Sought::Pattern(_) | Sought::Tag(_) | Sought::Container(_) => {
+                (!self.digest.is_empty()).then(|| format!("{}-{}", self.vmid, self.digest))
+            }
+        }
+    }
 }
 
 /// What was found for a template.

@@ -35,6 +35,7 @@ use drover_model::time::WallTime;
 
 use crate::addresses::Addresses;
 use crate::board::Board;
+use crate::canary::Canaries;
 use crate::doubts::Doubts;
 use crate::history::History;
 use crate::hold_next::HoldNext;
@@ -115,6 +116,8 @@ pub struct Common<R> {
     pub restraint: Shared<Restraint, R>,
     /// The breakers of nodes, storages and clouds.
     pub board: Shared<Board, R>,
+    /// The versions that templates have proven.
+    pub canaries: Shared<Canaries, R>,
     /// The nodes of each cluster, and which are drained.
     pub sites: Shared<Sites, R>,
     /// The owner of each address.
@@ -159,6 +162,7 @@ impl<R> Common<R> {
             doubts: Shared::default(),
             restraint: Shared::default(),
             board: Shared::default(),
+            canaries: Shared::default(),
             sites: Shared::default(),
             addresses: Shared::default(),
             runners: Shared::default(),
@@ -181,6 +185,7 @@ impl<R> Common<R> {
             doubts: self.doubts.give(),
             restraint: self.restraint.give(),
             board: self.board.give(),
+            canaries: self.canaries.give(),
             sites: self.sites.give(),
             addresses: self.addresses.give(),
             runners: self.runners.give(),

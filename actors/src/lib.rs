@@ -16,9 +16,9 @@
 //!   `builder` (images).
 //! - The scheduler (`scheduler`) is a mind under the herd.
 //! - Knowledge that actors of one thread share: `roster` (living agents), `board` (breakers of
-//!   nodes, storages and clouds), `doubts` (what holds clones back), `restraint` (agents that must
-//!   not be destroyed), `sites` (nodes and drains), `runners`, `hold_next`, `records`, `ways`,
-//!   `addresses`, and `history` of a template. `shared` lets the compiler say which role writes what.
+//!   nodes, storages and clouds), `canary` (versions of templates), `doubts` (what holds clones back),
+//!   `restraint` (agents that must not be destroyed), `sites` (nodes and drains), `runners`,
+//!   `hold_next`, `records`, `ways`, `addresses`, and `history` of a template. `shared` lets the compiler say which role writes what.
 //! - Modules import each other in one direction only (`tests/walls/circles.rs`).
 //! - Layers between actors and ports: `suspicion` reads answers, `time_limits` limits their time.
 //! - `source` chooses the template image, node and storage of a clone; `placement` counts what is
@@ -37,6 +37,7 @@ pub mod board;
 pub mod boot_times;
 pub mod breaker;
 pub mod builder;
+pub mod canary;
 pub mod cloud;
 pub mod cluster;
 pub mod demand;

@@ -32,6 +32,7 @@ const AT_ONCE: usize = 100;
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Subject {
     Breaker(TemplateId),
+    Canary(TemplateId),
     Place(Scope),
     Id(ClusterId, VmId),
     Ahead(ClusterId),
@@ -168,6 +169,9 @@ fn subject(body: &Body) -> Option<Subject> {
             Some(scope) => Subject::Place(scope.clone()),
             None => Subject::Breaker(template.clone()),
         });
+    }
+    if let Body::CanaryMoved { template, .. } = body {
+        return Some(Subject::Canary(template.clone()));
     }
     if let Body::IdBurned { cluster, vmid } | Body::IdCleared { cluster, vmid } = body {
         return Some(Subject::Id(cluster.clone(), *vmid));

@@ -151,6 +151,7 @@ mod tests {
             Shared<(), role::Herd>,
             crate::addresses::Addresses,
             crate::board::Board,
+            crate::canary::Canaries,
             crate::doubts::Doubts,
             crate::history::History,
             crate::hold_next::HoldNext,

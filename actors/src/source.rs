@@ -319,7 +319,9 @@ impl<'a> Choosing<'a> {
         let own = || (candidate.storages.len() == 1).then(|| candidate.storages.first().cloned());
         let target = storage.clone().or_else(|| own().flatten());
         let home = candidate.node.clone();
-        let origin = Origin { home, storages, local, target, sizes, why: String::new() };
+        let version = candidate.version(&self.sought);
+        let why = String::new();
+        let origin = Origin { home, storages, local, target, sizes, version, why };
         Ok(Choice { vmid: candidate.vmid, node: node.clone(), storage, origin })
     }
 

@@ -67,7 +67,7 @@ pub use problem::{FieldFault, Problem};
 pub use roles::{Peer, Role};
 pub use sources::{JobOut, JobsOut, LostJobOut, SilentOut, SourceOut};
 pub use status::{AlarmOut, ConfigOut, ReconcileOut, RestartOut, StatusOut};
-pub use templates::{ProvisionIn, ProvisionOut, TemplateOut, TemplatesOut};
+pub use templates::{CanaryOut, GivenUpOut, ProvisionIn, ProvisionOut, TemplateOut, TemplatesOut};
 pub use why::{
     AccountOut, FailedOut, KindOut, OtherOut, ServingOut, WhyNodeOut, WhyOut, WhySubjectOut,
 };

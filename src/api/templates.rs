@@ -42,9 +42,40 @@ pub struct TemplateOut {
     /// What is known of its resets; null where there were none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resets: Option<ResetStatus>,
+    /// What is known of its versions; left out without `canary`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub canary: Option<CanaryOut>,
     /// For how many seconds its next failure is held; left out when it is not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hold_next_seconds: Option<u64>,
+}
+
+/// The versions of a template, of which new ones must prove themselves: each is what agents are cloned
+/// from, `/`, and a digest of the configuration that they are made by.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct CanaryOut {
+    /// The version that was proven last; null before there was one.
+    pub proven: Option<String>,
+    /// The version that an agent tries now; null when none does.
+    pub trying: Option<String>,
+    /// The agent that tries it.
+    pub agent: Option<String>,
+    /// Versions that are not used, since their agents failed.
+    pub given_up: Vec<GivenUpOut>,
+}
+
+/// A version that is not used.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct GivenUpOut {
+    pub version: String,
+    /// How many of its agents failed.
+    pub failures: u32,
+    /// Why the last one did.
+    pub cause: String,
 }
 
 /// The answer to a list of templates.

@@ -215,6 +215,22 @@ fn asides(template: &TemplateOut) -> String {
             template.id, resets.count, resets.detail
         );
     }
+    for one in template.canary.iter().flat_map(|canary| &canary.given_up) {
+        text += &format!(
+            "{}: ALARM: version {} is not used, {} of its agents failed: {}\n  run, once \
+             that is repaired: drover breakers reset {}\n",
+            template.id,
+            one.version,
+            one.failures,
+            clean(&one.cause),
+            template.id
+        );
+    }
+    if let Some(canary) = &template.canary
+        && let (Some(version), Some(agent)) = (&canary.trying, &canary.agent)
+    {
+        text += &format!("{}: agent {agent} tries version {version}\n", template.id);
+    }
     if let Some(seconds) = template.hold_next_seconds {
         text += &format!("{}: the next failure is held for {seconds} s\n", template.id);
     }

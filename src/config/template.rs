@@ -315,6 +315,8 @@ fn spec(
         source: VmId(raw.template_vm_id.unwrap_or(0)),
         search: parts.search.clone(),
         origin: None,
+        canary: raw.canary,
+        made_as: None,
         // `origin::fallbacks` knows the other templates.
         fallbacks: Vec::new(),
         placement,

@@ -64,8 +64,15 @@ pub(super) async fn reset(
     id: web::Path<String>,
 ) -> Result<web::Json<ResetOut>, Rejection> {
     let name = id.into_inner();
+    let view = &state.doors.view;
+    // With its breaker, a template has versions of it tried again.
+    let tried_again = view
+        .templates()
+        .into_iter()
+        .filter(|one| one.canary.as_ref().is_some_and(|canary| !canary.given_up.is_empty()));
+    let tried_again = tried_again.map(|one| one.template.to_string());
     let shut: BTreeSet<String> =
-        breakers(&state.doors.view).into_iter().map(|one| one.id).collect();
+        breakers(view).into_iter().map(|one| one.id).chain(tried_again).collect();
     let command = |reply| HerdCommand::ResetBreaker { name, reply };
     let answer = state.ask(state.limits.reply, command).await?;
     let out = |id| ResetOut { flowed: !shut.contains(&id), id };

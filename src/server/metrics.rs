@@ -92,6 +92,15 @@ fn templates(page: &mut Page, view: &View) {
         let id = template.to_string();
         page.line("drover_agents_sized", &[("template", &id)], sized.count() as u64);
     }
+    let help = "Versions of a template that are not used, since agents of them failed.";
+    page.head("drover_versions_given_up", "gauge", help);
+    for template in &templates {
+        if let Some(canary) = &template.canary {
+            let id = template.template.to_string();
+            let count = canary.given_up.len() as u64;
+            page.line("drover_versions_given_up", &[("template", &id)], count);
+        }
+    }
     page.head("drover_template_cap", "gauge", "The most agents of a template, where limited.");
     for template in &templates {
         if let Some(cap) = template.cap {
@@ -228,7 +237,8 @@ mod tests {
     use drover_model::scope::Scope;
     use drover_model::size::Size;
     use drover_model::status::{
-        AddressPoolStatus, AgentStatus, BreakerStatus, CloudStatus, SourceStatus, TemplateStatus,
+        AddressPoolStatus, AgentStatus, BreakerStatus, CanaryStatus, CloudStatus, SourceStatus,
+        TemplateStatus,
     };
     use drover_model::time::WallTime;
 
@@ -254,6 +264,7 @@ mod tests {
             tripped: None,
             source: None,
             paused: None,
+            canary: Some(CanaryStatus::default()),
         };
         reported(&view, What::Template(Box::new(seen)));
         for (id, cores) in [("b1", Some(8)), ("b2", None)] {

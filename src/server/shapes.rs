@@ -4,13 +4,13 @@
 //! is decided here: [`lease`] and [`agent`] hide logins and owners from callers whose they are not.
 
 use drover_api::{
-    AgentOut, AlarmOut, CloudOut, ConfigOut, GoneOut, LeaseOut, OrderOut, PhaseOut, ReconcileOut,
-    RestartOut, SshOut, TemplateOut,
+    AgentOut, AlarmOut, CanaryOut, CloudOut, ConfigOut, GivenUpOut, GoneOut, LeaseOut, OrderOut,
+    PhaseOut, ReconcileOut, RestartOut, SshOut, TemplateOut,
 };
 use drover_model::id::{AgentId, LeaseId};
 use drover_model::order::OrderStatus;
 use drover_model::phase::LeasePhase;
-use drover_model::status::{AgentStatus, CloudStatus, LeaseStatus, TemplateStatus};
+use drover_model::status::{AgentStatus, CanaryStatus, CloudStatus, LeaseStatus, TemplateStatus};
 use drover_model::tenant::By;
 use drover_model::time::WallTime;
 
@@ -129,8 +129,24 @@ pub(super) fn template(template: &TemplateStatus, asides: TemplateAsides) -> Tem
         cause,
         source: template.source.clone(),
         paused: template.paused.clone(),
+        canary: template.canary.as_ref().map(canary),
         resets: asides.resets,
         hold_next_seconds: asides.hold_next,
+    }
+}
+
+fn canary(canary: &CanaryStatus) -> CanaryOut {
+    let (agent, trying) = canary.trial.clone().unzip();
+    let given_up = canary.given_up.iter().map(|one| GivenUpOut {
+        version: one.version.to_string(),
+        failures: one.failures,
+        cause: one.cause.clone(),
+    });
+    CanaryOut {
+        proven: canary.proven.as_ref().map(ToString::to_string),
+        trying: trying.map(|version| version.to_string()),
+        agent: agent.map(|agent| agent.to_string()),
+        given_up: given_up.collect(),
     }
 }
 

@@ -124,6 +124,7 @@ pub fn empty_template() -> What {
         lack: None,
         source: None,
         paused: None,
+        canary: None,
     }))
 }
 

@@ -37,7 +37,7 @@ fn setup(keys: &str) -> Setup {
     setup
 }
 
-async fn started(keys: &str) -> World {
+pub(super) async fn started(keys: &str) -> World {
     started_with(setup(keys)).await
 }
 
@@ -76,7 +76,7 @@ async fn over(world: &World) -> ImageStatus {
     builds(world.view()).pop().unwrap()
 }
 
-async fn built(world: &World, given: &[(&str, &str)]) -> ImageStatus {
+pub(super) async fn built(world: &World, given: &[(&str, &str)]) -> ImageStatus {
     let plans = ask(world, given, false).await.unwrap();
     assert!(matches!(plans[..], [ImagePlan::Starts { .. }]), "{plans:?}");
     let status = over(world).await;
@@ -98,11 +98,11 @@ fn marks(world: &World, vmid: u32) -> Reading {
 }
 
 /// Guests from 9003 on: 9000 to 9002 are the cluster's own templates.
-fn ours(world: &World) -> Vec<u32> {
+pub(super) fn ours(world: &World) -> Vec<u32> {
     (9003..9030).filter(|vmid| config(world, *vmid).is_some()).collect()
 }
 
-fn finish(mut world: World) {
+pub(super) fn finish(mut world: World) {
     world.check();
     world.judged = true;
 }

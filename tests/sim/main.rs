@@ -12,6 +12,8 @@
 mod addresses;
 mod adoption;
 mod breaker;
+mod canary;
+mod canary_storm;
 mod containers;
 mod copies;
 mod crash;

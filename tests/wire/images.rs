@@ -11,7 +11,7 @@ use sha2::{Digest as _, Sha256};
 use crate::harness::{Events, Service, Sim, Site};
 
 /// A cluster without templates, and a site with an image and a template that names it.
-fn world() -> (tempfile::TempDir, Sim, Site) {
+pub(super) fn world() -> (tempfile::TempDir, Sim, Site) {
     let dir = tempfile::tempdir().unwrap();
     let cluster = dir.path().join("cluster.yaml");
     std::fs::write(&cluster, include_str!("images_cluster.yaml")).unwrap();
@@ -32,7 +32,7 @@ fn world() -> (tempfile::TempDir, Sim, Site) {
 }
 
 /// What a command that must succeed says.
-fn says(site: &Site, args: &[&str]) -> String {
+pub(super) fn says(site: &Site, args: &[&str]) -> String {
     let out = site.cli(args);
     let said = String::from_utf8_lossy(&out.stdout).into_owned();
     assert!(out.status.success(), "{args:?}: {said}{}", String::from_utf8_lossy(&out.stderr));
@@ -48,7 +48,7 @@ fn templates(sim: &Sim) -> Vec<u64> {
 }
 
 /// Waits until Proxmox's list, which is seconds behind, has these templates.
-fn until_templates(site: &Site, sim: &Sim, wanted: &[u64]) {
+pub(super) fn until_templates(site: &Site, sim: &Sim, wanted: &[u64]) {
     let mut events = Events::follow(site);
     while templates(sim) != wanted {
         site.cli(&["resync"]);

@@ -5,6 +5,7 @@
 mod addresses;
 mod api;
 mod buildbot;
+mod canary;
 mod ci;
 mod clients;
 mod containers;

@@ -1,4 +1,5 @@
 use super::*;
+use crate::canary::{GoodSpec, Version};
 use crate::overrides::Change;
 use crate::record::{HoldOwner, RECORD_VERSION};
 use crate::testing::{ask, at, labels, marks, template};
@@ -439,6 +440,7 @@ fn a_journal_state_with_something_in_each_map_is_read_as_it_was_written() {
         image_storages: [(cluster.clone(), ["iso".to_owned()].into())].into(),
         drained: [(cluster, [NodeName::new("pve2")].into())].into(),
         troubled: [(Troubled::Source { source: SourceId::new("ci") }, now)].into(),
+        canaries: [(template.clone(), Canary::default())].into(),
         hold_next: [(template, hold)].into(),
         runners: [(SourceId::new("ci"), [(RunnerName::new("r1"), runner)].into())].into(),
     };
@@ -447,6 +449,25 @@ fn a_journal_state_with_something_in_each_map_is_read_as_it_was_written() {
     // As it was spelled before, when there could be nothing in them.
     let older = br#"{"breakers":{},"holdNext":{}}"#;
     assert_eq!(serde_json::from_slice::<JournalState>(older).unwrap(), JournalState::default());
+}
+
+#[test]
+fn what_a_template_knows_of_its_versions_is_what_was_written_last() {
+    let of = |canary: &Canary| {
+        let template = template("c/t", &[]).id;
+        Body::CanaryMoved { template, canary: canary.clone() }
+    };
+    let mut canary = Canary::default();
+    let version = |image: &str| Version { image: image.into(), spec: "s".into() };
+    canary.succeeded(&version("v1"));
+    canary.failed(&version("v2"), "no address");
+    let spec = Box::new(template("c/t", &[]));
+    canary.good = Some(GoodSpec { digest: "s".into(), spec });
+    let journal_state = folded(vec![of(&Canary::default()), of(&canary)]);
+    assert_eq!(journal_state.canaries, [(template("c/t", &[]).id, canary.clone())].into());
+    let written = serde_json::to_vec(&journal_state).unwrap();
+    assert_eq!(serde_json::from_slice::<JournalState>(&written).unwrap(), journal_state);
+    assert!(folded(vec![of(&canary), of(&Canary::default())]).canaries.is_empty());
 }
 
 #[test]

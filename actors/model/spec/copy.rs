@@ -19,6 +19,9 @@ impl TemplateSpec {
         Self {
             source: vmid,
             search: Some(Sought::Agent { agent: agent.clone(), vmid }),
+            // It proves no version of its template's image.
+            canary: false,
+            made_as: None,
             origin: None,
             node: None,
             nodes: Vec::new(),

@@ -26,4 +26,4 @@ pub use cloud::CloudStatus;
 pub use image::ImageStatus;
 pub use lease::LeaseStatus;
 pub use source::SourceStatus;
-pub use template::{ResetStatus, TemplateStatus};
+pub use template::{CanaryStatus, ResetStatus, TemplateStatus};

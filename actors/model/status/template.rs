@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::id::TemplateId;
+use crate::canary::{FailingVersion, Version};
+use crate::id::{AgentId, TemplateId};
 use crate::phase::{AgentPhase, BreakerPhase};
 use crate::time::WallTime;
 
@@ -29,6 +30,19 @@ pub struct TemplateStatus {
     pub source: Option<String>,
     /// Why no agent is started for a while, when that is no breaker's matter.
     pub paused: Option<String>,
+    /// What is known of its versions, where new ones must prove themselves.
+    pub canary: Option<CanaryStatus>,
+}
+
+/// The versions of a template.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CanaryStatus {
+    /// The version that was proven last.
+    pub proven: Option<Version>,
+    /// The agent that tries a version, and that version.
+    pub trial: Option<(AgentId, Version)>,
+    /// The versions that are not used, since their agents failed.
+    pub given_up: Vec<FailingVersion>,
 }
 
 /// What is known of the resets of a template.

@@ -4,7 +4,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use drover_model::id::{ClusterId, Installation, NodeName, TemplateId, VmId};
+use drover_model::id::{AgentId, ClusterId, Installation, NodeName, TemplateId, VmId};
 use drover_model::image::{ImageVersion, PlannedPrune, PrunePlan};
 
 /// How an image is kept: its cloud and name, and the versions beside the newest.
@@ -17,6 +17,8 @@ pub struct Uses {
     pub cloned: BTreeSet<VmId>,
     /// Templates that the configuration names by their VMID.
     pub named: BTreeSet<VmId>,
+    /// By image the templates with `canary`, each with the versions that it has proven.
+    pub proven: BTreeMap<TemplateId, Vec<(TemplateId, Vec<AgentId>)>>,
     /// Volumes of other guests that share a template's disks; one that was not asked about has none.
     pub linked: BTreeMap<VmId, Vec<String>>,
 }
@@ -51,11 +53,12 @@ pub fn plan(
     for ((image, _), mut group) in groups {
         group.sort_by_key(|one| Reverse((one.created, one.vmid)));
         let keep = usize::try_from(kept.get(image).copied().unwrap_or_default()).unwrap_or(0);
+        let last = last_proven(image, &group, uses);
         for (at, version) in group.into_iter().enumerate() {
             let kept = match at {
                 0 => Some("it is the newest".to_owned()),
                 at if at <= keep => Some(format!("`keep` is {keep}")),
-                _ => used(version.vmid, uses),
+                at => last.get(&at).cloned().or_else(|| used(version.vmid, uses)),
             };
             let (image, cluster) = (image.clone(), cluster.clone());
             plan.push(PlannedPrune { image, cluster, version: version.clone(), kept });
@@ -63,6 +66,20 @@ pub fn plan(
     }
     plan.sort_by_key(|one| (one.image.clone(), one.version.node.clone(), one.version.vmid));
     plan
+}
+
+/// The newest version that each template has proven, by its place among these, and why it stays.
+fn last_proven(
+    image: &TemplateId,
+    group: &[&ImageVersion],
+    uses: &Uses,
+) -> BTreeMap<usize, String> {
+    let templates = uses.proven.get(image).into_iter().flatten();
+    let last = templates.filter_map(|(template, proven)| {
+        let at = group.iter().position(|version| proven.contains(&version.marks.agent))?;
+        Some((at, format!("no newer version is proven for template `{template}` (canary)")))
+    });
+    last.collect()
 }
 
 /// Why a version must stay although it is old.
@@ -81,7 +98,6 @@ fn used(vmid: VmId, uses: &Uses) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use drover_model::id::AgentId;
     use drover_model::marks::{Kind, Marks};
     use drover_model::testing::{CLUSTER, marks, template_id};
 
@@ -153,6 +169,31 @@ mod tests {
         let linked = Uses { linked: [(VmId(9000), volumes)].into(), ..Uses::default() };
         assert!(
             planned(&all, 0, &linked)[0].starts_with("9000 linked clones share its disks: nfs:")
+        );
+    }
+
+    #[test]
+    fn the_newest_version_that_a_template_has_proven_stays_on_each_node() {
+        let all = [
+            version(9000, "pve1", 10),
+            version(9001, "pve1", 20),
+            version(9002, "pve1", 30),
+            version(9003, "pve1", 40),
+        ];
+        let proven = |vmids: &[u32]| {
+            let versions = vmids.iter().map(|vmid| AgentId::new(format!("{vmid:016}"))).collect();
+            let of = vec![(template_id("c/linux"), versions)];
+            Uses { proven: [(template_id("c/debian"), of)].into(), ..Uses::default() }
+        };
+        let goes = |uses: &Uses| {
+            let plan = planned(&all, 0, uses).into_iter();
+            plan.filter(|text| text.ends_with(" goes")).collect::<Vec<_>>()
+        };
+        assert_eq!(goes(&proven(&[9000, 9001])), ["9000 goes", "9002 goes"]);
+        assert_eq!(goes(&proven(&[9003, 9001])), ["9000 goes", "9001 goes", "9002 goes"]);
+        assert_eq!(
+            planned(&all, 0, &proven(&[9001]))[1],
+            "9001 no newer version is proven for template `c/linux` (canary)"
         );
     }
 

@@ -164,7 +164,8 @@ impl Cluster {
         }
         for spec in specs.into_values() {
             let now = self.common.ports.ambient.now().mono;
-            let left = room(&spec, found, &self.standing(&claims, now));
+            let (usable, _) = self.common.canaries.usable(&spec, found);
+            let left = room(&spec, &usable, &self.standing(&claims, now));
             self.common.sites.has_room(&spec, left, now);
         }
     }
@@ -184,13 +185,20 @@ impl Cluster {
         let Some(ask) = self.asks.get(agent) else { return };
         let spec = Arc::clone(&ask.spec);
         let now = self.common.ports.ambient.now().mono;
+        // One that is placed again may try another version.
+        self.common.canaries.displaced(&spec.id, agent);
+        self.common.canaries.saw(&spec, found);
+        let (usable, note) = self.common.canaries.usable(&spec, found);
         let standing = self.standing(claims, now);
         // Where every node is in doubt it waits for one of them.
-        let choice = choose(&spec, found, &standing).or_else(|why| {
-            choose(&spec, found, &Standing { doubts: None, ..standing }).map_err(|_| why)
+        let choice = choose(&spec, &usable, &standing).or_else(|why| {
+            choose(&spec, &usable, &Standing { doubts: None, ..standing }).map_err(|_| why)
         });
         match choice {
             Ok(choice) => {
+                if let Some(version) = &choice.origin.version {
+                    self.common.canaries.started(&spec, agent, version, found);
+                }
                 let chosen = self.take(agent, &spec, &choice, now);
                 claims.push(Claim::coming(&chosen, choice.node, chosen.origin.as_ref()));
             }
@@ -202,7 +210,7 @@ impl Cluster {
                 // What stands in the way may have gone when it is looked for again.
                 let key = self.key(&spec);
                 self.located.remove(&key);
-                let text = format!("nothing can be cloned: {why}");
+                let text = format!("nothing can be cloned: {why}{note}");
                 self.refuse(agent, Fault::new(kind, Culprit::Template, text));
             }
         }

@@ -273,10 +273,12 @@ impl Herd {
             now: self.common.ports.ambient.now().mono,
             claims: &claims,
         };
-        let verdict = choose(spec, &found, &standing)
-            .map(|choice| format!("node {}: {}", choice.node, choice.origin.why));
-        let nodes = survey(spec, &found, &standing);
-        let keys = lasting_keys(spec, &found, &standing);
+        let (usable, note) = self.common.canaries.usable(spec, &found);
+        let verdict = choose(spec, &usable, &standing)
+            .map(|choice| format!("node {}: {}{note}", choice.node, choice.origin.why))
+            .map_err(|why| why + &note);
+        let nodes = survey(spec, &usable, &standing);
+        let keys = lasting_keys(spec, &usable, &standing);
         WhyReport { template, waits, verdict, nodes, keys }
     }
 

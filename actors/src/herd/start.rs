@@ -166,6 +166,7 @@ impl Herd {
         if !journal_state.places.is_empty() {
             self.common.board.restore(journal_state, self.common.ports.ambient.now());
         }
+        self.common.canaries.restore(journal_state);
         if !journal_state.runners.is_empty() {
             let now = self.common.ports.ambient.now().mono;
             self.common.runners.restore(&journal_state.runners, now);

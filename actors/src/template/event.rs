@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use drover_model::canary::MadeAs;
 use drover_model::fault::Fault;
 use drover_model::id::{AgentId, LeaseId};
 use drover_model::journal_state::AgentEntry;
@@ -15,6 +16,7 @@ use drover_model::state_machine::Timed;
 use super::TemplateNews;
 use super::schedule_window::ScheduleWindow;
 use crate::addresses::Supply;
+use crate::canary::Proving;
 use crate::message::{AgentCommand, AgentReport, Purpose};
 use crate::roster::Living;
 
@@ -48,6 +50,10 @@ pub enum Event {
     Reported(Box<AgentReport>),
     /// An agent was given a place.
     Placed(Place),
+    /// Whether an agent tries a new version.
+    Tries(AgentId, bool),
+    /// By which spec agents are made from now on; none where nothing must prove itself.
+    Proving(Option<Proving>),
     /// The cluster said what can be cloned, or why nothing can be, and which version of it there is.
     Located { source: Result<String, String>, version: Option<String> },
     /// How many agents more can have addresses.
@@ -83,6 +89,8 @@ impl Timed for Event {
             | Self::Owed { .. }
             | Self::Missed { .. }
             | Self::Placed(_)
+            | Self::Tries(..)
+            | Self::Proving(_)
             | Self::Supplied(_)
             | Self::Reap { .. } => false,
         }
@@ -104,6 +112,8 @@ pub enum Effect {
     Charge(AgentId, Fault),
     /// An agent got ready: the node, storages and cloud it made use of work.
     Proven(AgentId),
+    /// An agent of a new version, made as this, failed by no fault of anything around it, and why.
+    CanaryFailed(AgentId, Option<MadeAs>, String),
     /// Answer a reap: so many agents go now or once they are idle.
     Reaped(u32),
     /// Pass news to the cloud.
@@ -120,6 +130,7 @@ impl Effect {
             | Self::SuspectCloud(_)
             | Self::Charge(..)
             | Self::Proven(_)
+            | Self::CanaryFailed(..)
             | Self::Reaped(_)
             | Self::News(_) => None,
         }

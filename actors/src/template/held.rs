@@ -36,6 +36,8 @@ pub(super) struct Held {
     pub(super) reaped: Option<Reason>,
     /// Started because an operator said so: no lease given up takes it back.
     pub(super) wanted: bool,
+    /// It tries a new version.
+    pub(super) tries: bool,
 }
 
 impl Held {
@@ -61,6 +63,7 @@ impl Held {
             going: false,
             reaped: None,
             wanted: false,
+            tries: false,
         }
     }
 

@@ -167,6 +167,9 @@ impl Template {
                 Effect::SuspectCloud(fault) => self.cloud.do_send(ToCloud::Suspect(fault)),
                 Effect::Charge(agent, fault) => self.charge(&agent, &fault),
                 Effect::Proven(agent) => self.proven(&agent),
+                Effect::CanaryFailed(agent, made, cause) => {
+                    self.canary_failed(&agent, made.as_ref(), &cause);
+                }
                 Effect::Reaped(count) => {
                     if let Some(tally) = self.tally.take() {
                         tally.send(count).ok(); // an error: nobody waits for the number any more
@@ -205,6 +208,7 @@ impl Template {
             *self.kept.owed.1.entry(size).or_default() += count;
         }
         self.warm_reported = if asked.is_none() { 0 } else { self.warm_reported };
+        self.prove();
         let ids = self.mint(slots, asked.is_some());
         self.act(Event::Reserved { slots, asked, ids }, ctx);
     }
@@ -218,6 +222,7 @@ impl Template {
         ctx: &mut Context<Self>,
     ) {
         self.kept.owed.0 += slots;
+        self.prove();
         let ids = self.mint(slots, true);
         let effects = self.step(Event::Provisioned { slots, purpose, ids });
         let agents: Vec<AgentId> = effects.iter().filter_map(Effect::spawned).cloned().collect();
@@ -298,6 +303,13 @@ impl Template {
         self.step(Event::Scheduled(window));
         let supply = self.common.addresses.supply(&self.mind.spec().address, now);
         self.step(Event::Supplied(supply));
+        self.prove();
+    }
+
+    /// Asks by which spec agents are made.
+    fn prove(&mut self) {
+        let proving = self.common.canaries.proving(self.mind.spec());
+        self.step(Event::Proving(proving));
     }
 
     /// Waits for an address to get free, where they are scarce.
@@ -365,6 +377,7 @@ impl Supervised for Template {
         self.take_over(ctx);
         let roster = &self.common.roster;
         self.common.addresses.sweep(&id, |agent| roster.has(agent), now);
+        self.common.canaries.sweep(&id, |agent| roster.has(agent));
         self.following = false;
         self.warm_reported = 0;
         self.shown = None;
@@ -393,7 +406,8 @@ impl Handler<Flush> for Template {
             let template = self.mind.spec().id.clone();
             self.cloud.do_send(ToCloud::WarmNeed { template, count });
         }
-        let status = self.mind.status(now.mono);
+        let mut status = self.mind.status(now.mono);
+        status.canary = self.common.canaries.status(self.mind.spec());
         if self.shown.as_ref() != Some(&status) {
             self.shown = Some(status.clone());
             let what = What::Template(Box::new(status));
@@ -416,6 +430,8 @@ impl Handler<AgentReport> for Template {
         if let Some(place) = &place {
             self.step(Event::Placed(place.clone()));
         }
+        let tries = self.common.canaries.tries(&self.mind.spec().id, &agent);
+        self.step(Event::Tries(agent.clone(), tries));
         let refused = report.refused.iter().map(|lease| (agent.clone(), lease.clone()));
         self.kept.refused.extend(refused);
         if status.standing == Standing::Gone {
@@ -431,6 +447,7 @@ impl Handler<AgentReport> for Template {
         let over = leaves || status.standing == Standing::Gone;
         self.act(Event::Reported(Box::new(report)), ctx);
         if over {
+            self.common.canaries.left(&self.mind.spec().id, &agent);
             let moved = self.common.board.left(&agent);
             moved.iter().for_each(|scope| self.common.show_breaker(scope));
         }
@@ -469,6 +486,9 @@ impl Handler<TemplateCommand> for Template {
             }
             TemplateCommand::ResetBreaker => {
                 tracing::warn!(template = %self.mind.spec().id, "operator reset the breaker");
+                if self.common.canaries.forgive(&self.mind.spec().id) {
+                    self.write_canary();
+                }
                 self.act(Event::BreakerReset, ctx);
             }
             TemplateCommand::Stop => {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
+use drover_model::canary::MadeAs;
 use drover_model::fault::{Fault, FaultKind};
 use drover_model::id::AgentId;
 use drover_model::scope::Scope;
@@ -56,7 +57,9 @@ impl Template {
         };
         let (source, version) = match found {
             Ok(found) => {
-                let source = choose(spec, &found, &standing).map(|choice| choice.origin.why);
+                self.common.canaries.saw(spec, &found);
+                let (usable, _) = self.common.canaries.usable(spec, &found);
+                let source = choose(spec, &usable, &standing).map(|choice| choice.origin.why);
                 (source, found.version())
             }
             // By VMID it is the breaker's matter that there is none: nobody else may bring it.
@@ -95,6 +98,33 @@ impl Template {
         let scopes = Scope::used(&place, &self.mind.spec().id.cloud);
         let moved = self.common.board.succeeded(&scopes);
         self.report_breakers(&moved);
+        let (own, made) = (self.mind.spec(), self.mind.spec_of(agent));
+        let image = place.origin.and_then(|origin| origin.version);
+        if let Some(image) = image
+            && self.common.canaries.succeeded(own, &made, agent, &image)
+        {
+            tracing::info!(template = %own.id, image = %image, agent = %agent, "version is proven");
+            self.write_canary();
+        }
+    }
+
+    /// The agent that tries a version failed before it was ready.
+    pub(super) fn canary_failed(&self, agent: &AgentId, made: Option<&MadeAs>, cause: &str) {
+        let id = &self.mind.spec().id;
+        let failed = self.common.canaries.failed(id, agent, made, cause);
+        if let Some((version, given_up)) = failed {
+            tracing::warn!(
+                template = %id, version = %version, agent = %agent, error = cause, given_up,
+                "agent of a new version failed"
+            );
+            self.write_canary();
+        }
+    }
+
+    /// Writes down what is known of its versions.
+    pub(super) fn write_canary(&self) {
+        let record = self.common.canaries.record(&self.mind.spec().id);
+        self.common.records.write(record);
     }
 
     fn report_breakers(&self, moved: &[Scope]) {

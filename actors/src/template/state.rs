@@ -7,13 +7,15 @@
 //!
 //! - `report.rs`: what an agent's report means for the breaker, the pauses and the permits.
 //! - `warm.rs`, `renew.rs`: what is kept without demand, and who may go.
-//! - `sources.rs`: what can be cloned. `news.rs`: what others hear.
+//! - `sources.rs`: what can be cloned. `proving.rs`: by which spec agents are made. `news.rs`: what
+//!   others hear.
 //!
 //! Nothing starts while the cluster is unknown, the template is not configured, the service stops,
 //! the breaker is open, or a pause after failures lasts. `transitions.txt` beside this folder shows
 //! each of these states.
 
 mod news;
+mod proving;
 pub(super) mod renew;
 mod report;
 mod sources;
@@ -41,6 +43,7 @@ use super::unplaced::Unplaced;
 use super::{AgentLevel, permits};
 use crate::addresses::Supply;
 use crate::breaker::Breaker;
+use crate::canary::Proving;
 use crate::message::{AgentCommand, Purpose};
 use crate::roster::Living;
 
@@ -70,6 +73,10 @@ pub struct TemplateMind {
     obstacle: Option<String>,
     /// What agents are cloned from, or why nothing can be.
     source: Option<Result<String, String>>,
+    /// By which spec agents are made, where new ones must prove themselves.
+    proving: Option<Proving>,
+    /// How soon a new version is tried again that failed through nobody's fault.
+    trials: Pace,
     /// How many agents more can have addresses.
     supply: Supply,
     /// What is kept at this time; none before the calendar was read.
@@ -100,6 +107,8 @@ impl TemplateMind {
             unplaced: Unplaced::default(),
             obstacle: None,
             source: None,
+            proving: None,
+            trials: Pace::default(),
             supply: Supply::endless(),
             schedule_window: None,
             turns: None,
@@ -173,6 +182,7 @@ impl TemplateMind {
             self.source = None;
             self.obstacle = None;
             self.pace = Pace::default();
+            self.trials = Pace::default();
             self.unplaced = Unplaced::default();
         }
         self.configured = true;
@@ -195,7 +205,8 @@ impl TemplateMind {
     /// Whether agents are started at this moment, where there is room for them.
     fn starts(&self, now: Moment) -> bool {
         let closed = !self.open || !self.configured || self.stopping;
-        !closed && self.pace.pause(now).is_none() && !matches!(self.source, Some(Err(_)))
+        let finds = !matches!(self.source, Some(Err(_))) || self.has_stand_in();
+        !closed && self.pace.pause(now).is_none() && finds
     }
 
     /// How many agents may be started at this moment, as far as the template knows.
@@ -228,16 +239,11 @@ impl TemplateMind {
             *self.answered.entry(size).or_default() += count;
         }
         // What it gives may be other than when that was decided.
-        let Ok(size) = self.spec.size_for(asked.map(|(size, _)| size).unwrap_or_default()) else {
-            return;
-        };
-        let spec = match size.is_none() {
-            true => Arc::clone(&self.spec),
-            false => Arc::new(self.spec.sized(size)),
-        };
+        let size = asked.map(|(size, _)| size).unwrap_or_default();
         for agent in ids.into_iter().take(count) {
+            let Some(spec) = self.next_spec(size, now.mono) else { return };
             self.breaker.started(&agent, now.mono);
-            let held = Held::started(&agent, Arc::clone(&spec), now.wall, now);
+            let held = Held::started(&agent, spec, now.wall, now);
             self.agents.insert(agent.clone(), held);
             self.changed.insert(agent.clone());
             turn.push(Effect::Spawn(agent));
@@ -398,6 +404,12 @@ impl StateMachine for TemplateMind {
             }
             Event::Reported(report) => self.report(*report, now, turn),
             Event::Placed(place) => self.place(&place),
+            Event::Tries(agent, tries) => {
+                if let Some(held) = self.agents.get_mut(&agent) {
+                    held.tries = tries;
+                }
+            }
+            Event::Proving(proving) => self.proving = proving,
             Event::Located { source, version } => {
                 self.locate(source, version.as_deref(), now, turn);
             }

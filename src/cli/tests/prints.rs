@@ -3,12 +3,13 @@
 use std::io::{self, Write};
 use std::sync::Arc;
 
+use drover_model::canary::{FailingVersion, Version};
 use drover_model::fact::What;
 use drover_model::id::{AddressPoolId, AgentId, CloudId, ClusterId, Generation, TemplateId};
 use drover_model::phase::{AgentPhase, BreakerPhase, CloudHealth, LeasePhase};
 use drover_model::record::Reason;
 use drover_model::status::{
-    AddressPoolStatus, BreakerStatus, CloudStatus, ResetStatus, TemplateStatus,
+    AddressPoolStatus, BreakerStatus, CanaryStatus, CloudStatus, ResetStatus, TemplateStatus,
 };
 use serde_json::json;
 use tokio::sync::oneshot;
@@ -89,6 +90,7 @@ fn furnish(view: &View) {
             breaker,
             source: tripped.is_none().then(|| "VMID 9000 `debian-13` on node pve1".into()),
             paused: None,
+            canary: tripped.is_some().then(a_canary),
             tripped,
         };
         reported(view, What::Template(Box::new(template)));
@@ -129,6 +131,18 @@ fn furnish(view: &View) {
     reported(view, What::Reconciled { cluster, findings, unread: None });
 }
 
+/// A template that goes on with an old version.
+fn a_canary() -> CanaryStatus {
+    let version = |image: &str| Version { image: image.into(), spec: "1a2b3c4d5e6f7a8b".into() };
+    let [old, bad, new] = ["4f8z1c3px9t2vkab", "5f8z1c3px9t2vkab", "6f8z1c3px9t2vkab"].map(version);
+    let cause = "no address after 60 s".to_owned();
+    CanaryStatus {
+        proven: Some(old),
+        trial: Some((AgentId::new("a2"), new)),
+        given_up: vec![FailingVersion { version: bad, failures: 3, cause }],
+    }
+}
+
 #[tokio::test]
 async fn status_shows_everything_at_a_glance() {
     let served = Served::default();
@@ -154,6 +168,9 @@ async fn status_shows_everything_at_a_glance() {
     NAME         AGENTS  KEPT       STATES              LABELS       BREAKER                                                      CLONED FROM
     lab/linux    2/5     2, 1 idle  1 Booting, 1 Ready  big,linux    flowing; address pool `lab` is used up                       VMID 9000 `debian-13` on node pve1
     lab/windows  2/-     2, 1 idle  1 Booting, 1 Ready  big,windows  tripped until 2026-11-21T08:11:02Z: no space on `local-lvm`  -
+    lab/windows: ALARM: version 5f8z1c3px9t2vkab/1a2b3c4d5e6f7a8b is not used, 3 of its agents failed: no address after 60 s
+      run, once that is repaired: drover breakers reset lab/windows
+    lab/windows: agent a2 tries version 6f8z1c3px9t2vkab/1a2b3c4d5e6f7a8b
 
     ADDRESS POOLS
     POOL    SIZE  USED  RESTING  FREE  NEXT FREE AT          ADDRESSES
@@ -369,6 +386,9 @@ async fn short_commands_answer_in_a_line_or_in_json() {
     NAME         AGENTS  KEPT       STATES              LABELS       BREAKER                                                      CLONED FROM
     lab/linux    2/5     2, 1 idle  1 Booting, 1 Ready  big,linux    flowing; address pool `lab` is used up                       VMID 9000 `debian-13` on node pve1
     lab/windows  2/-     2, 1 idle  1 Booting, 1 Ready  big,windows  tripped until 2026-11-21T08:11:02Z: no space on `local-lvm`  -
+    lab/windows: ALARM: version 5f8z1c3px9t2vkab/1a2b3c4d5e6f7a8b is not used, 3 of its agents failed: no address after 60 s
+      run, once that is repaired: drover breakers reset lab/windows
+    lab/windows: agent a2 tries version 6f8z1c3px9t2vkab/1a2b3c4d5e6f7a8b
     "#);
     let (missing, _) = cli(&served, false, Command::Release { leases: vec!["a/b".into()] }).await;
     assert_eq!(missing, Err("there is no such thing: no lease `a/b`".into()));
@@ -548,8 +568,14 @@ async fn resets_and_a_hold_of_the_next_failure_are_reported_below_the_templates(
 
     lab/linux: 12 resets of 8.1 s each, a new agent takes 21.0 s
     lab/linux: the next failure is held for 1800 s
+    lab/windows: ALARM: version 5f8z1c3px9t2vkab/1a2b3c4d5e6f7a8b is not used, 3 of its agents failed: no address after 60 s
+      run, once that is repaired: drover breakers reset lab/windows
+    lab/windows: agent a2 tries version 6f8z1c3px9t2vkab/1a2b3c4d5e6f7a8b
     no failure of template lab/linux is held
     lab/linux: 12 resets of 8.1 s each, a new agent takes 21.0 s; used agents are destroyed: why
+    lab/windows: ALARM: version 5f8z1c3px9t2vkab/1a2b3c4d5e6f7a8b is not used, 3 of its agents failed: no address after 60 s
+      run, once that is repaired: drover breakers reset lab/windows
+    lab/windows: agent a2 tries version 6f8z1c3px9t2vkab/1a2b3c4d5e6f7a8b
     ");
     served.stop().await;
 }

@@ -123,6 +123,8 @@ table! {
             "tag of the template image; drover takes the newest match";
         "image", text().check(value::filled).eg(r#""debian""#),
             "one of images: drover takes its newest version that the node reaches";
+        "canary" => canary: bool, flag().or_flag(false),
+            "one agent must get ready with a new configuration or template image before others have it";
         "osTemplate" => os_template: Option<String>, text().check(value::os_template)
                 .eg(r#""local:vztmpl/debian-13-standard_13.1-2_amd64.tar.zst""#),
             "container template that new CONTAINER agents are made of, in place of a template \

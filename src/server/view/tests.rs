@@ -159,6 +159,7 @@ fn a_cloud_that_went_takes_its_templates_along() {
                 tripped: None,
                 source: None,
                 paused: None,
+                canary: None,
             })),
         );
     }

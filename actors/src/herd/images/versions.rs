@@ -81,6 +81,15 @@ impl Herd {
         let here = |cloud: &CloudId| self.leads.get(cloud) == Some(cluster);
         let templates = self.spec.templates.values().filter(|spec| here(&spec.id.cloud));
         uses.named.extend(templates.filter_map(|spec| spec.sought().vmid()));
+        for spec in self.spec.templates.values().filter(|spec| spec.canary && here(&spec.id.cloud))
+        {
+            if let Sought::Image(image) = spec.sought() {
+                let image = TemplateId::new(spec.id.cloud.clone(), &image);
+                let proven = self.common.canaries.proven(&spec.id).into_iter();
+                let proven = proven.map(|version| AgentId::new(version.image)).collect();
+                uses.proven.entry(image).or_default().push((spec.id.clone(), proven));
+            }
+        }
         let removed = self.images.builds.values().filter(|build| build.cluster == *cluster);
         // One that goes already is not removed twice.
         uses.named.extend(removed.filter_map(|build| build.status.vmid));

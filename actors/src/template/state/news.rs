@@ -96,6 +96,8 @@ impl TemplateMind {
             tripped: self.breaker.tripped(),
             source: self.source.clone().and_then(Result::ok),
             paused: self.paused(now),
+            // The body knows it.
+            canary: None,
         }
     }
 }

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | a fault of a node, a storage or a cloud | that place is charged; a pause |
 //! | a fault of a CI system | nothing: its machines are not to blame |
-//! | a fault of its template | the breaker counts it |
+//! | a fault of its template | the breaker counts it; of an agent that tries a version, that version counts it |
 //! | contention or silence | a pause |
 //! | no place for its size | a pause for agents of that size |
 //!
@@ -12,7 +12,7 @@
 
 use drover_model::fault::{Culprit, Fault};
 use drover_model::id::AgentId;
-use drover_model::phase::AgentPhase;
+use drover_model::phase::{AgentPhase, BreakerPhase};
 use drover_model::record::Reason;
 use drover_model::scope::Scope;
 use drover_model::state_machine::Turn;
@@ -50,6 +50,9 @@ impl TemplateMind {
                     self.unplaced.succeeded(held.spec.size);
                     self.pace.succeeded();
                     self.obstacle = None;
+                    if held.tries {
+                        self.trials.succeeded();
+                    }
                 }
                 turn.push(Effect::Proven(agent.clone()));
                 if !is_copy && self.breaker.succeeded() {
@@ -108,7 +111,14 @@ impl TemplateMind {
         } else if matches!(fault.culprit, Culprit::Source(_)) {
             // Its machines are not to blame for what a CI system does.
         } else if fault.kind.counts_against_breaker() {
-            if self.breaker.failed(agent, &fault.text, &self.spec.breaker, now) {
+            if self.is_new(agent) {
+                // Other versions work, unless the breaker is not closed: then it says nothing of its own.
+                if self.breaker.phase() == BreakerPhase::Closed {
+                    let made = self.agents.get(agent).and_then(|held| held.spec.made_as.clone());
+                    turn.push(Effect::CanaryFailed(agent.clone(), made, fault.text.clone()));
+                }
+                self.breaker.left(agent);
+            } else if self.breaker.failed(agent, &fault.text, &self.spec.breaker, now) {
                 turn.push(self.record(now));
             }
         } else {
@@ -124,6 +134,10 @@ impl TemplateMind {
         if !placed && !size.is_none() {
             // That a large agent has no place says nothing of the template's own size.
             return self.unplaced.stumbled(size, &fault.text, now.mono);
+        }
+        if self.is_new(agent) {
+            // Others go on with what is proven.
+            return self.trials.stumbled(placed, now.mono);
         }
         self.pace.stumbled(placed, now.mono);
         self.obstacle = Some(fault.text.clone());

@@ -66,6 +66,7 @@ impl TemplateMind {
 
     pub(super) fn reset_breaker(&mut self, now: Now, turn: &mut Turn<Effect>) {
         self.pace.succeeded();
+        self.trials.succeeded();
         self.unplaced = Unplaced::default();
         self.obstacle = None;
         if self.breaker.succeeded() {

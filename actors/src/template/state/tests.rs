@@ -14,6 +14,7 @@ use crate::message::AgentReport;
 use crate::template::TemplateNews;
 use crate::testing::{agent_status, at, entry, seconds, template};
 
+mod canary;
 mod renew;
 mod step;
 mod table;
@@ -43,6 +44,7 @@ fn begin(mind: &mut TemplateMind, reserved: u32, asked: Option<u32>, now: u64) -
             | Effect::SuspectCloud(_)
             | Effect::Charge(..)
             | Effect::Proven(_)
+            | Effect::CanaryFailed(..)
             | Effect::Reaped(_)
             | Effect::News(_) => None,
         })
@@ -87,6 +89,7 @@ fn reported(effects: &[Effect]) -> Vec<String> {
             | Effect::SuspectCloud(_)
             | Effect::Charge(..)
             | Effect::Proven(_)
+            | Effect::CanaryFailed(..)
             | Effect::Reaped(_)
             | Effect::News(_) => None,
         })

@@ -229,6 +229,7 @@ fn agent_of(body: &Body) -> Option<&AgentId> {
         | Body::RowsNumbered { .. }
         | Body::RowGone { .. }
         | Body::BreakerMoved { .. }
+        | Body::CanaryMoved { .. }
         | Body::IdBurned { .. }
         | Body::IdCleared { .. }
         | Body::AheadConfirmed { .. }

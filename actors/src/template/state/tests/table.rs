@@ -102,6 +102,8 @@ fn events(mind: &TemplateMind) -> Vec<(&'static str, Event)> {
         ("Reported: cancelled", report("a1", Standing::Leaving, None)),
         ("Reported: gone", report("a3", Standing::Gone, None)),
         ("Placed", Event::Placed(place)),
+        ("Tries", Event::Tries(AgentId::new("a1"), true)),
+        ("Proving", Event::Proving(None)),
         ("Located", located(Ok("VMID 9000"), Some("one"))),
         ("Located: nothing", located(Err("no template"), None)),
         ("Supplied: none", {
@@ -126,6 +128,7 @@ fn name(effect: &Effect) -> String {
         | Effect::SuspectCloud(_)
         | Effect::Charge(..)
         | Effect::Proven(_)
+        | Effect::CanaryFailed(..)
         | Effect::News(_) => word(format!("{effect:?}")),
     }
 }
