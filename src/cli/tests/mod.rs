@@ -19,10 +19,25 @@ mod why;
 use std::path::Path;
 
 use super::*;
+use drover_model::canary::{FailingVersion, Version};
+use drover_model::id::AgentId;
+use drover_model::status::CanaryStatus;
 use drover_server::testing::Served;
 
 fn global(socket: &Path) -> Global {
     Global { socket: Some(socket.to_owned()), ..Global::default() }
+}
+
+/// A template that goes on with an old version.
+fn a_canary() -> CanaryStatus {
+    let version = |image: &str| Version { image: image.into(), spec: "1a2b3c4d5e6f7a8b".into() };
+    let [old, bad, new] = ["4f8z1c3px9t2vkab", "5f8z1c3px9t2vkab", "6f8z1c3px9t2vkab"].map(version);
+    let cause = "no address after 60 s".to_owned();
+    CanaryStatus {
+        proven: Some(old),
+        trial: Some((AgentId::new("a2"), new)),
+        given_up: vec![FailingVersion { version: bad, failures: 3, cause }],
+    }
 }
 
 // Invariant: a service that is not there, or is something else, is named, with what to do.

@@ -3,19 +3,18 @@
 use std::io::{self, Write};
 use std::sync::Arc;
 
-use drover_model::canary::{FailingVersion, Version};
 use drover_model::fact::What;
 use drover_model::id::{AddressPoolId, AgentId, CloudId, ClusterId, Generation, TemplateId};
 use drover_model::phase::{AgentPhase, BreakerPhase, CloudHealth, LeasePhase};
 use drover_model::record::Reason;
 use drover_model::status::{
-    AddressPoolStatus, BreakerStatus, CanaryStatus, CloudStatus, ResetStatus, TemplateStatus,
+    AddressPoolStatus, BreakerStatus, CloudStatus, ResetStatus, TemplateStatus,
 };
 use serde_json::json;
 use tokio::sync::oneshot;
 
 use super::super::*;
-use super::global;
+use super::{a_canary, global};
 use drover_server::testing::{self, Served, THEN, reported};
 use drover_server::view::View;
 
@@ -129,18 +128,6 @@ fn furnish(view: &View) {
     let findings = vec!["orphan 10417 on pve1: destroy".to_owned()];
     let cluster = ClusterId::new("9f31c0aa52e7d410");
     reported(view, What::Reconciled { cluster, findings, unread: None });
-}
-
-/// A template that goes on with an old version.
-fn a_canary() -> CanaryStatus {
-    let version = |image: &str| Version { image: image.into(), spec: "1a2b3c4d5e6f7a8b".into() };
-    let [old, bad, new] = ["4f8z1c3px9t2vkab", "5f8z1c3px9t2vkab", "6f8z1c3px9t2vkab"].map(version);
-    let cause = "no address after 60 s".to_owned();
-    CanaryStatus {
-        proven: Some(old),
-        trial: Some((AgentId::new("a2"), new)),
-        given_up: vec![FailingVersion { version: bad, failures: 3, cause }],
-    }
 }
 
 #[tokio::test]

@@ -64,7 +64,7 @@ impl Watch {
         let owner = agent.and_then(|agent| seen.live.get(agent));
         let is_ordered = agent.is_some_and(|agent| seen.orders.cover(agent, rest));
         let by_order = matches!(rest, ["status", "suspend" | "reset" | "reboot"]);
-        // A call that was under way when its agent was told to go comes through.
+        // A call that was under way when its agent began to go comes through.
         let goes = owner.is_some_and(|owner| owner.retiring);
         if by_order && !is_ordered && !goes {
             let text = format!("{request:?} without its order: {owner:?}");
