@@ -72,6 +72,7 @@ fn a_leased_machine_is_cloned_with_what_was_done_on_it() {
     assert!(site.cli(&["release-hold", &agent]).status.success());
     events.until("agentGone", |fact| fact["agent"]["id"] == *agent);
     release(&site, &lease);
+    assert!(site.cli(&["reap", "--all"]).status.success());
     site.until_empty();
     assert_eq!(sim.guests(), Vec::<u64>::new());
 }
