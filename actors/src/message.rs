@@ -353,8 +353,9 @@ pub struct NodeDrained {
 /// The result of [`HerdCommand::Images`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ImagesSeen {
-    /// The configured images, each with the version that its recipe makes.
-    pub configured: Vec<(TemplateId, AgentId)>,
+    /// The configured images, each with the version that its recipe makes, and whether it has a
+    /// source to build it from.
+    pub configured: Vec<(TemplateId, AgentId, bool)>,
     /// What is on the clusters, and what pruning would do with it.
     pub versions: PrunePlan,
     /// Clouds that were not readable, each with the reason.

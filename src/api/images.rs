@@ -52,6 +52,14 @@ pub struct ImageOut {
     pub id: String,
     /// The version that its recipe makes.
     pub version: String,
+    /// Whether drover can build it; where not, its versions are imported.
+    #[serde(default = "builds")]
+    pub builds: bool,
+}
+
+/// A service of before built all images.
+fn builds() -> bool {
+    true
 }
 
 /// A version of an image on a cluster.

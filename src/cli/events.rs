@@ -171,6 +171,11 @@ fn summary(kind: &str, value: &Value) -> String {
             text("/image/detail")
         ),
         "alarm" => format!("ALARM agent {}: {}", text("/alarm/agent"), text("/alarm/text")),
+        "otherDrover"
+            if value.pointer("/why").and_then(Value::as_array).is_some_and(Vec::is_empty) =>
+        {
+            "nothing speaks for another drover any more".to_owned()
+        }
         "otherDrover" => format!("ALARM another drover may own agents: {}", text("/why")),
         "lagged" => format!("missed {} events; look at `drover status`", text("/missed")),
         _ => {

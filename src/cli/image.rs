@@ -173,6 +173,17 @@ fn listed(out: &ImagesOut) -> String {
         text += &table(HEADINGS, out.versions.iter().map(version_row).collect());
     }
     for image in &out.images {
+        if !image.builds {
+            // An imported version has no recipe's name.
+            if !out.versions.iter().any(|one| one.image == image.id) {
+                let id = clean(&image.id);
+                text += &format!(
+                    "{id}: there is no version, and no source to build one of; `drover image \
+                     import VMID --as {id}` makes a template one\n"
+                );
+            }
+            continue;
+        }
         let there = |one: &ImageVersionOut| one.image == image.id && one.version == image.version;
         if !out.versions.iter().any(there) {
             let (id, version) = (clean(&image.id), clean(&image.version));

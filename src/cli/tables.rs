@@ -455,7 +455,8 @@ pub(super) fn provisioned(out: &ProvisionOut) -> String {
 /// How far the build of an image is.
 pub(super) fn build_line(build: &ImageBuildOut) -> String {
     let (image, node) = (clean(&build.image), clean(&build.node));
-    let line = format!("image {image} on {node}: {} {}", build.state, clean(&build.detail));
+    let (id, detail) = (clean(&build.build), clean(&build.detail));
+    let line = format!("image {image} on {node}: build {id}: {} {detail}", build.state);
     format!("{}\n", line.trim_end())
 }
 

@@ -13,6 +13,7 @@ use drover_model::addresses::AddressSource;
 use drover_model::id::{CloudId, NodeName, TemplateId, VmId};
 use drover_model::image::{
     Bios, Downloader, Hardware, ImageLimits, ImageSource, ImageSpec, IsoImage, Recipe, Route,
+    unfilled_variable,
 };
 use drover_model::os::Os;
 use drover_model::seed::SeedSpec;
@@ -154,16 +155,29 @@ fn image_on_clouds(
                 build: minutes(raw.build_timeout_minutes),
             },
         };
-        match (Recipe::new(&spec, &BTreeMap::new()), nested.first()) {
+        match (&Recipe::new(&spec, &BTreeMap::new()), nested.first()) {
             (Err(fault), Some(source)) => {
                 let sum = "SHA256SUMS or SHA512SUMS beside the file has the whole line of digits";
                 cx.faults.push(source.fault("checksum", fault.to_string()).help(sum));
+                break;
+            }
+            (Ok(recipe), Some(source))
+                if let Some(name) = recipe.spec.source.as_ref().and_then(unfilled_variable) =>
+            {
+                cx.faults.push(unknown_variable(source, name));
                 break;
             }
             (Ok(_) | Err(_), _) => specs.push(spec),
         }
     }
     specs
+}
+
+/// A variable in a source's address that the image does not have.
+fn unknown_variable(source: &Layer, name: &str) -> Fault {
+    let key = if source.has("iso") { "iso" } else { "url" };
+    let fault = source.fault(key, format!("no value for the variable `${{{name}}}`"));
+    fault.help(format!("add `{name}` to the `variables` of the image, or write the value here"))
 }
 
 fn minutes(number: u64) -> Duration {

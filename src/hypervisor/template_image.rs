@@ -191,6 +191,13 @@ async fn missing_template(client: &Client, source: VmId) -> Result<Fault, Failur
         }
         IdStatus::Taken => {
             let path = format!("/vms/{source}");
+            // A new guest is missing in the list for about ten seconds (book: proxmox, section 8).
+            if client.privileges(&path, None).await?.contains_key("VM.Audit") {
+                let text = format!(
+                    "guest `{source}` is not in the list of cloud `{cloud}` yet; drover looks again"
+                );
+                return Ok(template_fault(FaultKind::Contention, text));
+            }
             let text = format!(
                 "`{}` does not see guest `{source}` on cloud `{cloud}`: give it the privilege \
                  `VM.Audit` on `{path}`",

@@ -93,7 +93,11 @@ pub(super) async fn list(state: web::Data<State>) -> Result<web::Json<ImagesOut>
     let images = seen.configured.iter();
     Ok(web::Json(ImagesOut {
         images: images
-            .map(|(id, version)| ImageOut { id: id.to_string(), version: version.to_string() })
+            .map(|(id, version, builds)| ImageOut {
+                id: id.to_string(),
+                version: version.to_string(),
+                builds: *builds,
+            })
             .collect(),
         versions: seen.versions.iter().map(Shown::shown).collect(),
         builds: shown_builds(&state),
@@ -147,11 +151,11 @@ pub(super) async fn build(
 /// Ends a build, and destroys what it made.
 #[utoipa::path(
     post, path = "/v1/images/builds/{id}/cancel",
-    params(("id" = String, Path, description = "the build")),
+    params(("id" = String, Path, description = "the build, or the image of the only one")),
     responses(
         (status = 204, description = "it ends; `GET /v1/images/builds` shows when it is over"),
         (status = 404, body = Problem, description = "no such build runs"),
-        (status = 409, body = Problem, description = "its version is proved already"),
+        (status = 409, body = Problem, description = "its version is proved already, or several builds of the image run"),
     )
 )]
 pub(super) async fn cancel(

@@ -315,7 +315,7 @@ fn book(view: Arc<View>, asks: Arc<Mutex<Vec<LeaseAsk>>>) -> impl FnMut(HerdComm
         }
         HerdCommand::Images { reply } => {
             let configured =
-                vec![(TemplateId::new(CloudId::new("lab"), "debian"), AgentId::new("v1"))];
+                vec![(TemplateId::new(CloudId::new("lab"), "debian"), AgentId::new("v1"), true)];
             let unread = vec![(CloudId::new("far"), "it does not answer".to_owned())];
             reply.send(ImagesSeen { configured, versions: Vec::new(), unread });
         }

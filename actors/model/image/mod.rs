@@ -12,6 +12,6 @@ mod recipe;
 mod spec;
 mod version;
 
-pub use recipe::{Recipe, VariableError};
+pub use recipe::{Recipe, VariableError, unfilled_variable};
 pub use spec::{Bios, Downloader, Hardware, ImageLimits, ImageSource, ImageSpec, IsoImage, Route};
 pub use version::{ImagePlan, ImageVersion, PlannedPrune, PrunePlan};

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use drover_model::fault::Fault;
-use drover_model::id::{Attempt, Upid, VmId};
+use drover_model::id::{AgentId, Attempt, TemplateId, Upid, VmId};
 use drover_model::ports::{
     AddressObservation, Configured, Greeting, IdStatus, Ran, TaskEnd, VmObservation,
 };
@@ -21,6 +21,8 @@ pub enum Event {
     Begin,
     /// No other build brings the same source to the same place.
     Turn,
+    /// This build of this image has the turn, and the one that hears it waits.
+    Behind(TemplateId, AgentId),
     /// The VMID that the guest may have, or why there is none.
     Id(Result<VmId, Fault>),
     /// Somebody wants it no longer.

@@ -510,6 +510,7 @@ impl StateMachine for Mind {
         match event {
             Event::Begin => self.begin(now, out),
             Event::Turn => self.turn(now, out),
+            Event::Behind(image, build) => self.behind(&image, &build),
             Event::Id(id) => self.id(id, now, out),
             Event::Cancel => self.cancelled(now, out),
             Event::Intended(seq) => {

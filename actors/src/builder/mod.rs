@@ -38,7 +38,7 @@ use actix::{
 };
 use drover_model::fact::{Fact, What};
 use drover_model::fault::Fault;
-use drover_model::id::{AgentId, Attempt, VmId};
+use drover_model::id::{AgentId, Attempt, TemplateId, VmId};
 use drover_model::journal_state::{BuildEntry, JournalState};
 use drover_model::ports::JournalFault;
 use drover_model::record::{Body, RECORD_VERSION, Record};
@@ -65,6 +65,8 @@ const WAY_PAUSE: Duration = Duration::from_secs(5);
 pub enum BuilderCommand {
     /// No other build brings the same source to the same place.
     Turn,
+    /// This build of this image has the turn.
+    Behind(TemplateId, AgentId),
     /// The VMID that the guest may have, or why there is none.
     Id(Result<VmId, Fault>),
     /// Somebody wants it no longer.
@@ -336,6 +338,7 @@ impl Handler<BuilderCommand> for Builder {
         count_message(ctx);
         let event = match command {
             BuilderCommand::Turn => Event::Turn,
+            BuilderCommand::Behind(image, build) => Event::Behind(image, build),
             BuilderCommand::Id(id) => Event::Id(id),
             BuilderCommand::Cancel => Event::Cancel,
         };

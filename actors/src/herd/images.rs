@@ -103,6 +103,19 @@ impl Images {
         if queue.front() == Some(build) {
             known.address.do_send(BuilderCommand::Turn);
         }
+        self.tell_waiting();
+    }
+
+    /// Tells those who wait for a turn which build has it.
+    fn tell_waiting(&self) {
+        for queue in self.pulls.values() {
+            let Some(first) = queue.front() else { continue };
+            let Some(holder) = self.builds.get(first) else { continue };
+            for waiting in queue.iter().skip(1).filter_map(|id| self.builds.get(id)) {
+                let (image, build) = (holder.status.image.clone(), first.clone());
+                waiting.address.do_send(BuilderCommand::Behind(image, build));
+            }
+        }
     }
 
     fn turn_over(&mut self, build: &AgentId) {
@@ -115,6 +128,7 @@ impl Images {
             }
         }
         self.pulls.retain(|_, queue| !queue.is_empty());
+        self.tell_waiting();
     }
 }
 
@@ -345,8 +359,33 @@ impl Herd {
         self.images.builds.insert(id, build);
     }
 
+    /// The build that is named, by its id or as the only one of its image that runs.
+    fn build_named(&self, name: &AgentId) -> Result<AgentId, Refusal> {
+        if self.images.builds.contains_key(name) {
+            return Ok(name.clone());
+        }
+        let runs = |build: &Build| !build.pruned && build.status.image.answers_to(name.as_str());
+        let of_image = self.images.builds.iter().filter(|(_, build)| runs(build));
+        let of_image: Vec<_> = of_image.collect();
+        match of_image[..] {
+            [(id, _)] => Ok(id.clone()),
+            // No build has this id; whoever ends it says so.
+            [] => Ok(name.clone()),
+            [_, ..] => {
+                let which = of_image.iter().map(|(id, build)| {
+                    let ImageStatus { image, node, .. } = &build.status;
+                    format!("`{id}` (`{image}` on `{node}`)")
+                });
+                let which = which.collect::<Vec<_>>().join(", ");
+                let text = format!("several builds of `{name}` run: name one of {which}");
+                Err(Refusal::Conflict(text))
+            }
+        }
+    }
+
     /// Ends a build; one whose version is proved goes on.
-    pub(super) fn cancel_build(&mut self, id: &AgentId) -> Result<(), Refusal> {
+    pub(super) fn cancel_build(&mut self, name: &AgentId) -> Result<(), Refusal> {
+        let id = &self.build_named(name)?;
         let build = self.images.builds.get_mut(id).filter(|build| !build.pruned);
         let Some(build) = build else {
             let text = format!("no build `{id}` runs: `drover image list` shows those that do");

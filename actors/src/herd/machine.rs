@@ -66,8 +66,12 @@ impl Herd {
         self.append(body, ctx, |herd, done, _| match done {
             Ok(_) => {
                 herd.unbound = None;
+                let held = herd.common.restraint.why().is_some();
                 herd.common.restraint.lift(&Cause::Machine);
-                herd.show_signs();
+                // What was shown goes; where nothing was, there is nothing to say.
+                if held {
+                    herd.show_signs();
+                }
                 tracing::info!("the journal belongs to this machine");
             }
             Err(fault) => tracing::warn!(error = %fault, "the machine was not written down"),

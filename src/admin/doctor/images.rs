@@ -5,7 +5,7 @@ use std::sync::Arc;
 use drover_model::id::NodeName;
 use drover_model::image::{ImageSource, ImageSpec};
 
-use super::storages::problem;
+use super::storages::problem_of;
 use super::{CloudCheck, Cluster};
 
 /// What a storage must take, in Proxmox's words, and under which key it is named.
@@ -48,7 +48,7 @@ impl CloudCheck<'_> {
                 for (name, content) in wanted(&spec) {
                     let about = format!("image {} on {node}: storage {name}", spec.id.name);
                     let found = all.iter().find(|one| one.storage == name);
-                    match problem(name, &node, found, content, &cluster.fleet) {
+                    match problem_of(name, &node, found, (content, true), &cluster.fleet) {
                         Ok(()) => self.report.ok(about, format!("takes {content}")),
                         Err((text, remedies)) => self.report.fail(about, text, remedies),
                     }

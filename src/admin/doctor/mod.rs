@@ -36,6 +36,7 @@ use std::path::Path;
 use drover_ci::Remedy;
 use drover_hypervisor::{AsFault, Client, Failure};
 use drover_hypervisor::{read_devices, read_fleet};
+use drover_model::fault::Culprit;
 use drover_model::id::{CloudId, NodeName, TemplateId};
 use drover_model::placement::{Fleet, Thickness};
 use drover_model::spec::{CloudSpec, HerdSpec, TemplateSpec};
@@ -130,7 +131,18 @@ pub async fn facts(
     let mut facts = Facts { zones: client.vnet_zones().await?, ..Facts::default() };
     let pools = client.pool_of_guests().await?;
     for spec in herd.templates.values().filter(|spec| spec.id.cloud == *cloud) {
-        let seen = templates::sources(client, &spec.sought(), &pools).await?;
+        let seen = match templates::sources(client, &spec.sought(), &pools).await {
+            Ok(seen) => seen,
+            // What is no template yet must not keep the others from their rights.
+            Err(error) => {
+                let fault = client.fault(&error);
+                if fault.culprit != Culprit::Template {
+                    return Err(error);
+                }
+                facts.missing.insert(spec.id.clone(), fault.text);
+                continue;
+            }
+        };
         if let Some((unread, _)) = seen.sources.first()
             && seen.sources.iter().all(|(_, config)| config.is_none())
         {
@@ -141,7 +153,9 @@ pub async fn facts(
         let sources = seen.sources.into_iter().map(|(one, _)| one);
         facts.sources.insert(spec.id.clone(), sources.collect());
     }
-    facts.copied = templates::copied(client, herd, cloud, &pools).await?;
+    let (copied, missing) = templates::copied(client, herd, cloud, &pools).await?;
+    facts.copied = copied;
+    facts.missing.extend(missing);
     facts.storages = thicknesses(&read_fleet(client).await?);
     Ok((version, facts))
 }
@@ -179,8 +193,8 @@ impl CloudCheck<'_> {
         }
         let pools = self.client.pool_of_guests().await.unwrap_or_default();
         let copied = templates::copied(&self.client, self.herd, &self.cloud.id, &pools).await;
-        let copied = copied.unwrap_or_default();
-        let facts = Facts { sources, copied, zones, storages: thicknesses(&fleet) };
+        let (copied, missing) = copied.unwrap_or_default();
+        let facts = Facts { sources, copied, zones, storages: thicknesses(&fleet), missing };
         let cluster = Cluster { release, online, facts, fleet };
         self.privileges(&cluster, token.as_ref()).await;
         self.nodes(&cluster);

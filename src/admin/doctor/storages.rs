@@ -59,7 +59,9 @@ struct Use {
 pub(super) type Problem = (String, Vec<Remedy>);
 
 /// The problem of a storage that a node does not have.
-fn missing(name: &str, node: &NodeName, content: &str, fleet: &Fleet) -> Problem {
+///
+/// Of an image, the storage of its disks has another key than that of a template.
+fn missing(name: &str, node: &NodeName, (content, image): (&str, bool), fleet: &Fleet) -> Problem {
     let others = fleet.nodes().keys().filter(|other| fleet.storage(name, other).is_some());
     let others: Vec<String> = others.map(ToString::to_string).collect();
     if !others.is_empty() {
@@ -70,6 +72,7 @@ fn missing(name: &str, node: &NodeName, content: &str, fleet: &Fleet) -> Problem
     let key = match content {
         "iso" => "cloudInitIsoStorage",
         "import" => "importStorage",
+        _ if image => "storage",
         _ => "targetStorage",
     };
     let fit = fleet.storages(node).filter(|one| match content {
@@ -95,7 +98,18 @@ pub(super) fn problem(
     content: &str,
     fleet: &Fleet,
 ) -> Result<(), Problem> {
-    let Some(found) = found else { return Err(missing(name, node, content, fleet)) };
+    problem_of(name, node, found, (content, false), fleet)
+}
+
+/// The same, for a template, or for an image where that is said.
+pub(super) fn problem_of(
+    name: &str,
+    node: &NodeName,
+    found: Option<&NodeStorage>,
+    (content, image): (&str, bool),
+    fleet: &Fleet,
+) -> Result<(), Problem> {
+    let Some(found) = found else { return Err(missing(name, node, (content, image), fleet)) };
     if found.enabled == Some(false) {
         let remedy = Remedy::on_any_node(format!("pvesm set {name} --disable 0"));
         return Err(("is disabled".into(), vec![remedy]));
@@ -112,8 +126,15 @@ pub(super) fn problem(
             "import" => "disk images to import",
             other => other,
         };
-        let set = format!("pvesm set {name} --content {},{content}", found.content);
         let text = format!("takes no {what}, only {}", found.content);
+        // Only storages of files can hold what is no volume of a guest.
+        if matches!(content, "iso" | "import") && !holds_files(&found.kind) {
+            let key = if content == "iso" { "cloudInitIsoStorage" } else { "importStorage" };
+            let one = Remedy::yaml(format!("{key}: STORAGE"));
+            let one = one.noting("a storage of files: dir, nfs, cifs, cephfs, glusterfs or btrfs");
+            return Err((text, vec![one]));
+        }
+        let set = format!("pvesm set {name} --content {},{content}", found.content);
         return Err((text, vec![Remedy::on_any_node(set)]));
     }
     Ok(())

@@ -8,7 +8,7 @@ use drover_hypervisor::Failure;
 use drover_hypervisor::locate;
 use drover_hypervisor::{has_agent, has_cloud_init, primary_disk};
 use drover_model::addresses::AddressSource;
-use drover_model::fault::FaultKind;
+use drover_model::fault::{Culprit, FaultKind};
 use drover_model::id::{CloudId, TemplateId};
 use drover_model::image::ImageSource;
 use drover_model::spec::{HerdSpec, TemplateSpec};
@@ -75,22 +75,35 @@ pub(super) async fn sources(
     Ok(TemplateGuests { found, sources })
 }
 
+/// The guests that the images of a cloud copy, and why others have none.
+type Copied = (BTreeMap<TemplateId, Vec<TemplateGuest>>, BTreeMap<TemplateId, String>);
+
 /// The guests that the images of a cloud copy.
 pub(super) async fn copied(
     client: &Client,
     herd: &HerdSpec,
     cloud: &CloudId,
     pools: &BTreeMap<u64, String>,
-) -> Result<BTreeMap<TemplateId, Vec<TemplateGuest>>, Failure> {
-    let mut copied = BTreeMap::new();
+) -> Result<Copied, Failure> {
+    let (mut copied, mut missing) = (BTreeMap::new(), BTreeMap::new());
     for image in herd.images.values().filter(|image| image.id.cloud == *cloud) {
         if let Some(ImageSource::Template(sought)) = &image.source {
-            let seen = sources(client, sought, pools).await?;
+            let seen = match sources(client, sought, pools).await {
+                Ok(seen) => seen,
+                Err(error) => {
+                    let fault = client.fault(&error);
+                    if fault.culprit != Culprit::Template {
+                        return Err(error);
+                    }
+                    missing.insert(image.id.clone(), fault.text);
+                    continue;
+                }
+            };
             let guests = seen.sources.into_iter().map(|(one, _)| one).collect();
             copied.insert(image.id.clone(), guests);
         }
     }
-    Ok(copied)
+    Ok((copied, missing))
 }
 
 impl CloudCheck<'_> {
@@ -151,7 +164,13 @@ impl CloudCheck<'_> {
         let guests = || rows.iter().filter(|row| row.kind == kind);
         let build = match spec.search.as_ref().map(Sought::by) {
             Some(Sought::Image(name)) => {
-                vec![Remedy::here(self.drover_command(&format!("image build {name}")))]
+                let id = TemplateId::new(spec.id.cloud.clone(), name);
+                let image = self.herd.images.get(&id);
+                let how = match image.is_some_and(|image| image.source.is_none()) {
+                    true => format!("image import VMID --as {name}"),
+                    false => format!("image build {name}"),
+                };
+                vec![Remedy::here(self.drover_command(&how))]
             }
             Some(
                 Sought::Id(_)

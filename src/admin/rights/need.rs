@@ -35,6 +35,8 @@ pub struct Facts {
     /// The storages that take disks, and whether their volumes are thin or thick; empty where the
     /// cluster was not asked.
     pub storages: BTreeMap<String, Thickness>,
+    /// Why a template or image has no guest to clone, or none that can be cloned.
+    pub missing: BTreeMap<TemplateId, String>,
 }
 
 /// One privilege that is needed on one path.

@@ -128,6 +128,13 @@ pub fn grants(needs: &Needs, pools: &BTreeMap<String, String>, options: GrantOpt
 }
 
 impl Grants {
+    /// Takes out what cannot be granted yet, because its path is not known; returns these paths.
+    pub fn take_placeholders(&mut self) -> Vec<String> {
+        let unknown: Vec<String> = self.placeholders().map(str::to_owned).collect();
+        self.entries.retain(|(path, _)| !is_placeholder(path));
+        unknown
+    }
+
     /// Placeholders for paths that could not be worked out; people must replace them.
     pub fn placeholders(&self) -> impl Iterator<Item = &str> {
         self.entries.iter().map(|(path, _)| path.as_str()).filter(|path| is_placeholder(path))

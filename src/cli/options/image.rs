@@ -9,7 +9,7 @@ pub enum ImageAction {
     Build(BuildImageOptions),
     /// End a build that runs, and destroy what it made
     Cancel {
-        /// The build, as `image build` and `--json image list` name it
+        /// The build, as `image build` and `image list` name it, or the image of the only one
         build: String,
     },
     /// List images, their versions, and builds that run

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use drover_hypervisor::Client;
-use drover_model::id::CloudId;
+use drover_model::id::{CloudId, TemplateId};
 use proxmox_client::{Connection, Login, PveError, WireDialer};
 use secrecy::SecretString;
 
@@ -18,7 +18,7 @@ use super::super::sim_options::PveVersion;
 use super::login::{LoginOptions, one_cloud, password};
 use super::output::SetupOutput;
 use drover_admin::doctor::{ROLE_PREFIX, facts};
-use drover_admin::rights::{Facts, GrantOptions, Needs, Release, grants};
+use drover_admin::rights::{Facts, GrantOptions, Grants, Needs, Release, grants};
 use drover_admin::setup::{
     Action, ExistingRights, READ_PRIVILEGES, RightsPlan, WantedRights, missing_privileges, plan,
     why_not_renewed, write_secret,
@@ -130,13 +130,11 @@ impl<'a> Work<'a> {
         let now = ExistingRights::read(&admin, &self.user, release == Release::V9)
             .await
             .map_err(reported)?;
-        let wanted = self.wanted(release, &facts);
-        if let Some(guess) = wanted.grants.placeholders().next() {
-            let text = format!("nothing on the cluster fits `{guess}`: make the template first");
-            return Err(failed(text));
-        }
+        let mut wanted = self.wanted(release, &facts);
+        let left = left_out(&facts, &mut wanted.grants);
         let RightsPlan { actions, mut beyond } = plan(&wanted, &now);
         beyond.extend(self.leftovers(&admin).await?.lines());
+        beyond.extend(left.iter().cloned());
         if self.options.dry_run {
             print(out, &actions, &beyond)?;
             return Ok(());
@@ -170,7 +168,14 @@ impl<'a> Work<'a> {
         if actions.is_empty() {
             out.idle(format!("{} holds what is needed", self.connection.login.name()))?;
         }
-        self.verify(out).await
+        self.verify(out).await?;
+        match left.is_empty() {
+            true => Ok(()),
+            false => Err(failed(format!(
+                "the rights of {} on what the cluster does not have yet are left out: {AGAIN}",
+                self.connection.login.name()
+            ))),
+        }
     }
 
     /// The administrator's client; none where nobody was named.
@@ -337,8 +342,9 @@ impl<'a> Work<'a> {
             .await
             .map_err(|error| failed(client.fault(&error).text))?;
         let needs = Needs::of(&again.herd, &self.cloud, Release::of(&version), &facts);
+        let known = |path: &String| !path.contains('<');
         let (mut count, mut missing) = (0, Vec::new());
-        for need in needs.usual() {
+        for need in needs.usual().filter(|need| need.asked.iter().any(known)) {
             count += 1;
             let mut held = false;
             for path in &need.asked {
@@ -356,6 +362,25 @@ impl<'a> Work<'a> {
         let missing = missing.join(", ");
         Err(failed(format!("{} still lacks {missing}: `drover doctor` says more", client.login())))
     }
+}
+
+/// What to do about rights that were left out.
+const AGAIN: &str = "run `drover setup rights` again once it is there";
+
+/// Takes out of the grants what cannot be granted yet; says of each template and image what is
+/// missing.
+fn left_out(facts: &Facts, grants: &mut Grants) -> Vec<String> {
+    let templates = facts.missing.iter();
+    let missing = templates.map(|(id, why)| format!("`{id}` is left out: {why}; {AGAIN}"));
+    let mut left: Vec<String> = missing.collect();
+    for path in grants.take_placeholders() {
+        // Of a template that was named above, its storages are unknown, too.
+        let named = |id: &TemplateId| path.ends_with(&format!(" of {}>", id.name));
+        if !facts.missing.keys().any(named) {
+            left.push(format!("nothing on the cluster fits `{path}`, which is left out; {AGAIN}"));
+        }
+    }
+    left
 }
 
 /// Checks the beginning of roles' names: letters, digits, `-` and `_`, and none of Proxmox's own.

@@ -312,11 +312,22 @@ async fn a_template_is_found_or_its_absence_explained() {
     let container = row("lxc", 1);
     let fault = located(move |_| Step::Data(container.clone())).await.unwrap_err();
     insta::assert_snapshot!(fault, @"guest `9000` on cloud `primary` is a container, not a VM template: set `guestType: CONTAINER`, or name another template");
-    let hidden = located(|asked| match asked.contains("nextid") {
-        true => Step::Errors(json!({"vmid": "VM 9000 already exists"})),
-        false => Step::Data(json!([])),
+    let hidden = located(|asked| match asked {
+        "GET /cluster/nextid vmid=9000" => Step::Errors(json!({"vmid": "VM 9000 already exists"})),
+        "GET /access/permissions path=/vms/9000" => Step::Data(json!({})),
+        _ => Step::Data(json!([])),
     });
     insta::assert_snapshot!(hidden.await.unwrap_err(), @"`ci@pve!drover` does not see guest `9000` on cloud `primary`: give it the privilege `VM.Audit` on `/vms/9000`");
+    let young = located(|asked| match asked {
+        "GET /access/permissions path=/vms/9000" => {
+            Step::Data(json!({"/vms/9000": {"VM.Audit": 1}}))
+        }
+        "GET /cluster/nextid vmid=9000" => Step::Errors(json!({"vmid": "VM 9000 already exists"})),
+        _ => Step::Data(json!([])),
+    });
+    let young = young.await.unwrap_err();
+    insta::assert_snapshot!(young, @"guest `9000` is not in the list of cloud `primary` yet; drover looks again");
+    assert!(!young.kind.counts_against_breaker());
     let gone = located(|asked| match asked {
         "GET /cluster/status" => Step::Data(status(1)),
         "GET /cluster/nextid vmid=9000" => Step::Data(json!("9000")),

@@ -3,7 +3,7 @@
 
 use drover_model::container::GuestType;
 use drover_model::fault::{Fault, FaultKind};
-use drover_model::id::{Upid, VmId};
+use drover_model::id::{AgentId, TemplateId, Upid, VmId};
 use drover_model::image::{ImageSource, IsoImage};
 use drover_model::marks::{Kind, Marks};
 use drover_model::record::Body;
@@ -54,6 +54,13 @@ impl Mind {
         let pull = self.birth.recipe.as_ref().map(|recipe| recipe.spec.limits.pull);
         self.limit = pull.map(|pull| now.mono + pull);
         self.arm(out);
+    }
+
+    /// Says which build has the turn.
+    pub(super) fn behind(&mut self, image: &TemplateId, build: &AgentId) {
+        if self.state == State::Queued {
+            self.detail = format!("waits for the build of `{image}` ({build})");
+        }
     }
 
     pub(super) fn want_id(&mut self, taken: Option<VmId>, now: Now, out: Out<'_>) {

@@ -1,7 +1,7 @@
 //! Failures, limits, restarts and removals.
 
 use drover_model::fault::FaultKind;
-use drover_model::id::VmId;
+use drover_model::id::{AgentId, CloudId, TemplateId, VmId};
 use drover_model::journal_state::BuildEntry;
 use drover_model::marks::{Kind, Marks};
 use drover_model::phase::ImagePhase;
@@ -101,6 +101,19 @@ fn a_build_that_fails_before_it_has_a_guest_leaves_nothing() {
 }
 
 // Invariant: faults that pass are tried again, up to the limits.
+
+#[test]
+fn a_build_that_waits_for_its_turn_says_for_which_build() {
+    let mut play = Play::new(&image("c/debian"));
+    let other = TemplateId::new(CloudId::new("c"), "bydrover");
+    play.feed(Event::Behind(other.clone(), AgentId::new("b7")));
+    let detail = play.mind.status().detail;
+    assert_eq!(detail, "waits for the build of `c/bydrover` (b7)");
+    play.feed(Event::Turn);
+    assert_eq!(play.mind.status().detail, "");
+    play.feed(Event::Behind(other, AgentId::new("b7")));
+    assert_eq!(play.mind.status().detail, "", "it has the turn");
+}
 
 #[test]
 fn a_download_that_breaks_off_is_started_again() {

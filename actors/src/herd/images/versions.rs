@@ -25,13 +25,13 @@ use crate::message::{ImageImported, ImagesPruned, ImagesSeen, Refusal};
 impl Herd {
     pub(in crate::herd) fn list_images(&self, reply: Reply<ImagesSeen>, ctx: &mut Context<Self>) {
         let now = self.common.ports.ambient.now().wall;
-        let configured: Vec<(TemplateId, AgentId)> = self
+        let configured: Vec<(TemplateId, AgentId, bool)> = self
             .spec
             .images
             .values()
             .filter_map(|spec| {
                 let recipe = Recipe::new(spec, &BTreeMap::new()).ok()?.at(now);
-                Some((spec.id.clone(), recipe.version()))
+                Some((spec.id.clone(), recipe.version(), spec.source.is_some()))
             })
             .collect();
         self.plan_prune(&|_| true, ctx, move |_, planned, _| {
