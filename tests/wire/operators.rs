@@ -112,9 +112,14 @@ fn a_held_agent_lets_the_new_key_in_and_is_destroyed_when_it_is_released() {
     }
 
     let _service = Service::start(&site);
-    let (_, shown) = call(&site, "GET", &format!("/v1/agents/{agent}"), None);
-    assert_eq!(shown["state"], "Held");
     let mut events = Events::follow(&site);
+    let (_, mut shown) = call(&site, "GET", &format!("/v1/agents/{agent}"), None);
+    // It is adopted behind the readiness of the service, and reported then.
+    if shown["state"].is_null() {
+        shown =
+            events.until("agent", |fact| fact["agent"]["id"] == agent.as_str())["agent"].clone();
+    }
+    assert_eq!(shown["state"], "Held");
     let out = site.cli(&["release-hold", &agent]);
     assert!(out.status.success(), "{out:?}");
     let gone = events.until("agentGone", |fact| fact["agent"]["id"] == agent.as_str());
