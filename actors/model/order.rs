@@ -123,15 +123,47 @@ impl MachineOrders {
         self.running = Some(order);
     }
 
-    /// The order that is carried out is over. Any other is not known, and nothing changes.
+    /// The order that is carried out is over, or what the last one left unclear was seen since. Any
+    /// other is not known, and nothing changes.
     pub fn end(&mut self, id: &OrderId, end: &OrderEnd, at: WallTime) {
-        let Some(order) = self.running.take_if(|order| order.id == *id) else { return };
+        let text: String = end.text.chars().take(TEXT_CHARS).collect();
+        let Some(order) = self.running.take_if(|order| order.id == *id) else {
+            let last = self.past.last_mut().filter(|last| last.order.id == *id);
+            if let Some(last) = last.filter(|_| self.power == Power::Unknown) {
+                last.text = text;
+                self.power = end.power;
+            }
+            return;
+        };
         self.power = end.power;
         let (phase, ended) = (end.phase, Some(at));
-        let text = end.text.chars().take(TEXT_CHARS).collect();
         self.past.push(OrderStatus { order, phase, ended, text });
         let over = self.past.len().saturating_sub(ORDERS_KEPT);
         self.past.drain(..over);
+    }
+
+    /// The order that left the machine so, or may have where it failed; none where none could.
+    pub fn left_by(&self, power: Power) -> Option<&OrderStatus> {
+        for status in self.past.iter().rev().filter(|status| status.order.work.switches()) {
+            let work = &status.order.work;
+            if status.phase == OrderPhase::Done {
+                return Some(status).filter(|_| work.leaves(Power::Unknown) == power);
+            }
+            if work.may_leave(power) && !self.done_before(status, power) {
+                return Some(status);
+            }
+        }
+        None
+    }
+
+    /// Whether the last order to switch the machine that was done before this one left it so already.
+    fn done_before(&self, later: &OrderStatus, power: Power) -> bool {
+        let before = self.past.iter().take_while(|status| status.order.id != later.order.id);
+        let done = |status: &&OrderStatus| {
+            status.phase == OrderPhase::Done && status.order.work.switches()
+        };
+        let last = before.filter(done).last();
+        last.is_some_and(|status| status.order.work.leaves(Power::Unknown) == power)
     }
 
     /// All orders that are remembered, oldest first.

@@ -278,6 +278,8 @@ pub struct OrderCall {
 pub struct Carried {
     /// Whether the machine runs now; `Unknown` where that could not be read.
     pub power: Power,
+    /// Whether the guest may have been switched: its cluster took the call, or gave no clear answer.
+    pub sent: bool,
     /// What there is to say of it for people, or why it came to nothing.
     pub outcome: Result<String, Fault>,
 }

@@ -157,9 +157,8 @@ fn shown(out: &MachineOut) -> String {
     let lock = out.lock.as_ref().map(|lock| format!(", locked ({lock})")).unwrap_or_default();
     let meant = match out.ordered_state {
         Power::Running => String::new(),
-        other @ (Power::Stopped | Power::Suspended | Power::Unknown) => {
-            format!(", {other} as ordered")
-        }
+        other @ (Power::Stopped | Power::Suspended) => format!(", {other} as ordered"),
+        Power::Unknown => ", as an order left it: drover looks until it is sure".to_owned(),
     };
     line("state", format!("{}{own}{lock}{meant}", out.state));
     if out.state == Power::Running {

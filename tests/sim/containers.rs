@@ -3,8 +3,12 @@
 
 use std::time::Duration;
 
+use drover_actors::message::{HerdCommand, Refusal, Target};
+use drover_model::order::Work;
 use drover_model::phase::{AgentPhase, BreakerPhase, LeasePhase};
 use drover_model::record::Body;
+use drover_model::size::Size;
+use drover_model::tenant::By;
 use pve_sim::spec::{ClusterSpec, GuestSpec};
 use pve_sim::world::{Faults, TaskFault};
 
@@ -90,6 +94,39 @@ async fn a_full_clone_goes_to_another_storage() {
     let (_, agent) = world.leased("linux").await;
     let vmid = agent.vmid.unwrap().0;
     assert_eq!(world.side.volumes_of(vmid), [format!("local-lvm:vm-{vmid}-disk-0")]);
+    world.end().await;
+}
+
+// Invariant: orders are for virtual machines; a container takes none, and its death is known as ever.
+
+#[tokio::test(start_paused = true)]
+async fn a_container_takes_no_order() {
+    let world = World::started(setup("")).await;
+    let (lease, agent) = world.leased("linux").await;
+    let name = || "one".to_owned();
+    for work in [
+        Work::Start,
+        Work::Stop,
+        Work::Shutdown,
+        Work::Reboot,
+        Work::Reset,
+        Work::Suspend,
+        Work::Resume,
+        Work::Snapshot { name: name(), description: String::new(), memory: false },
+        Work::Revert { name: name() },
+        Work::DeleteSnapshot { name: name() },
+        Work::Resize(Size { cores: Some(2), ..Size::NONE }),
+    ] {
+        for target in [Target::Agent(agent.agent.clone()), Target::Lease(lease.clone())] {
+            let (work, by) = (work.clone(), By::admin("test"));
+            let command = |reply| HerdCommand::Order { target, work, key: None, by, reply };
+            let Err(Refusal::Conflict(text)) = world.command(command).await else { panic!() };
+            assert!(text.contains("is a container: `drover machine` knows virtual"), "{text}");
+        }
+    }
+    assert!(world.view().agent(&agent.agent).unwrap().machine.is_untouched());
+    world.side.kill_guest(agent.vmid.unwrap().0).await;
+    world.until("it is gone", |view| view.agent(&agent.agent).is_none()).await;
     world.end().await;
 }
 

@@ -251,6 +251,10 @@ async fn an_order_waits_for_a_lock_and_fails_with_the_words_of_proxmox() {
     assert!(detail.contains("is locked by Proxmox (`backup`)"), "{detail}");
     world.side.set_config(vmid, "lock", None);
     assert_eq!(over(&world, &ordered).await.phase, OrderPhase::Done);
+    done(&world, &agent.agent, Work::Resume).await;
+    world.pass(Duration::from_secs(1)).await;
+    assert_eq!(world.view().lease(&lease).unwrap().detail, "", "its lease says nothing more of it");
+    done(&world, &agent.agent, Work::Suspend).await;
     let end = order(&world, &agent.agent, Work::Shutdown).await;
     assert_eq!(end.phase, OrderPhase::Failed);
     assert!(end.text.contains("resume it first"), "{}", end.text);
@@ -345,6 +349,9 @@ async fn other_sizes_hold_at_once_or_after_a_restart_and_that_is_said() {
     let small = try_order(&world, Target::Agent(agent.agent.clone()), sizes(None, None, Some(39)));
     let Err(Refusal::Conflict(text)) = small.await else { panic!("a smaller disk") };
     assert!(text.contains("cannot shrink to 39 GiB"), "{text}");
+    let many = try_order(&world, Target::Agent(agent.agent.clone()), sizes(Some(999), None, None));
+    let Err(Refusal::Conflict(text)) = many.await else { panic!("more cores than the node has") };
+    assert!(text.contains("processors, and a machine on it cannot start with 999 cores"), "{text}");
     let huge = sizes(None, Some(16_000_000), None);
     let Err(Refusal::Conflict(text)) =
         try_order(&world, Target::Agent(agent.agent.clone()), huge).await
@@ -356,4 +363,47 @@ async fn other_sizes_hold_at_once_or_after_a_restart_and_that_is_said() {
     assert_eq!(writes.collect::<Vec<_>>(), Vec::<String>::new());
     world.release(&lease).await;
     world.end().await;
+}
+
+// Invariant: a machine that stops by itself is lost, also where an order failed for it.
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_died_before_its_order_failed_is_lost() {
+    for work in [Work::Reboot, Work::Suspend, Work::Reset, Work::Resume] {
+        let (world, lease, agent) = leased("").await;
+        world.pass(MINUTE).await;
+        world.side.kill_guest(agent.vmid.unwrap().0).await;
+        let end = order(&world, &agent.agent, work.clone()).await;
+        assert_eq!(end.phase, OrderPhase::Failed, "{work}: {end:?}");
+        assert_eq!(gone(&world, &agent.agent).await, Reason::PoweredOff, "{work}");
+        assert_eq!(world.view().lease(&lease).unwrap().state, LeasePhase::Ended, "{work}");
+        world.end().await;
+    }
+}
+
+// Invariant: whether a machine runs is found out after an order that a restart cut short.
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_whose_order_was_cut_short_is_watched_again() {
+    for work in [Work::Reboot, Work::Reset] {
+        let (mut world, lease, agent) = leased("").await;
+        let target = Target::Agent(agent.agent.clone());
+        let ordered = try_order(&world, target, work.clone()).await.unwrap();
+        world.pass(Duration::from_millis(500)).await;
+        world.crash();
+        world.start().await;
+        over(&world, &ordered).await;
+        world.pass(10 * MINUTE).await;
+        let seen = world.view().agent(&agent.agent).unwrap();
+        let lasts = world.view().lease(&lease).unwrap();
+        assert_eq!(
+            (seen.machine.power, lasts.state),
+            (Power::Running, LeasePhase::Ready),
+            "{work}"
+        );
+        assert_eq!((seen.detail.as_str(), lasts.detail.as_str()), ("", ""), "{work}");
+        world.side.kill_guest(agent.vmid.unwrap().0).await;
+        assert_eq!(gone(&world, &agent.agent).await, Reason::PoweredOff, "{work}");
+        world.end().await;
+    }
 }

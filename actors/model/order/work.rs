@@ -116,6 +116,27 @@ impl Work {
         }
     }
 
+    /// Whether a machine can be left so by this order where the order failed on its way.
+    pub const fn may_leave(&self, power: Power) -> bool {
+        match self {
+            Self::Stop | Self::Shutdown | Self::Reboot | Self::Reset => {
+                matches!(power, Power::Stopped)
+            }
+            Self::Revert { .. } => matches!(power, Power::Stopped | Power::Suspended),
+            Self::Suspend => matches!(power, Power::Suspended),
+            Self::Start
+            | Self::Resume
+            | Self::Snapshot { .. }
+            | Self::DeleteSnapshot { .. }
+            | Self::Resize(_) => false,
+        }
+    }
+
+    /// Whether it is an order to switch the machine.
+    pub fn switches(&self) -> bool {
+        self.leaves(Power::Unknown) != Power::Unknown
+    }
+
     /// Whether the guest must be reached again before it is done.
     pub const fn wakes(&self) -> bool {
         match self {

@@ -102,6 +102,11 @@ impl Alive {
         }
     }
 
+    /// A guest that is watched again. Its holders still have what was reported to them.
+    pub(super) fn watched_again(&mut self, now: Moment) {
+        *self = Self { reported: self.reported.take(), ..Self::since(now) };
+    }
+
     /// The guest runs although a list showed it stopped: the list is behind, perhaps for long.
     fn contradicted(&mut self, now: Moment) {
         self.proven = now;

@@ -2,8 +2,10 @@
 
 use drover_model::id::Attempt;
 use drover_model::order::{MachineOrders, Work};
-use drover_model::phase::Power;
+use drover_model::phase::{OrderPhase, Power};
 use drover_model::time::Moment;
+
+use crate::agent::settle::LOOKS;
 
 /// The step of an order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +31,12 @@ pub(super) struct Machine {
     pub(super) ends: Option<Moment>,
     /// Whether the order may have been carried out before, or may still be.
     pub(super) repeated: bool,
+    /// Whether the order may have switched the machine already.
+    pub(super) sent: bool,
+    /// When drover looks whether the machine runs, where that is not known.
+    pub(super) look: Option<Moment>,
+    /// From when on such a look counts: until then the order may still be at work.
+    pub(super) settles: Moment,
     /// Failures of this step in a row.
     pub(super) tries: u32,
     /// What Proxmox's part of the order came to, for people.
@@ -46,6 +54,9 @@ impl Default for Machine {
             retry: None,
             ends: None,
             repeated: false,
+            sent: false,
+            look: None,
+            settles: Moment(0),
             tries: 0,
             reported: String::new(),
             hindered: None,
@@ -57,7 +68,7 @@ impl Machine {
     /// As the journal knows it. An order that was under way may have been carried out.
     pub(super) fn of_entry(orders: MachineOrders) -> Self {
         let repeated = orders.running.is_some();
-        Self { orders, repeated, ..Self::default() }
+        Self { orders, repeated, sent: repeated, ..Self::default() }
     }
 
     /// The running order is over, or begins.
@@ -90,9 +101,11 @@ impl Machine {
         self.asked == Some(attempt)
     }
 
-    /// When the order must be thought of again.
+    /// When the order must be thought of again, or its machine looked at.
     pub(super) fn due(&self) -> Option<Moment> {
-        self.orders.running.as_ref()?;
+        if self.orders.running.is_none() {
+            return self.look;
+        }
         [self.retry, self.ends].into_iter().flatten().min()
     }
 
@@ -103,15 +116,39 @@ impl Machine {
             let why = why.unwrap_or_default();
             return Some(format!("order `{}` is carried out: {}{why}", order.id, order.work));
         }
-        let last = self.orders.past.last().map(|status| format!(" (order `{}`)", status.order.id));
-        let last = last.unwrap_or_default();
-        match self.orders.power {
+        let power = self.orders.power;
+        match power {
             Power::Running => None,
-            Power::Stopped => Some(format!("its machine is stopped as ordered{last}")),
-            Power::Suspended => Some(format!("its machine is suspended as ordered{last}")),
-            Power::Unknown => Some(format!(
-                "whether its machine runs is not known{last}: `drover machine show` looks"
-            )),
+            Power::Stopped | Power::Suspended => Some(match self.orders.left_by(power) {
+                Some(status) if status.phase == OrderPhase::Failed => format!(
+                    "its machine is {power} since order `{}` ({}), which failed: {}",
+                    status.order.id,
+                    status.order.work,
+                    helps(power)
+                ),
+                Some(status) => {
+                    format!("its machine is {power} as ordered (order `{}`)", status.order.id)
+                }
+                None => format!("its machine is {power} as ordered"),
+            }),
+            Power::Unknown => {
+                let last = self.orders.past.last();
+                let last = last.map(|status| format!(" since order `{}`", status.order.id));
+                Some(format!(
+                    "whether its machine runs is not known{}: drover looks every {} s until Proxmox \
+                     shows it",
+                    last.unwrap_or_default(),
+                    LOOKS.as_secs()
+                ))
+            }
         }
+    }
+}
+
+/// The command that lets a machine run again.
+fn helps(power: Power) -> &'static str {
+    match power {
+        Power::Suspended => "`drover machine resume` helps",
+        Power::Stopped | Power::Running | Power::Unknown => "`drover machine start` helps",
     }
 }

@@ -142,7 +142,7 @@ impl StateMachine for Mind {
             Event::Fenced => self.rest(&mut out),
         }
         if !ran && self.is_watched() {
-            self.alive = Alive::since(now.mono);
+            self.alive.watched_again(now.mono);
         }
         if !self.resting {
             self.settle_use(&out);

@@ -30,7 +30,7 @@
 //! `adoption.rs`, `boots.rs`, `alive.rs`, `machine.rs`, `report.rs`.
 //!
 //! What the mind decides: `mind.rs` (`step`), `dispatch.rs`, `verify_clone.rs`, `provision.rs`,
-//! `prepare.rs`, `leasing.rs`, `orders.rs`, `reset.rs`, `hold.rs`, `retire.rs`, `strand.rs`, `adopt.rs`, `image.rs`,
+//! `prepare.rs`, `leasing.rs`, `orders.rs`, `settle.rs`, `reset.rs`, `hold.rs`, `retire.rs`, `strand.rs`, `adopt.rs`, `image.rs`,
 //! `status.rs`. Its words: `state.rs` (states), `event.rs` (events, calls, effects).
 //!
 //! Beside it: `port_calls.rs` (calls of ports), `journal_view.rs` (the journal's view of this agent),
@@ -62,6 +62,7 @@ mod reachability;
 mod report;
 mod reset;
 mod retire;
+mod settle;
 pub mod state;
 pub mod status;
 mod strand;

@@ -27,7 +27,7 @@ use drover_model::order::{Order, OrderEnd, Work};
 use drover_model::os::Os;
 use drover_model::phase::{OrderPhase, Power};
 use drover_model::ports::{AddressObservation, Carried, Greeting, Ran};
-use drover_model::record::Body;
+use drover_model::record::{Body, Reason};
 use drover_scripts::{guest, windows};
 
 use crate::agent::event::{Answer, Call, Effect};
@@ -35,6 +35,7 @@ use crate::agent::leases::Stage;
 use crate::agent::machine::OrderStep;
 use crate::agent::mind::{Mind, Out};
 use crate::agent::provision::{GREET_PAUSE, greet_limit};
+use crate::agent::settle::STARTS;
 use crate::agent::state::{Login, State};
 use crate::ran::{can_pass, describe_failure};
 
@@ -62,7 +63,7 @@ impl Mind {
         }
         self.machine.rest();
         if let Some(why) = self.refuses_orders() {
-            return self.order_failed(why, Power::Running, out);
+            return self.order_failed(why, self.machine.orders.power, out);
         }
         self.begin_order(out);
     }
@@ -102,17 +103,21 @@ impl Mind {
 
     /// The adopted guest was inspected: goes on with the order that was under way.
     pub(super) fn resume_order(&mut self, running: bool, out: &mut Out) {
-        let Some(work) = self.machine.work() else { return };
         if !self.takes_orders() {
             return;
         }
+        let Some(work) = self.machine.work() else { return self.look_where_unknown(STARTS, out) };
         if work.is_repeatable() {
             return self.begin_order(out);
         }
         let text = "drover started again while it was carried out, and nobody knows how far it came: \
-                    `drover machine show` looks";
-        let power = if running { Power::Running } else { Power::Unknown };
+                    drover looks whether the machine runs";
+        // A machine that still shuts down for its reboot proves nothing.
+        let runs = running && *work != Work::Reboot;
+        let stops = if *work == Work::Reboot { self.shutdown_limit() } else { Duration::ZERO };
+        let power = if runs { Power::Running } else { Power::Unknown };
         self.order_over(OrderPhase::Failed, text.to_owned(), power, out);
+        self.look_where_unknown(stops + STARTS, out);
     }
 
     /// Makes the call of the order's step.
@@ -152,6 +157,7 @@ impl Mind {
     /// The answer of the order's call.
     pub(super) fn order_answered(&mut self, answer: Answer, out: &mut Out) {
         self.machine.asked = None;
+        self.machine.sent |= may_have_switched(&answer);
         match answer {
             Answer::Ordered(Ok(carried)) => self.carried(carried, out),
             Answer::Ordered(Err(fault)) => self.carry_failed(fault, Power::Unknown, out),
@@ -218,12 +224,23 @@ impl Mind {
         }
         let power = self.power_after(&work, seen);
         self.order_over(OrderPhase::Failed, fault.text, power, out);
+        // What stopped by itself is lost as ever.
+        if seen == Power::Stopped {
+            self.seen_stopped(out);
+        }
     }
 
-    /// Whether the machine runs after an order that failed, as far as that was seen.
+    /// Whether the machine is meant to run after an order that failed: as before, unless it is seen to
+    /// run, or this very order may have left it as it is.
     fn power_after(&self, work: &Work, seen: Power) -> Power {
-        let before = self.machine.orders.power;
-        if work.wakes() || work.leaves(before) != before { seen } else { before }
+        let (before, sent) = (self.machine.orders.power, self.machine.sent);
+        match seen {
+            Power::Running => seen,
+            Power::Stopped | Power::Suspended if sent && work.may_leave(seen) => seen,
+            Power::Unknown if sent && work.leaves(before) != before => seen,
+            Power::Unknown if sent && !work.is_repeatable() => seen,
+            Power::Stopped | Power::Suspended | Power::Unknown => before,
+        }
     }
 
     fn order_addressed(&mut self, result: Result<AddressObservation, Fault>, out: &mut Out) {
@@ -297,7 +314,7 @@ impl Mind {
     }
 
     /// The machine runs: what its leases and its hold still need there is done.
-    fn go_on_inside(&mut self, out: &mut Out) {
+    pub(super) fn go_on_inside(&mut self, out: &mut Out) {
         if !self.takes_orders() || !self.machine.expects_running() {
             return;
         }
@@ -325,13 +342,21 @@ impl Mind {
         self.machine.orders.end(&id, &end, out.now.wall);
         self.machine.rest();
         out.record(Body::OrderEnded { agent: self.agent.clone(), order: id, end });
+        self.look_where_unknown(Duration::ZERO, out);
         self.go_on_inside(out);
     }
 
     /// The agent goes, or is another's: its order comes to nothing.
     pub(super) fn drop_order(&mut self, out: &mut Out) {
         if self.machine.orders.running.is_some() && !self.takes_orders() {
-            let text = format!("the agent went to {} meanwhile", self.state.phase());
+            let text = match self.state.leaving() {
+                Some(Reason::Altered | Reason::UsedUp) => "its lease was released".to_owned(),
+                Some(Reason::HoldOver) => "its hold ended".to_owned(),
+                Some(reason) => format!("its agent goes: {reason}"),
+                None => {
+                    format!("nobody has its agent any more, which is in {}", self.state.phase())
+                }
+            };
             self.order_over(OrderPhase::Failed, text, Power::Unknown, out);
         }
     }
@@ -339,11 +364,12 @@ impl Mind {
     /// Repeats the order's step, or gives the order up, when that is due.
     pub(super) fn tick_order(&mut self, out: &mut Out) {
         let now = out.now.mono;
-        let Some(work) = self.machine.work().cloned() else { return };
+        let Some(work) = self.machine.work().cloned() else { return self.tick_look(out) };
         if self.machine.ends.is_some_and(|ends| ends <= now) {
             let why = self.machine.hindered.take().unwrap_or_else(|| "no answer came".to_owned());
             let (text, power) = match self.machine.step {
                 OrderStep::Carry => {
+                    self.machine.sent |= self.machine.asked.is_some();
                     let power = self.power_after(&work, Power::Unknown);
                     (format!("it took too long: {why}"), power)
                 }
@@ -357,5 +383,17 @@ impl Mind {
         if self.machine.retry.is_some_and(|retry| retry <= now) {
             self.act_order(out);
         }
+    }
+}
+
+/// Whether the machine may be switched although the order goes on or fails.
+fn may_have_switched(answer: &Answer) -> bool {
+    let unclear = |fault: &Fault| fault.kind == FaultKind::UnknownOutcome;
+    match answer {
+        Answer::Ordered(Ok(carried)) => {
+            carried.sent || carried.outcome.as_ref().is_err_and(unclear)
+        }
+        Answer::Ordered(Err(fault)) => unclear(fault),
+        _ => false,
     }
 }

@@ -482,10 +482,16 @@ impl Mind {
             Verdict::Foreign(text) | Verdict::Damaged(text) => self.strand(&text, out),
             // A backup stops a guest and starts it again: the owner of the lock is at work.
             Verdict::Ours if observation.running == Some(false) && observation.lock.is_some() => {}
-            Verdict::Ours if observation.running == Some(false) && self.should_run() => {
-                self.powered_off(out);
+            Verdict::Ours if observation.running == Some(false) => {
+                self.settle_power(false, out);
+                if self.should_run() {
+                    self.powered_off(out);
+                }
             }
-            Verdict::Ours if observation.running == Some(true) => self.seen_running(out),
+            Verdict::Ours if observation.running == Some(true) => {
+                self.settle_power(true, out);
+                self.seen_running(out);
+            }
             Verdict::Ours | Verdict::Copying | Verdict::Unclear => {}
         }
     }

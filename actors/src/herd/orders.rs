@@ -170,6 +170,7 @@ impl Herd {
     fn may_act(&self, agent: &AgentId, by: &By) -> Result<Living, Refusal> {
         let living = self.living(agent)?;
         self.machine_is_theirs(agent, &living, by)?;
+        no_container(&living)?;
         if self.scheduler.stopping() {
             return Err(Refusal::Unavailable("the service is stopping".into()));
         }
@@ -221,12 +222,7 @@ impl Herd {
     /// The cloud that leads to a machine, and where the machine is.
     fn way(&self, living: &Living) -> Result<(CloudId, Place), Refusal> {
         let agent = &living.status.agent;
-        if living.spec.guest().is_container() {
-            let text = format!(
-                "agent `{agent}` is a container: `drover machine` knows virtual machines only"
-            );
-            return Err(Refusal::Conflict(text));
-        }
+        no_container(living)?;
         let place = living.place.clone().filter(|_| living.status.phase.has_guest());
         let Some(place) = place else {
             let text = format!("agent `{agent}` is in {}: no machine yet", living.status.phase);
@@ -267,6 +263,16 @@ impl Herd {
         let fleet = fleet.map_err(|fault| {
             Refusal::Unavailable(format!("what is free was not read: {}", fault.text))
         })?;
+        let node = fleet.nodes().get(&place.node);
+        let has = node.and_then(|node| node.figures).map(|figures| figures.cpus);
+        if let (Some(cores), Some(has)) = (sizes.cores, has.filter(|has| *has > 0))
+            && cores > has
+        {
+            return Err(Refusal::Conflict(format!(
+                "node `{}` has {has} processors, and a machine on it cannot start with {cores} cores",
+                place.node
+            )));
+        }
         let listed = fleet.guests().get(&place.vmid);
         let known_mb = match now.memory_mb {
             0 => listed.map_or(0, |guest| guest.memory >> 20),
@@ -326,6 +332,17 @@ impl Herd {
             reply.send(seen.map_err(refusal));
         }));
     }
+}
+
+/// Only virtual machines are looked at and take orders.
+fn no_container(living: &Living) -> Result<(), Refusal> {
+    if !living.spec.guest().is_container() {
+        return Ok(());
+    }
+    let agent = &living.status.agent;
+    Err(Refusal::Conflict(format!(
+        "agent `{agent}` is a container: `drover machine` knows virtual machines only"
+    )))
 }
 
 /// An order that is carried out.

@@ -7,6 +7,7 @@
 //!   command that helps.
 //! - A lock of Proxmox is a fault that passes: the caller tries again.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use drover_limits::concurrency::MaxConcurrent;
@@ -36,7 +37,8 @@ fn refused(text: String) -> Failure {
 impl Cloud {
     /// Carries an order out, and reads whether the guest runs then.
     pub(super) async fn carry_out(&self, call: &OrderCall, max: MaxConcurrent) -> Carried {
-        let outcome = self.work(call, max).await.map_err(|error| self.client.fault(&error));
+        let taken = AtomicBool::new(false);
+        let outcome = self.work(call, max, &taken).await.map_err(|error| self.client.fault(&error));
         let theirs = outcome
             .as_ref()
             .is_err_and(|fault| matches!(fault.kind, FaultKind::Foreign | FaultKind::Gone));
@@ -50,14 +52,19 @@ impl Cloud {
                 }
             },
         };
-        Carried { power, outcome }
+        Carried { power, sent: taken.into_inner(), outcome }
     }
 
     async fn current(&self, vm: &VmRef) -> Result<Current, Failure> {
         Ok(self.client.guest_status(vm.node.as_str(), vm.vmid.0).await?)
     }
 
-    async fn work(&self, call: &OrderCall, max: MaxConcurrent) -> Result<String, Failure> {
+    async fn work(
+        &self,
+        call: &OrderCall,
+        max: MaxConcurrent,
+        taken: &AtomicBool,
+    ) -> Result<String, Failure> {
         let OrderCall { vm, marks, work, .. } = call;
         let config = self.client.config(vm.node.as_str(), vm.vmid.0).await?;
         verify(&config, marks, vm.vmid)?;
@@ -67,13 +74,13 @@ impl Cloud {
         }
         match work {
             Work::Start | Work::Stop | Work::Shutdown | Work::Suspend | Work::Resume => {
-                self.power(call, max).await
+                self.power(call, max, taken).await
             }
-            Work::Reboot | Work::Reset => self.again(call).await,
+            Work::Reboot | Work::Reset => self.again(call, taken).await,
             Work::Snapshot { name, description, memory } => {
                 self.take(call, name, (description, *memory)).await
             }
-            Work::Revert { name } => self.revert(call, name).await,
+            Work::Revert { name } => self.revert(call, name, taken).await,
             Work::DeleteSnapshot { name } => self.delete(call, name).await,
             Work::Resize(sizes) => self.resize(call, *sizes, &config).await,
         }
@@ -88,7 +95,23 @@ impl Cloud {
         Ok(String::new())
     }
 
-    async fn power(&self, call: &OrderCall, max: MaxConcurrent) -> Result<String, Failure> {
+    /// The same for a task that switches the guest.
+    async fn await_switch(
+        &self,
+        call: &OrderCall,
+        upid: proxmox_client::Upid,
+        taken: &AtomicBool,
+    ) -> Result<String, Failure> {
+        taken.store(true, Ordering::Relaxed);
+        self.await_end(call, upid).await
+    }
+
+    async fn power(
+        &self,
+        call: &OrderCall,
+        max: MaxConcurrent,
+        taken: &AtomicBool,
+    ) -> Result<String, Failure> {
         let VmRef { node, vmid, .. } = &call.vm;
         let current = self.current(&call.vm).await?;
         let (power, word) = power_of(&current);
@@ -102,6 +125,7 @@ impl Cloud {
             }
             (Work::Start, _) => {
                 let upid = self.start(&call.vm, max).await?;
+                taken.store(true, Ordering::Relaxed);
                 into_result(self.await_task(&upid, call.limit).await)?;
                 return Ok(String::new());
             }
@@ -124,12 +148,12 @@ impl Cloud {
             (Work::Resume, _) => client.resume(node.as_str(), vmid.0).await?,
             (_, _) => client.shutdown_only(node.as_str(), vmid.0, call.shutdown).await?,
         };
-        self.await_end(call, upid).await
+        self.await_switch(call, upid, taken).await
     }
 
     /// Reboots or resets a guest that runs. Proxmox starts a guest that it reboots only after the end of
     /// the task.
-    async fn again(&self, call: &OrderCall) -> Result<String, Failure> {
+    async fn again(&self, call: &OrderCall, taken: &AtomicBool) -> Result<String, Failure> {
         let VmRef { node, vmid, .. } = &call.vm;
         let before = self.current(&call.vm).await?;
         let (power, word) = power_of(&before);
@@ -138,7 +162,7 @@ impl Cloud {
         }
         if call.work == Work::Reset {
             let upid = self.client.reset(node.as_str(), vmid.0).await?;
-            return self.await_end(call, upid).await;
+            return self.await_switch(call, upid, taken).await;
         }
         if power == Power::Suspended {
             let text =
@@ -146,7 +170,7 @@ impl Cloud {
             return Err(refused(text));
         }
         let upid = self.client.reboot(node.as_str(), vmid.0, call.shutdown).await?;
-        self.await_end(call, upid).await?;
+        self.await_switch(call, upid, taken).await?;
         let started = async {
             loop {
                 let now = self.current(&call.vm).await?;
@@ -205,14 +229,19 @@ impl Cloud {
         self.await_end(call, upid).await
     }
 
-    async fn revert(&self, call: &OrderCall, name: &str) -> Result<String, Failure> {
+    async fn revert(
+        &self,
+        call: &OrderCall,
+        name: &str,
+        taken: &AtomicBool,
+    ) -> Result<String, Failure> {
         let VmRef { node, vmid, .. } = &call.vm;
         let known = self.snapshots(&call.vm).await?;
         match known.iter().find(|row| row.name == name) {
             Some(row) if row.snapstate.is_some() => Err(refused(there_already(*vmid, row))),
             Some(_) => {
                 let upid = self.client.rollback(node.as_str(), vmid.0, name).await?;
-                self.await_end(call, upid).await
+                self.await_switch(call, upid, taken).await
             }
             None => Err(refused(no_snapshot(*vmid, name, &known))),
         }

@@ -5,9 +5,10 @@
 use std::collections::BTreeMap;
 
 use drover_model::ambient::Dice;
-use drover_model::id::AgentId;
+use drover_model::id::{AgentId, OrderId};
 use drover_model::journal_state::JournalState;
 use drover_model::order::{Order, Work};
+use drover_model::phase::Power;
 use drover_model::record::Body;
 use drover_model::size::Size;
 
@@ -86,6 +87,7 @@ pub(super) struct Orders(BTreeMap<AgentId, Ordered>);
 #[derive(Debug, Default)]
 struct Ordered {
     running: Option<Order>,
+    unclear: Option<OrderId>,
     altered: bool,
 }
 
@@ -95,8 +97,10 @@ impl Orders {
         let touched =
             journal_state.agents.iter().filter(|(_, entry)| !entry.machine.is_untouched());
         let ordered = touched.map(|(agent, entry)| {
-            let running = entry.machine.running.clone();
-            (agent.clone(), Ordered { running, altered: entry.machine.altered })
+            let (running, altered) = (entry.machine.running.clone(), entry.machine.altered);
+            let last = entry.machine.past.last().map(|status| status.order.id.clone());
+            let unclear = last.filter(|_| entry.machine.power == Power::Unknown);
+            (agent.clone(), Ordered { running, unclear, altered })
         });
         self.0 = ordered.collect();
     }
@@ -134,8 +138,13 @@ impl Orders {
                 let other = before.filter(|before| before.id != order.id)?.id;
                 Some(format!("{agent} is ordered {}, and {other} is not over", order.work))
             }
-            Body::OrderEnded { agent, order, .. } => {
+            Body::OrderEnded { agent, order, end } => {
                 let ordered = self.0.entry(agent.clone()).or_default();
+                // What an order left unclear is said once it is seen.
+                if ordered.unclear.take_if(|unclear| unclear == order).is_some() {
+                    return None;
+                }
+                ordered.unclear = (end.power == Power::Unknown).then(|| order.clone());
                 let running = ordered.running.take().map(|order| order.id);
                 let text = format!("{order} of {agent} ends, and {running:?} is carried out");
                 (running.as_ref() != Some(order)).then_some(text)

@@ -77,6 +77,10 @@ fn listed(drive: &Drive, status: Shown) -> AgentCommand {
     AgentCommand::Observed(Observed { at, node, offline: false, status, lock: None })
 }
 
+fn failed(power: Power, sent: bool, kind: FaultKind) -> Carried {
+    Carried { power, sent, outcome: Err(fault(kind)) }
+}
+
 fn is_order(call: &Call) -> bool {
     matches!(call, Call::Order { .. })
 }
@@ -148,6 +152,13 @@ fn a_machine_that_was_stopped_or_suspended_by_order_is_not_lost() {
         assert_eq!((drive.calls(), drive.state()), (Vec::new(), AgentPhase::Leased), "{work}");
         let text = drive.mind.trouble().expect("people see it");
         assert!(text.contains("as ordered (order `order-1`)"), "{text}");
+        // The order that is named is the one that did it, not a later one that failed.
+        drive.silent = None;
+        give(&mut drive, 9, Work::Reboot);
+        let (power, _) = (drive.mind.machine.orders.power, drive.asked());
+        drive.answer(Answer::Ordered(Ok(failed(power, false, FaultKind::Broken))));
+        assert_eq!(drive.mind.machine.orders.power, power, "{work}");
+        assert_eq!(drive.mind.trouble(), Some(text), "{work}");
         // Somebody else stops a machine that runs: that is a loss as ever.
         drive.silent = None;
         give(&mut drive, 2, Work::Start);
@@ -195,7 +206,19 @@ fn an_order_that_was_cut_short_goes_on_or_says_that_nobody_knows() {
             assert_eq!(ended(&again), [(OrderPhase::Done, work.leaves(Power::Running))]);
         } else {
             assert_eq!(ended(&again), [(OrderPhase::Failed, Power::Unknown)], "{work}");
-            again.wait(secs(600));
+            let text = again.mind.trouble().expect("people see it");
+            assert!(text.contains("drover looks every 15 s"), "{text}");
+            for _ in 0..20 {
+                if let Some((_, Call::Look)) = again.asked() {
+                    let stopped = VmObservation { running: Some(false), ..again.observation() };
+                    again.answer(Answer::Looked(Ok(stopped)));
+                }
+                again.wait(secs(16));
+            }
+            let known = again.journal_state.agents[&agent_id()].machine.clone();
+            assert_eq!((known.power, &known), (Power::Stopped, &again.mind.machine.orders));
+            let text = again.mind.trouble().expect("people see it");
+            assert!(text.contains("`drover machine start` helps"), "{text}");
         }
         assert_eq!(again.state(), AgentPhase::Leased, "{work}");
     }
@@ -212,7 +235,7 @@ fn a_lock_is_waited_for_and_a_refusal_ends_the_order() {
         assert_eq!(drive.asked(), None);
         drive.wait(secs(60));
     }
-    let refusal = Carried { power: Power::Running, outcome: Err(fault(FaultKind::Broken)) };
+    let refusal = failed(Power::Running, false, FaultKind::Broken);
     drive.answer(Answer::Ordered(Ok(refusal)));
     assert_eq!(ended(&drive), [(OrderPhase::Failed, Power::Running)]);
     assert!(drive.reports().iter().all(|report| report.fault.is_none()), "no breaker is charged");
@@ -222,16 +245,54 @@ fn a_lock_is_waited_for_and_a_refusal_ends_the_order() {
 fn a_reset_whose_outcome_is_unknown_is_not_sent_again() {
     let mut drive = leased(spec());
     give(&mut drive, 1, Work::Reset);
-    let unclear = Carried { power: Power::Unknown, outcome: Err(fault(FaultKind::UnknownOutcome)) };
+    let unclear = failed(Power::Unknown, true, FaultKind::UnknownOutcome);
     drive.answer(Answer::Ordered(Ok(unclear)));
     assert_eq!(ended(&drive), [(OrderPhase::Failed, Power::Unknown)]);
     drive.command(AgentCommand::SeenStopped);
-    assert_eq!(drive.asked(), None, "that it does not run proves no loss");
+    drive.wait(secs(1));
+    let Some((_, Call::Look)) = drive.asked() else { panic!("drover looks by itself") };
+    let runs = VmObservation { running: Some(true), ..drive.observation() };
+    drive.answer(Answer::Looked(Ok(runs)));
+    assert_eq!(drive.mind.trouble(), None, "it runs and is watched again");
+    drive.command(AgentCommand::SeenStopped);
+    let stopped = VmObservation { running: Some(false), ..drive.observation() };
+    drive.answer(Answer::Looked(Ok(stopped)));
+    assert_eq!(why(&drive), Some(Reason::PoweredOff));
+}
+
+// Invariant: an order that failed makes no ordered stop of one that nobody ordered.
+
+#[test]
+fn a_machine_that_stopped_by_itself_is_lost_after_an_order_that_failed() {
+    for (work, sent) in [
+        (Work::Reboot, false),
+        (Work::Stop, false),
+        (Work::Suspend, true),
+        (Work::Start, true),
+        (Work::Resume, false),
+    ] {
+        let mut drive = leased(spec());
+        give(&mut drive, 1, work.clone());
+        let stopped = failed(Power::Stopped, sent, FaultKind::Broken);
+        drive.answer(Answer::Ordered(Ok(stopped)));
+        assert_eq!(ended(&drive), [(OrderPhase::Failed, Power::Running)], "{work}");
+        let stopped = VmObservation { running: Some(false), ..drive.observation() };
+        drive.answer(Answer::Looked(Ok(stopped)));
+        assert_eq!(why(&drive), Some(Reason::PoweredOff), "{work}");
+    }
+    for work in [Work::Reboot, Work::Stop, Work::Shutdown, Work::Reset] {
+        let mut drive = leased(spec());
+        give(&mut drive, 1, work.clone());
+        let stopped = failed(Power::Stopped, true, FaultKind::Broken);
+        drive.answer(Answer::Ordered(Ok(stopped)));
+        assert_eq!(ended(&drive), [(OrderPhase::Failed, Power::Stopped)], "{work}");
+        assert_eq!((drive.asked(), drive.state()), (None, AgentPhase::Leased), "{work}");
+    }
 }
 
 #[test]
 fn an_order_that_no_answer_comes_to_is_given_up() {
-    for (work, power) in [(Work::Stop, Power::Unknown), (Work::Start, Power::Unknown)] {
+    for (work, power) in [(Work::Stop, Power::Unknown), (Work::Start, Power::Running)] {
         let mut drive = leased(spec());
         give(&mut drive, 1, work);
         drive.wait(secs(3600 - 60));
@@ -241,7 +302,7 @@ fn an_order_that_no_answer_comes_to_is_given_up() {
     // Only the login is missing: the machine runs, and what its SSH shows counts again.
     let mut drive = leased(spec());
     give(&mut drive, 1, Work::Reset);
-    let carried = Carried { power: Power::Running, outcome: Ok(String::new()) };
+    let carried = Carried { power: Power::Running, sent: true, outcome: Ok(String::new()) };
     drive.answer(Answer::Ordered(Ok(carried)));
     drive.wait(secs(3600 - 60));
     assert_eq!(ended(&drive), [(OrderPhase::Failed, Power::Running)]);
@@ -291,6 +352,8 @@ fn an_agent_that_goes_ends_its_order() {
     give(&mut drive, 1, Work::Shutdown);
     drive.command(AgentCommand::ForceRetire(Reason::Asked));
     assert_eq!(ended(&drive), [(OrderPhase::Failed, Power::Unknown)]);
+    let past = &drive.mind.machine.orders.past;
+    assert_eq!(past.last().map(|one| one.text.as_str()), Some("its agent goes: an operator retired it"));
     drive.go_to(AgentPhase::Gone);
 }
 
