@@ -389,11 +389,9 @@ impl Mind {
 /// Whether the machine may be switched although the order goes on or fails.
 fn may_have_switched(answer: &Answer) -> bool {
     let unclear = |fault: &Fault| fault.kind == FaultKind::UnknownOutcome;
-    match answer {
-        Answer::Ordered(Ok(carried)) => {
-            carried.sent || carried.outcome.as_ref().is_err_and(unclear)
-        }
-        Answer::Ordered(Err(fault)) => unclear(fault),
-        _ => false,
+    let Answer::Ordered(ordered) = answer else { return false };
+    match ordered {
+        Ok(carried) => carried.sent || carried.outcome.as_ref().is_err_and(unclear),
+        Err(fault) => unclear(fault),
     }
 }

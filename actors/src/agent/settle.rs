@@ -37,7 +37,7 @@ impl Mind {
     /// Looks at the machine when that is due.
     pub(super) fn tick_look(&mut self, out: &mut Out) {
         let now = out.now.mono;
-        if !self.machine.look.is_some_and(|look| look <= now) {
+        if self.machine.look.is_none_or(|look| look > now) {
             return;
         }
         self.machine.look = None;

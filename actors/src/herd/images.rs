@@ -103,11 +103,11 @@ impl Images {
         if queue.front() == Some(build) {
             known.address.do_send(BuilderCommand::Turn);
         }
-        self.tell_waiting();
+        self.show_turns();
     }
 
-    /// Tells those who wait for a turn which build has it.
-    fn tell_waiting(&self) {
+    /// Shows those who wait for a turn which build has it.
+    fn show_turns(&self) {
         for queue in self.pulls.values() {
             let Some(first) = queue.front() else { continue };
             let Some(holder) = self.builds.get(first) else { continue };
@@ -128,7 +128,7 @@ impl Images {
             }
         }
         self.pulls.retain(|_, queue| !queue.is_empty());
-        self.tell_waiting();
+        self.show_turns();
     }
 }
 
@@ -369,7 +369,7 @@ impl Herd {
         let of_image: Vec<_> = of_image.collect();
         match of_image[..] {
             [(id, _)] => Ok(id.clone()),
-            // No build has this id; whoever ends it says so.
+            // No build has this id: that is said where it ends.
             [] => Ok(name.clone()),
             [_, ..] => {
                 let which = of_image.iter().map(|(id, build)| {

@@ -353,7 +353,10 @@ fn an_agent_that_goes_ends_its_order() {
     drive.command(AgentCommand::ForceRetire(Reason::Asked));
     assert_eq!(ended(&drive), [(OrderPhase::Failed, Power::Unknown)]);
     let past = &drive.mind.machine.orders.past;
-    assert_eq!(past.last().map(|one| one.text.as_str()), Some("its agent goes: an operator retired it"));
+    assert_eq!(
+        past.last().map(|one| one.text.as_str()),
+        Some("its agent goes: an operator retired it")
+    );
     drive.go_to(AgentPhase::Gone);
 }
 
