@@ -47,8 +47,7 @@ impl Watch {
             self.blame(seen, "journal-before-acting", text);
         }
         let resized = granted.as_ref().is_some_and(|agent| seen.orders.knows(agent));
-        // A revert takes the keys away, and they come back before it is over.
-        let reverts = granted.as_ref().is_some_and(|agent| seen.orders.runs(agent));
+        let reverts = granted.as_ref().is_some_and(|agent| seen.orders.reverted(agent));
         let vmid = granted.and_then(|agent| seen.live.get(&agent)?.vmid);
         let size = seen.leases.get(&status.lease).map(|known| known.size).unwrap_or_default();
         let config = vmid.filter(|vmid| !resized && !seen.strangers.contains(vmid));

@@ -89,6 +89,8 @@ struct Ordered {
     running: Option<Order>,
     unclear: Option<OrderId>,
     altered: bool,
+    /// Whether it may lack keys: a revert takes them away, and they come back soon after it.
+    reverted: bool,
 }
 
 impl Orders {
@@ -100,7 +102,9 @@ impl Orders {
             let (running, altered) = (entry.machine.running.clone(), entry.machine.altered);
             let last = entry.machine.past.last().map(|status| status.order.id.clone());
             let unclear = last.filter(|_| entry.machine.power == Power::Unknown);
-            (agent.clone(), Ordered { running, unclear, altered })
+            let all = entry.machine.all();
+            let reverted = all.iter().any(|one| matches!(one.order.work, Work::Revert { .. }));
+            (agent.clone(), Ordered { running, unclear, altered, reverted })
         });
         self.0 = ordered.collect();
     }
@@ -110,9 +114,9 @@ impl Orders {
         self.0.contains_key(agent)
     }
 
-    /// Whether an order to an agent's machine is written down and not over.
-    pub(super) fn runs(&self, agent: &AgentId) -> bool {
-        self.0.get(agent).is_some_and(|ordered| ordered.running.is_some())
+    /// Whether an agent's machine was ordered back to a snapshot.
+    pub(super) fn reverted(&self, agent: &AgentId) -> bool {
+        self.0.get(agent).is_some_and(|ordered| ordered.reverted)
     }
 
     /// Whether an order that is written down and not over asks for such a call.
@@ -134,6 +138,7 @@ impl Orders {
             Body::MachineOrdered { agent, order } => {
                 let ordered = self.0.entry(agent.clone()).or_default();
                 ordered.altered |= order.work.alters();
+                ordered.reverted |= matches!(order.work, Work::Revert { .. });
                 let before = ordered.running.replace((**order).clone());
                 let other = before.filter(|before| before.id != order.id)?.id;
                 Some(format!("{agent} is ordered {}, and {other} is not over", order.work))
