@@ -1,5 +1,8 @@
 //! `drover hold`: an agent kept for debugging, and how to log in to it.
 
+use std::path::Path;
+use std::time::Duration;
+
 use drover_api::{CloneOut, HoldIn, HoldNextOut, HoldOut};
 use reqwest::Method;
 use serde_json::json;
@@ -18,10 +21,7 @@ pub(super) async fn hold(
     json: bool,
     term: &mut Term<'_>,
 ) -> Result<(), CliError> {
-    let command = HoldIn {
-        seconds: Some(options.span.as_secs()),
-        ssh_public_key: options.public_key.as_deref().map(identity::public_line).transpose()?,
-    };
+    let command = terms(options.span, options.public_key.as_deref())?;
     let path = path("agents", &options.agent, "/hold");
     let out: HoldOut = client.post(&path, &command, CALL_LIMIT).await?;
     print(term, json, &out, reported)
@@ -40,10 +40,7 @@ pub(super) async fn hold_next(
         let line = format!("no failure of template {} is held\n", options.template);
         return print(term, json, &json!({ "released": options.template }), |_| line.clone());
     }
-    let command = HoldIn {
-        seconds: Some(options.span.as_secs()),
-        ssh_public_key: options.public_key.as_deref().map(identity::public_line).transpose()?,
-    };
+    let command = terms(options.span, options.public_key.as_deref())?;
     let out: HoldNextOut = client.post(&path, &command, CALL_LIMIT).await?;
     print(term, json, &out, reported_next)
 }
@@ -56,12 +53,15 @@ pub(super) async fn copy(
     json: bool,
     term: &mut Term<'_>,
 ) -> Result<(), CliError> {
-    let command = HoldIn {
-        seconds: Some(options.span.as_secs()),
-        ssh_public_key: options.public_key.as_deref().map(identity::public_line).transpose()?,
-    };
+    let command = terms(options.span, options.public_key.as_deref())?;
     let out: CloneOut = client.post(path, &command, CALL_LIMIT).await?;
     print(term, json, &out, reported_copy)
+}
+
+/// How long it is held, and whom that lets in.
+fn terms(span: Duration, public_key: Option<&Path>) -> Result<HoldIn, CliError> {
+    let ssh_public_key = public_key.map(identity::public_line).transpose()?;
+    Ok(HoldIn { seconds: Some(span.as_secs()), ssh_public_key })
 }
 
 fn reported_copy(out: &CloneOut) -> String {

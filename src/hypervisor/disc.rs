@@ -79,12 +79,12 @@ pub(crate) fn cloud_init_drive(config: &VmConfig) -> Option<&str> {
 /// The drive for an image: the one it is in, that of cloud-init or of the machine that the guest is a
 /// copy of, or a free one. Two such discs in one guest would leave it to chance which one it reads.
 fn drive_for(config: &VmConfig, volume: &str) -> Option<String> {
-    let mut drives = config.iter().filter(|(key, _)| is_drive(key));
-    let own = drives.find(|(_, value)| file_of(value) == volume).map(|(key, _)| key);
-    let copied = || {
+    let holding = |such: &dyn Fn(&str) -> bool| {
         let mut drives = config.iter().filter(|(key, _)| is_drive(key));
-        drives.find(|(_, value)| owner(file_of(value)).is_some()).map(|(key, _)| key)
+        drives.find(|(_, value)| such(file_of(value))).map(|(key, _)| key)
     };
+    let own = holding(&|file| file == volume);
+    let copied = || holding(&|file| owner(file).is_some());
     let free = || FREE_DRIVES.into_iter().find(|key| config.get(key).is_none());
     own.or_else(|| cloud_init_drive(config)).or_else(copied).or_else(free).map(str::to_owned)
 }

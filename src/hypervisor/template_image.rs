@@ -170,7 +170,7 @@ async fn fitting(
             let named = |name: &String| name.starts_with(&slug) && parse_name(name).is_some();
             Ok(by(&|guest| guest.template && guest.name.as_ref().is_some_and(named)))
         }
-        // No guest, and answered before.
+        // Answered before.
         Sought::Agent { .. } | Sought::Container(_) | Sought::Os(_) => Ok(Vec::new()),
     }
 }

@@ -155,22 +155,22 @@ fn filled(work: &StepWork, values: &BTreeMap<String, String>) -> StepWork {
     }
 }
 
-/// The text with `${name}` replaced where `name` is a variable. Any other `$` is the shell's.
 /// The variable of a source's address or checksum that has no value, if there is one. A command may
 /// hold `${…}` of the shell.
 pub fn unfilled_variable(source: &ImageSource) -> Option<&str> {
-    let texts = match source {
+    let texts: &[&String] = match source {
         ImageSource::Url { url, checksum, .. }
-        | ImageSource::Iso { iso: IsoImage::Url { url, checksum, .. }, .. } => [url, checksum],
-        ImageSource::Iso { iso: IsoImage::Volume(volume), .. } => [volume, volume],
-        ImageSource::Template(_) => return None,
+        | ImageSource::Iso { iso: IsoImage::Url { url, checksum, .. }, .. } => &[url, checksum],
+        ImageSource::Iso { iso: IsoImage::Volume(volume), .. } => &[volume],
+        ImageSource::Template(_) => &[],
     };
-    texts.into_iter().find_map(|text| {
+    texts.iter().find_map(|text| {
         let (_, after) = text.split_once("${")?;
         after.split_once('}').map(|(name, _)| name)
     })
 }
 
+/// The text with `${name}` replaced where `name` is a variable. Any other `$` is the shell's.
 fn fill(text: &str, values: &BTreeMap<String, String>) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;

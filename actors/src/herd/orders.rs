@@ -222,7 +222,6 @@ impl Herd {
     /// The cloud that leads to a machine, and where the machine is.
     fn way(&self, living: &Living) -> Result<(CloudId, Place), Refusal> {
         let agent = &living.status.agent;
-        no_container(living)?;
         let place = living.place.clone().filter(|_| living.status.phase.has_guest());
         let Some(place) = place else {
             let text = format!("agent `{agent}` is in {}: no machine yet", living.status.phase);
@@ -310,6 +309,7 @@ impl Herd {
         let found = self.meant(target, by).and_then(|agent| {
             let living = self.living(&agent)?;
             self.machine_is_theirs(&agent, &living, by)?;
+            no_container(&living)?;
             let (cloud, place) = self.way(&living)?;
             Ok((agent, living, cloud, place))
         });

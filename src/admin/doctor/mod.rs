@@ -36,7 +36,6 @@ use std::path::Path;
 use drover_ci::Remedy;
 use drover_hypervisor::{AsFault, Client, Failure};
 use drover_hypervisor::{read_devices, read_fleet};
-use drover_model::fault::Culprit;
 use drover_model::id::{CloudId, NodeName, TemplateId};
 use drover_model::placement::{Fleet, Thickness};
 use drover_model::spec::{CloudSpec, HerdSpec, TemplateSpec};
@@ -131,15 +130,10 @@ pub async fn facts(
     let mut facts = Facts { zones: client.vnet_zones().await?, ..Facts::default() };
     let pools = client.pool_of_guests().await?;
     for spec in herd.templates.values().filter(|spec| spec.id.cloud == *cloud) {
-        let seen = match templates::sources(client, &spec.sought(), &pools).await {
+        let seen = match templates::sources_or_why(client, &spec.sought(), &pools).await? {
             Ok(seen) => seen,
-            // What is no template yet must not keep the others from their rights.
-            Err(error) => {
-                let fault = client.fault(&error);
-                if fault.culprit != Culprit::Template {
-                    return Err(error);
-                }
-                facts.missing.insert(spec.id.clone(), fault.text);
+            Err(why) => {
+                facts.missing.insert(spec.id.clone(), why);
                 continue;
             }
         };

@@ -75,6 +75,22 @@ pub(super) async fn sources(
     Ok(TemplateGuests { found, sources })
 }
 
+/// The same, or why there is nothing to clone: what is no template yet must not keep the others from
+/// their rights.
+pub(super) async fn sources_or_why(
+    client: &Client,
+    sought: &Sought,
+    pools: &BTreeMap<u64, String>,
+) -> Result<Result<TemplateGuests, String>, Failure> {
+    match sources(client, sought, pools).await {
+        Ok(seen) => Ok(Ok(seen)),
+        Err(error) => {
+            let fault = client.fault(&error);
+            if fault.culprit == Culprit::Template { Ok(Err(fault.text)) } else { Err(error) }
+        }
+    }
+}
+
 /// The guests that the images of a cloud copy, and why others have none.
 type Copied = (BTreeMap<TemplateId, Vec<TemplateGuest>>, BTreeMap<TemplateId, String>);
 
@@ -88,19 +104,15 @@ pub(super) async fn copied(
     let (mut copied, mut missing) = (BTreeMap::new(), BTreeMap::new());
     for image in herd.images.values().filter(|image| image.id.cloud == *cloud) {
         if let Some(ImageSource::Template(sought)) = &image.source {
-            let seen = match sources(client, sought, pools).await {
-                Ok(seen) => seen,
-                Err(error) => {
-                    let fault = client.fault(&error);
-                    if fault.culprit != Culprit::Template {
-                        return Err(error);
-                    }
-                    missing.insert(image.id.clone(), fault.text);
-                    continue;
+            match sources_or_why(client, sought, pools).await? {
+                Ok(seen) => {
+                    let guests = seen.sources.into_iter().map(|(one, _)| one).collect();
+                    copied.insert(image.id.clone(), guests);
                 }
-            };
-            let guests = seen.sources.into_iter().map(|(one, _)| one).collect();
-            copied.insert(image.id.clone(), guests);
+                Err(why) => {
+                    missing.insert(image.id.clone(), why);
+                }
+            }
         }
     }
     Ok((copied, missing))

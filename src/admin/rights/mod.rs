@@ -17,7 +17,7 @@ mod role;
 mod table;
 
 pub use markdown::markdown;
-pub use need::{Facts, Need, Needs, TemplateGuest, storages};
+pub use need::{Facts, Need, Needs, TemplateGuest, is_placeholder, storages};
 pub use reference::{REFERENCES, Reference, Relevance};
 pub use role::{GrantOptions, Grants, RoleKind, grants};
 pub use table::{At, Feature, Release, Row, TABLE, Without};

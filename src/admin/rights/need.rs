@@ -106,7 +106,7 @@ fn bridges_of(image: &ImageSpec, facts: &Facts) -> BTreeSet<(String, Option<u16>
 }
 
 /// Whether a path is a placeholder for one that is not known.
-pub(super) fn is_placeholder(path: &str) -> bool {
+pub fn is_placeholder(path: &str) -> bool {
     path.contains('<')
 }
 

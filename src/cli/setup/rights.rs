@@ -18,7 +18,7 @@ use super::super::sim_options::PveVersion;
 use super::login::{LoginOptions, one_cloud, password};
 use super::output::SetupOutput;
 use drover_admin::doctor::{ROLE_PREFIX, facts};
-use drover_admin::rights::{Facts, GrantOptions, Grants, Needs, Release, grants};
+use drover_admin::rights::{Facts, GrantOptions, Grants, Needs, Release, grants, is_placeholder};
 use drover_admin::setup::{
     Action, ExistingRights, READ_PRIVILEGES, RightsPlan, WantedRights, missing_privileges, plan,
     why_not_renewed, write_secret,
@@ -342,7 +342,7 @@ impl<'a> Work<'a> {
             .await
             .map_err(|error| failed(client.fault(&error).text))?;
         let needs = Needs::of(&again.herd, &self.cloud, Release::of(&version), &facts);
-        let known = |path: &String| !path.contains('<');
+        let known = |path: &String| !is_placeholder(path);
         let (mut count, mut missing) = (0, Vec::new());
         for need in needs.usual().filter(|need| need.asked.iter().any(known)) {
             count += 1;

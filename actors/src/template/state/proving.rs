@@ -30,23 +30,22 @@ impl TemplateMind {
         };
         let closed = self.breaker.phase() == BreakerPhase::Closed;
         let steady = !closed || self.trials.pause(now).is_some();
-        let made_as = |digest: &str| Some(MadeAs { spec: digest.to_owned(), steady });
+        let made_as = |digest: &str, steady| Some(MadeAs { spec: digest.to_owned(), steady });
         let finds = !matches!(self.source, Some(Err(_)));
         let tries = self.tries(&proving.digest);
         let waits = |stand_in: &&StandIn| steady || stand_in.given_up || !finds || tries;
         if let Some(StandIn { spec, digest, .. }) = proving.stand_in.as_ref().filter(waits) {
-            // One trial at a time: of the two it would not be plain which is to blame.
-            let made_as =
-                |digest: &str| Some(MadeAs { steady: steady || tries, spec: digest.to_owned() });
             let spec = spec.with_policy_of(&self.spec);
             // Where it does not give that size, the other spec alone does.
             if let Ok(size) = spec.size_for(asked) {
-                let spec = TemplateSpec { made_as: made_as(digest), ..sized(spec, size) };
+                // One trial at a time: of the two it would not be plain which is to blame.
+                let made_as = made_as(digest, steady || tries);
+                let spec = TemplateSpec { made_as, ..sized(spec, size) };
                 return Some(Arc::new(spec));
             }
         }
         let spec = sized((*self.spec).clone(), size);
-        Some(Arc::new(TemplateSpec { made_as: made_as(&proving.digest), ..spec }))
+        Some(Arc::new(TemplateSpec { made_as: made_as(&proving.digest, steady), ..spec }))
     }
 
     fn proves(&self) -> Option<&Proving> {
