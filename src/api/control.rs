@@ -1,6 +1,7 @@
 //! Commands to the service itself: reap, resync, reload, the level of the log.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
@@ -77,6 +78,10 @@ pub struct FoundOut {
 pub struct ReloadOut {
     /// The generation in force.
     pub generation: u64,
+    /// The file or directory that the service has read, as an absolute path.
+    #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
+    pub path: PathBuf,
 }
 
 /// The level of the log.

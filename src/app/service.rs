@@ -269,8 +269,14 @@ impl Service {
         )
         .await?;
         wiring::wake_on_news(&systems, &actors.commands);
-        let handles =
-            server_handles(&actors, &view, (&ambient, &key, &hooks, &user_data), &level, reloads);
+        let handles = server_handles(
+            &actors,
+            &view,
+            &settings.config,
+            (&ambient, &key, &hooks, &user_data),
+            &level,
+            reloads,
+        );
         let start_settings = StartSettings::of(&checked.service);
         let server = bound.serve(handles, auth, Limits::default())?;
         for addr in &server.addrs {
@@ -484,6 +490,7 @@ type HandleParts<'a> =
 fn server_handles(
     actors: &ActorsThread,
     view: &Arc<View>,
+    configuration: &Path,
     (ambient, key, hooks, user_data): HandleParts<'_>,
     level: &LevelHandle,
     reloads: mpsc::UnboundedSender<ReloadReply>,
@@ -492,6 +499,8 @@ fn server_handles(
     Doors {
         herd: actors.commands.clone(),
         view: Arc::clone(view),
+        configuration: std::path::absolute(configuration)
+            .unwrap_or_else(|_| configuration.to_owned()),
         reload: Arc::new(move || {
             let (reply, outcome) = Reply::channel();
             let sent = reloads.send(reply);

@@ -129,7 +129,9 @@ pub(super) async fn reload(
 ) -> Result<web::Json<ReloadOut>, Rejection> {
     Fields::<Nothing>::parse(body)?.finish()?;
     match (state.doors.reload)().await {
-        Ok(generation) => Ok(web::Json(ReloadOut { generation })),
+        Ok(generation) => {
+            Ok(web::Json(ReloadOut { generation, path: state.doors.configuration.clone() }))
+        }
         Err(NotReloaded::Unknown(text)) => Err(Rejection::refused(Refusal::Unavailable(text))),
         Err(NotReloaded::Refused(faults)) => Err(Rejection::of_configuration(faults)),
     }

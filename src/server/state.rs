@@ -1,5 +1,6 @@
 //! What every handler can reach: the herd, the read side, and the bounds of what callers may do.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -43,6 +44,8 @@ pub struct Doors {
     pub herd: Recipient<HerdCommand>,
     /// The read side.
     pub view: Arc<View>,
+    /// The file or directory of the configuration, as an absolute path.
+    pub configuration: PathBuf,
     /// Reads the configuration again.
     pub reload: Reload,
     /// Sets the level of the log.

@@ -518,6 +518,7 @@ impl Served {
         let doors = Doors {
             herd,
             view: view.clone(),
+            configuration: PathBuf::from("/etc/drover/drover.yaml"),
             reload: Arc::new(move || {
                 let outcome = outcome.lock().unwrap().clone();
                 Box::pin(std::future::ready(outcome.map_err(NotReloaded::Refused)))

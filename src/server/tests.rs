@@ -477,7 +477,10 @@ async fn operators_reap_resync_reload_and_set_the_log() {
     *served.reload.lock().unwrap() = Ok(5);
     let synced = served.admin(Method::POST, "/v1/resync", "").await;
     assert_eq!(synced.body, json!({ "clusters": findings }));
-    assert_eq!(served.admin(Method::POST, "/v1/reload", "").await.body, json!({ "generation": 5 }));
+    assert_eq!(
+        served.admin(Method::POST, "/v1/reload", "").await.body,
+        json!({ "generation": 5, "path": "/etc/drover/drover.yaml" })
+    );
     *served.reload.lock().unwrap() = Err(refused.into());
     let reload = served.admin(Method::POST, "/v1/reload", "").await;
     assert_eq!((reload.status, &reload.body["detail"]), (422, &json!("drover.yaml: unknown key")));

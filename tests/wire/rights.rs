@@ -264,39 +264,39 @@ fn a_rotation_that_fails_on_its_way_leaves_the_old_token_in_use() {
     stands(&["ci"]);
     std::fs::remove_dir_all(second).unwrap();
 
-    // The service does not take it: something else is on its socket.
-    let socket = dir.path().join("other.sock");
-    let other = std::os::unix::net::UnixListener::bind(&socket).unwrap();
-    let answers = std::thread::spawn(move || {
-        for _ in 0..2 {
-            let (mut stream, _) = other.accept().unwrap();
-            let _read = stream.read(&mut [0; 4096]).unwrap();
-            let answer =
-                "HTTP/1.1 502 Bad Gateway\r\nContent-Length: 2\r\nConnection: close\r\n\r\nno";
-            stream.write_all(answer.as_bytes()).unwrap();
-        }
-    });
+    // The service does not take it: what is on its socket refuses, or is something else.
     let password = site.dir.path().join("admin");
-    let out = drover()
-        .arg("--config")
-        .arg(site.config())
-        .arg("--socket")
-        .arg(&socket)
-        .args([
-            "setup",
-            "rights",
-            "--rotate",
-            "--grace",
-            "0",
-            "--user",
-            "root@pam",
-            "--password-file",
-        ])
-        .arg(password)
-        .output()
-        .unwrap();
-    answers.join().unwrap();
-    let reported = String::from_utf8_lossy(&out.stderr).into_owned();
+    let beside = |name: &str, answers: Vec<String>| {
+        let socket = dir.path().join(name);
+        let other = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        let answering = std::thread::spawn(move || {
+            for answer in answers {
+                let (mut stream, _) = other.accept().unwrap();
+                let _read = stream.read(&mut [0; 4096]).unwrap();
+                stream.write_all(answer.as_bytes()).unwrap();
+            }
+        });
+        let mut command = drover();
+        command.arg("--config").arg(site.config()).arg("--socket").arg(&socket);
+        command.args(["setup", "rights", "--rotate", "--grace", "0", "--user", "root@pam"]);
+        let out = command.arg("--password-file").arg(&password).output().unwrap();
+        answering.join().unwrap();
+        String::from_utf8_lossy(&out.stderr).into_owned()
+    };
+    let answer = |status: &str, kind: &str, body: &str| {
+        let length = body.len();
+        format!(
+            "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n\
+             Connection: close\r\n\r\n{body}"
+        )
+    };
+    let wrong = || answer("502 Bad Gateway", "text/plain", "no");
+    let reported = beside("other.sock", vec![wrong()]);
+    assert!(reported.contains("the running service does not answer"), "{reported}");
+    stands(&["ci"]);
+    let problem = r#"{"type": "about:blank", "title": "Forbidden", "status": 403, "detail": "no"}"#;
+    let refuses = answer("403 Forbidden", "application/problem+json", problem);
+    let reported = beside("refuses.sock", vec![refuses, wrong()]);
     assert!(reported.contains("the running service did not take it"), "{reported}");
     assert!(site.cli(&["reload"]).status.success());
     stands(&["ci"]);

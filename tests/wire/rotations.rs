@@ -172,6 +172,21 @@ fn an_old_token_that_stayed_after_the_yaml_changed_is_named() {
 }
 
 #[test]
+fn an_old_token_stays_where_the_service_that_runs_reads_other_files() {
+    let (_dir, sim, site) = prepared();
+    // A service of its own files, at the socket that the rotation asks.
+    let other = super::rights::site(&sim, "");
+    std::fs::copy(site.dir.path().join("token"), other.dir.path().join("token")).unwrap();
+    let _service = Service::start(&other);
+    let (mut rotation, mut said) = started(&site, &other.dir.path().join("drover.sock"), "0");
+    said.until(|line| line.contains("but no running service took it up"));
+    assert!(rotation.0.wait().unwrap().success());
+    assert_eq!(tokens(&sim), ["ci", "ci-2"]);
+    works(&other);
+    works(&site);
+}
+
+#[test]
 fn two_rotations_of_one_configuration_do_not_run_at_once() {
     let (_dir, sim, site) = prepared();
     let socket = site.dir.path().join("silent.sock");

@@ -3,7 +3,7 @@
 
 use std::fs::{File, TryLockError};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use drover_api::{Nothing, ReloadOut, StatusOut};
@@ -181,12 +181,13 @@ impl Work<'_> {
         let text = place
             .replaced(&self.path, &environment, &token, &written)
             .map_err(|error| undo(error.render()))?;
-        let was = self.generation().await;
+        self.is_there().await.map_err(undo)?;
         replace(&place.file, &text).map_err(|error| undo(shown(&place.file, error)))?;
         match self.reload().await {
-            Ok(()) => {
-                // One that reads other files has nothing new of this.
-                let taken = was.is_some() && self.generation().await > was;
+            Ok(read) => {
+                // A service that reads other files has nothing of this.
+                let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+                let taken = read.is_some_and(|read| real(&read) == real(&self.path));
                 if taken {
                     tokio::time::sleep(Duration::from_secs(self.options.grace)).await;
                 }
@@ -204,20 +205,25 @@ impl Work<'_> {
         }
     }
 
-    /// The generation of the configuration that a running service has; none without a service.
-    async fn generation(&self) -> Option<u64> {
-        let service = Service::new(self.global).ok()?;
+    /// Before the YAML changes: a service that does not answer would not take the new token up.
+    async fn is_there(&self) -> Result<(), String> {
+        let service = Service::new(self.global).map_err(|error| error.to_string())?;
         let status: Result<StatusOut, _> = service.get("/v1/status", CALL_LIMIT).await;
-        status.ok()?.config.generation
+        match status {
+            // One that refuses this says at the reload why.
+            Ok(_) | Err(CallError::NoService { .. } | CallError::Refused(_)) => Ok(()),
+            Err(error) => Err(format!("the running service does not answer: {error}")),
+        }
     }
 
-    /// Has a running service read the YAML; one that does not run needs nothing.
-    async fn reload(&self) -> Result<(), String> {
+    /// Has a running service read the YAML, and gives what it read; none where no service runs.
+    async fn reload(&self) -> Result<Option<PathBuf>, String> {
         let service = Service::new(self.global).map_err(|error| error.to_string())?;
         let answer = service.post("/v1/reload", &Nothing {}, RELOAD_LIMIT.max(CALL_LIMIT)).await;
         let answer: Result<ReloadOut, _> = answer;
         match answer {
-            Ok(_) | Err(CallError::NoService { .. }) => Ok(()),
+            Ok(out) => Ok(Some(out.path)),
+            Err(CallError::NoService { .. }) => Ok(None),
             Err(error) => Err(format!("the running service did not take it: {error}")),
         }
     }
