@@ -121,7 +121,7 @@ pub struct Mind {
     /// Why it failed.
     pub(super) failure: Option<String>,
     since: WallTime,
-    entered: Moment,
+    pub(super) entered: Moment,
     phases: Vec<(String, u64)>,
 }
 

@@ -9,7 +9,7 @@
 use std::time::Duration;
 
 use drover_model::fault::Fault;
-use drover_model::id::Upid;
+use drover_model::id::{Upid, VmId};
 use drover_model::marks::{Marks, Reading, is_ours};
 use drover_model::ports::{IdStatus, TaskEnd, VmObservation};
 use drover_model::record::Body;
@@ -23,18 +23,26 @@ use super::state::{Boot, Create, Remove, Shut, State, Task};
 /// How long a call to make a guest may still have its effect: Proxmox's own proxy gives up after
 /// 30 s, and drover's client after `callTimeoutSec`.
 pub(super) const HORIZON: Duration = Duration::from_secs(180);
+/// What is said while Proxmox has a lock on a guest without marks.
+const AT_IT: &str = "Proxmox is still at it";
 /// The pause between two looks at a guest that is unclear.
 const LOOK_PAUSE: Duration = Duration::from_secs(5);
 
 type Out<'a> = &'a mut Turn<Effect>;
+
+/// How long a guest without marks may stay locked before a build that was to make it gives it up. Should
+/// Proxmox finish it after that, it is an orphan with the marks of a build, which the reconciler knows.
+pub(super) const UNFINISHED: Duration = Duration::from_secs(3600);
 
 /// What a look shows of the guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Seen {
     /// Nobody has the id.
     Free,
-    /// It cannot be said, or Proxmox is still at it.
+    /// It cannot be said.
     Unclear(&'static str),
+    /// Proxmox makes or destroys it, or was cut off at that: it has this lock and no marks.
+    Unfinished(String),
     /// Exactly the guest of this build.
     Ours { running: Option<bool> },
     /// The version, proved and marked.
@@ -68,8 +76,8 @@ impl Mind {
             };
         }
         match (reading, observation.lock.as_deref()) {
-            (Reading::Unmarked, Some("create" | "clone" | "destroyed")) => {
-                Seen::Unclear("Proxmox is still at it")
+            (Reading::Unmarked, Some(lock @ ("create" | "clone" | "destroyed"))) => {
+                Seen::Unfinished(lock.to_owned())
             }
             (Reading::Unmarked | Reading::Damaged(_) | Reading::Marked(_), _) => Seen::Foreign,
         }
@@ -135,6 +143,10 @@ impl Mind {
                 (*why).clone_into(&mut self.detail);
                 self.again_in(LOOK_PAUSE, now, out);
             }
+            Seen::Unfinished(_) => {
+                AT_IT.clone_into(&mut self.detail);
+                self.again_in(LOOK_PAUSE, now, out);
+            }
             Seen::Free => self.remove("Proxmox never made the guest", now, out),
             Seen::Foreign | Seen::Version { .. } => {
                 self.remove("its VMID is somebody else's", now, out);
@@ -160,6 +172,18 @@ impl Mind {
                 (*why).clone_into(&mut self.detail);
                 self.again_in(LOOK_PAUSE, now, out);
             }
+            Seen::Unfinished(lock) if now.mono - self.entered >= UNFINISHED => {
+                let (id, node) = (self.vmid().unwrap_or(VmId(0)), &self.birth.node);
+                let text = format!(
+                    "guest {id} on `{node}` has the lock `{lock}` and no marks, so that drover leaves it \
+                     alone: if no task on the node works on it, `qm unlock {id} && qm destroy {id}` there"
+                );
+                self.give_up(&text, now, out);
+            }
+            Seen::Unfinished(_) => {
+                AT_IT.clone_into(&mut self.detail);
+                self.again_in(LOOK_PAUSE, now, out);
+            }
             // It was proved before the service stopped.
             Seen::Version { .. } if !self.pruned => self.built(now, out),
             Seen::Ours { running } | Seen::Version { running } => {
@@ -171,13 +195,18 @@ impl Mind {
             }
             Seen::Foreign => {
                 let text = "the guest with its VMID carries other marks and is left alone";
-                self.failure = Some(match self.failure.take() {
-                    Some(failure) => format!("{failure}; {text}"),
-                    None => text.to_owned(),
-                });
-                self.gone(true, State::Failed, now, out);
+                self.give_up(text, now, out);
             }
         }
+    }
+
+    /// Ends with the guest left alone; its VMID is not taken again.
+    fn give_up(&mut self, text: &str, now: Now, out: Out<'_>) {
+        self.failure = Some(match self.failure.take() {
+            Some(failure) => format!("{failure}; {text}"),
+            None => text.to_owned(),
+        });
+        self.gone(true, State::Failed, now, out);
     }
 
     pub(super) fn remove_call(&self, step: &Remove) -> Call {

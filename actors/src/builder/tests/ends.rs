@@ -9,7 +9,7 @@ use drover_model::ports::{AddressObservation, Ran, TaskEnd};
 use drover_model::testing::{image, marks};
 
 use super::*;
-use crate::builder::remove::HORIZON;
+use crate::builder::remove::{HORIZON, UNFINISHED};
 
 fn destroys(effect: &Effect) -> bool {
     matches!(effect, Effect::Ask(_, Call::Destroy))
@@ -258,6 +258,27 @@ fn a_guest_that_may_still_be_made_is_waited_for() {
     play.answer(Answer::Looked(Ok(seen(&entry.marks, false))));
     play.well();
     assert_eq!(play.call(), Some(Call::Destroy), "it is stopped already");
+}
+
+// Invariant: a guest that Proxmox never finished is left alone, and does not keep its build for ever.
+
+#[test]
+fn a_guest_whose_making_was_cut_off_is_named_and_given_up_after_an_hour() {
+    let mut play = adopted(&entry(false, false));
+    while !play.phase().is_over() {
+        assert!(play.now <= UNFINISHED.as_secs() + 10, "{}", play.now);
+        if play.call().is_none() {
+            play.ring();
+        }
+        play.answer(Answer::Looked(Ok(unmarked(Some("create")))));
+    }
+    assert!(play.now >= UNFINISHED.as_secs(), "{}", play.now);
+    assert_eq!(play.bodies().last(), Some(&"ImageGone, burned"));
+    assert!(!play.all.iter().any(destroys));
+    let detail = play.mind.status().detail;
+    let advice = "guest 9000 on `pve1` has the lock `create` and no marks, so that drover leaves it alone: \
+                  if no task on the node works on it, `qm unlock 9000 && qm destroy 9000` there";
+    assert!(detail.ends_with(advice), "{detail}");
 }
 
 #[test]
