@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{Addr, AsyncContext, Context, Recipient, Supervised};
+use drover_model::fact::What;
 use drover_model::id::{CloudId, ClusterId, Installation};
 use drover_model::journal_state::JournalState;
 use drover_model::machine::Machine;
@@ -189,6 +190,8 @@ impl Herd {
         let mut adopt: BTreeMap<CloudId, Vec<Adoption>> = BTreeMap::new();
         for (id, entry) in &journal_state.agents {
             tracing::info!(agent = %id, state = entry.phase().name(), "agent is taken over");
+            // Who asks for it before its own actor has reported must find it.
+            self.observe(What::Agent(Arc::new(entry.status())));
             let cluster = &entry.marks.cluster;
             let lanes = self.begin_cluster(cluster, journal_state, ctx).lanes(cluster);
             let adoption = Adoption { entry: Box::new(entry.clone()), lanes, down };

@@ -357,6 +357,14 @@ fn what_the_journal_knows_is_taken_over_before_anything_is_started() {
         journal_state.waiting.push(ask("l2", t(), 1));
         let spec = herd(vec![cloud("c", None)], vec![spec]);
         let bed = Bed::start(World::new(&["c"]), spec, journal_state);
+        let shown = bed.world.with(|script| {
+            let shown = script.facts.iter().filter_map(|fact| match &fact.what {
+                What::Agent(status) => Some(format!("{} {}", status.agent, status.phase)),
+                _ => None,
+            });
+            shown.collect::<Vec<_>>()
+        });
+        assert_eq!(shown, ["idle Ready", "leased Leased"], "found from the first request on");
         pass(seconds(1)).await;
         assert_eq!(bed.roster.len(), 3, "{}", bed.states());
         pass(seconds(20)).await;
