@@ -98,6 +98,7 @@ pub fn image(text: &str) -> ImageSpec {
         vmid_floor: VmId(9000),
         keep: 1,
         rebuild_days: None,
+        build_missing: false,
         limits: ImageLimits { pull: seconds(7200), lock: seconds(7800), build: seconds(9000) },
     }
 }

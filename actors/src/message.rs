@@ -242,17 +242,7 @@ pub enum HerdCommand {
         reply: Reply<Result<Account, Refusal>>,
     },
     /// Builds an image on its nodes, or on one node.
-    BuildImage {
-        /// The image, by `cloud/image` or bare name.
-        image: String,
-        node: Option<NodeName>,
-        /// Values of variables, against those of the configuration.
-        given: BTreeMap<String, String>,
-        /// Plans, and changes nothing.
-        dry_run: bool,
-        /// Receives what it comes to on each node, or a refusal.
-        reply: Reply<Result<Vec<ImagePlan>, Refusal>>,
-    },
+    BuildImage(Box<ImageBuildAsk>),
     /// Ends a build that runs, and destroys what it made.
     CancelBuild {
         build: AgentId,
@@ -266,6 +256,8 @@ pub enum HerdCommand {
     },
     /// Removes old versions of images.
     PruneImages {
+        /// Whether versions of images that left the configuration go too.
+        unconfigured: bool,
         /// Plans, and changes nothing.
         dry_run: bool,
         /// Receives what becomes of each version, and why other clusters were not readable.
@@ -348,6 +340,31 @@ pub struct NodeDrained {
     pub drained: bool,
     /// Agents on the node at this moment.
     pub agents: usize,
+}
+
+/// What [`HerdCommand::BuildImage`] builds.
+#[derive(Debug)]
+pub struct ImageBuildAsk {
+    /// The image, by `cloud/image` or bare name.
+    pub image: String,
+    /// One node, in place of those of the image.
+    pub node: Option<NodeName>,
+    /// Values of variables, against those of the configuration.
+    pub given: BTreeMap<String, String>,
+    /// Whether a version of the same recipe is built again, where there is none of today.
+    pub afresh: bool,
+    /// Plans, and changes nothing.
+    pub dry_run: bool,
+    /// Receives what it comes to on each node, or a refusal.
+    pub reply: Reply<Result<Vec<ImagePlan>, Refusal>>,
+}
+
+impl ImageBuildAsk {
+    /// The recipe as the configuration has it, on all nodes of the image.
+    pub fn plain(image: String, reply: Reply<Result<Vec<ImagePlan>, Refusal>>) -> Self {
+        let (node, given) = (None, BTreeMap::new());
+        Self { image, node, given, afresh: false, dry_run: false, reply }
+    }
 }
 
 /// The result of [`HerdCommand::Images`].

@@ -64,7 +64,17 @@ impl Choice {
 /// - Where nodes are preferred and none is named, every node that reaches an image may be taken.
 pub fn choose(spec: &TemplateSpec, found: &Found, ground: &dyn Ground) -> Result<Choice, String> {
     if found.candidates.is_empty() {
-        return Err(format!("no template {} on cloud `{}`", spec.sought(), spec.id.cloud));
+        let cloud = &spec.id.cloud;
+        return Err(match spec.image() {
+            Some(image) => {
+                let name = image.name;
+                format!(
+                    "image `{name}` has no version on cloud `{cloud}`: `drover image build {name}` \
+                     builds one"
+                )
+            }
+            None => format!("no template {} on cloud `{cloud}`", spec.sought()),
+        });
     }
     let choosing = Choosing::new(spec, found, ground);
     let mut passed: Vec<String> = Vec::new();

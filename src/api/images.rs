@@ -16,6 +16,9 @@ pub struct BuildImageIn {
     /// Values of variables against those of the configuration, each `name=value`.
     #[serde(default)]
     pub variables: Vec<String>,
+    /// Whether the same recipe is built again, where there is no version of today.
+    #[serde(default)]
+    pub afresh: bool,
     /// Whether it is only planned.
     #[serde(default)]
     pub dry_run: bool,
@@ -123,7 +126,11 @@ pub struct ImageBuildsOut {
 #[serde(rename_all = "camelCase")]
 pub struct PruneImagesIn {
     /// Whether it is only planned.
+    #[serde(default)]
     pub dry_run: bool,
+    /// Whether versions of images that left the configuration go too.
+    #[serde(default)]
+    pub unconfigured: bool,
 }
 
 /// What pruning does with each version.

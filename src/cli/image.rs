@@ -32,8 +32,8 @@ pub(super) async fn act(
             let out: ImagesOut = client.get("/v1/images", LONG_LIMIT).await?;
             print(term, json, &out, listed)?;
         }
-        ImageAction::Prune { dry_run } => {
-            let command = PruneImagesIn { dry_run };
+        ImageAction::Prune { dry_run, unconfigured } => {
+            let command = PruneImagesIn { dry_run, unconfigured };
             let out: PruneImagesOut = client.post("/v1/images/prune", &command, LONG_LIMIT).await?;
             print(term, json, &out, |out| pruned(out, dry_run))?;
         }
@@ -75,6 +75,7 @@ async fn build(
     let command = BuildImageIn {
         node: options.node.clone(),
         variables: options.variables.clone(),
+        afresh: options.afresh,
         dry_run: options.dry_run,
     };
     let path = path("images", &options.image, "/build");

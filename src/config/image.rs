@@ -149,6 +149,7 @@ fn image_on_clouds(
             vmid_floor: VmId(raw.vmid_floor),
             keep: raw.keep,
             rebuild_days: (raw.rebuild_after_days > 0).then_some(raw.rebuild_after_days),
+            build_missing: raw.build_when_missing,
             limits: ImageLimits {
                 pull: minutes(raw.pull_timeout_minutes),
                 lock: minutes(raw.lock_timeout_minutes),

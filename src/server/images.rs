@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use actix_web::{HttpResponse, web};
-use drover_actors::message::HerdCommand;
+use drover_actors::message::{HerdCommand, ImageBuildAsk};
 use drover_api::{
     BuildImageIn, BuildImageOut, ImageBuildOut, ImageBuildsOut, ImageOut, ImagePlanOut,
     ImageVersionOut, ImagesOut, ImportImageIn, ImportImageOut, Nothing, PhaseOut, Problem,
@@ -140,9 +140,13 @@ pub(super) async fn build(
         }
     }
     fields.flag("dryRun");
-    let BuildImageIn { node, dry_run, .. } = fields.finish()?;
+    fields.flag("afresh");
+    let BuildImageIn { node, dry_run, afresh, .. } = fields.finish()?;
     let (image, node) = (id.into_inner(), node.map(NodeName::new));
-    let command = |reply| HerdCommand::BuildImage { image, node, given, dry_run, reply };
+    let command = |reply| {
+        let ask = ImageBuildAsk { image, node, given, afresh, dry_run, reply };
+        HerdCommand::BuildImage(Box::new(ask))
+    };
     let plans = state.ask(state.limits.resync, command).await?.map_err(Rejection::refused)?;
     let plans = plans.iter().map(Shown::shown).collect();
     Ok(HttpResponse::Accepted().json(BuildImageOut { plans }))
@@ -170,7 +174,8 @@ pub(super) async fn cancel(
     Ok(HttpResponse::NoContent().finish())
 }
 
-/// Removes versions beyond `keep` that nothing uses.
+/// Removes versions beyond `keep` that nothing uses; with `unconfigured` those of images that left the
+/// configuration too.
 #[utoipa::path(
     post, path = "/v1/images/prune", request_body = PruneImagesIn,
     responses((status = 202, body = PruneImagesOut))
@@ -178,8 +183,9 @@ pub(super) async fn cancel(
 pub(super) async fn prune(state: web::Data<State>, body: Body) -> Result<HttpResponse, Rejection> {
     let mut fields = Fields::<PruneImagesIn>::parse(body)?;
     fields.flag("dryRun");
-    let PruneImagesIn { dry_run } = fields.finish()?;
-    let command = |reply| HerdCommand::PruneImages { dry_run, reply };
+    fields.flag("unconfigured");
+    let PruneImagesIn { dry_run, unconfigured } = fields.finish()?;
+    let command = |reply| HerdCommand::PruneImages { unconfigured, dry_run, reply };
     let done = state.ask(state.limits.resync, command).await?;
     let versions = done.versions.iter().map(Shown::shown).collect();
     let unread = unread(&state, done.unread);

@@ -164,11 +164,13 @@ async fn the_last_good_version_stays_until_a_newer_one_is_proven() {
     let world = with_two_versions("keep: 0").await;
     world.pass(2 * MINUTE).await;
     assert_eq!(ours(&world), [FIRST.0, SECOND.0]);
-    let plan = |reply| HerdCommand::PruneImages { dry_run: true, reply };
+    let plan = |reply| HerdCommand::PruneImages { unconfigured: false, dry_run: true, reply };
     let kept = world.command(plan).await.versions.remove(0).kept.unwrap();
     assert_eq!(kept, "no newer version is proven for template `rack/linux` (canary)");
     assert_eq!(used(&world, 2).await, [FIRST, SECOND]);
-    world.command(|reply| HerdCommand::PruneImages { dry_run: false, reply }).await;
+    world
+        .command(|reply| HerdCommand::PruneImages { unconfigured: false, dry_run: false, reply })
+        .await;
     world.pass(2 * MINUTE).await;
     assert_eq!(ours(&world), [SECOND.0]);
     finish(world);

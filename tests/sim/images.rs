@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use drover_actors::message::{HerdCommand, Refusal};
+use drover_actors::message::{HerdCommand, ImageBuildAsk, Refusal};
 use drover_model::id::{AgentId, NodeName, VmId};
 use drover_model::image::{ImagePlan, Route};
 use drover_model::marks::{Kind, Reading, read};
@@ -26,7 +26,7 @@ fn sum() -> String {
 }
 
 /// One image `debian` with these keys, and what a node can download.
-fn setup(keys: &str) -> Setup {
+pub(super) fn setup(keys: &str) -> Setup {
     let mut setup = Setup::linux("cloneStrategy: LINKED").rack("cleanupOrphanedAgents: true");
     setup.sections = format!(
         "images:\n  debian: {{cloudIds: [rack], source: {{url: \"{URL}\", checksum: {sum}}}, \
@@ -41,7 +41,7 @@ pub(super) async fn started(keys: &str) -> World {
     started_with(setup(keys)).await
 }
 
-async fn started_with(setup: Setup) -> World {
+pub(super) async fn started_with(setup: Setup) -> World {
     let world = World::new(setup);
     let file = WebFile { url: URL.into(), size: 400 << 20, sha256: sum(), ..WebFile::default() };
     world.side.publish(file);
@@ -50,7 +50,7 @@ async fn started_with(setup: Setup) -> World {
     world
 }
 
-async fn ask(
+pub(super) async fn ask(
     world: &World,
     given: &[(&str, &str)],
     dry_run: bool,
@@ -58,11 +58,20 @@ async fn ask(
     let given: BTreeMap<String, String> =
         given.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
     let (image, node) = ("debian".to_owned(), None);
-    let command = |reply| HerdCommand::BuildImage { image, node, given, dry_run, reply };
+    let command = |reply| {
+        HerdCommand::BuildImage(Box::new(ImageBuildAsk {
+            image,
+            node,
+            given,
+            afresh: false,
+            dry_run,
+            reply,
+        }))
+    };
     world.command(command).await
 }
 
-fn builds(view: &View) -> Vec<ImageStatus> {
+pub(super) fn builds(view: &View) -> Vec<ImageStatus> {
     view.image_builds()
 }
 
@@ -442,7 +451,7 @@ async fn old_versions_go_and_one_with_linked_clones_stays() {
     built(&world, &[("word", "two")]).await;
     world.pass(60 * SECOND).await;
     assert_eq!(ours(&world), [9003, 9004], "an agent was cloned from the first");
-    let plan = |reply| HerdCommand::PruneImages { dry_run: true, reply };
+    let plan = |reply| HerdCommand::PruneImages { unconfigured: false, dry_run: true, reply };
     let kept: Vec<_> = world.command(plan).await.versions.into_iter().map(|one| one.kept).collect();
     assert_eq!(
         kept,
@@ -452,9 +461,47 @@ async fn old_versions_go_and_one_with_linked_clones_stays() {
     world.reap(true).await;
     world.until("the agents are gone", |view| view.agents().is_empty()).await;
     world.pass(60 * SECOND).await;
-    world.command(|reply| HerdCommand::PruneImages { dry_run: false, reply }).await;
+    world
+        .command(|reply| HerdCommand::PruneImages { unconfigured: false, dry_run: false, reply })
+        .await;
     world.pass(120 * SECOND).await;
     assert_eq!(ours(&world), [9004]);
+    finish(world);
+}
+
+#[tokio::test(start_paused = true)]
+async fn versions_of_an_image_that_left_the_yaml_are_listed_and_go_when_that_is_asked_for() {
+    let mut world = started("").await;
+    built(&world, &[]).await;
+    world.setup.templates = vec![("linux", "image: debian, cloneStrategy: LINKED".into())];
+    world.reload();
+    let (lease, _) = world.leased("linux").await;
+    world.setup.templates = vec![("linux", "templateVmId: 9000".into())];
+    world.setup.sections = String::new();
+    world.reload();
+    let listed = async || {
+        let seen = world.command(|reply| HerdCommand::Images { reply }).await;
+        let shown = seen.versions.into_iter();
+        shown.map(|one| format!("{} {:?}", one.image, one.kept)).collect::<Vec<_>>()
+    };
+    let why =
+        "its image is not in the YAML any more; `drover image prune --unconfigured` removes it";
+    assert_eq!(listed().await, [format!("rack/debian Some({why:?})")]);
+    let prune = async |unconfigured| {
+        let command = |reply| HerdCommand::PruneImages { unconfigured, dry_run: false, reply };
+        world.command(command).await;
+        world.pass(60 * SECOND).await;
+    };
+    prune(false).await;
+    prune(true).await;
+    assert_eq!(ours(&world), [9003], "an agent was cloned from it");
+    world.release(&lease).await;
+    world.reap(true).await;
+    world.until("the agents are gone", |view| view.agents().is_empty()).await;
+    prune(false).await;
+    assert_eq!(ours(&world), [9003], "nobody asked for that");
+    prune(true).await;
+    assert_eq!((ours(&world), listed().await), (Vec::new(), Vec::new()));
     finish(world);
 }
 

@@ -46,6 +46,7 @@ mod reload;
 mod reload_storm;
 mod resets;
 mod same_cluster;
+mod self_built;
 mod sizes;
 mod sources;
 mod strangers;

@@ -100,6 +100,40 @@ fn an_image_is_built_listed_leased_from_and_pruned() {
     until_templates(&site, &sim, &[9001]);
 }
 
+// Invariant: a job alone has its image built where the YAML says so; an image that left the YAML stays
+// until somebody asks for its end.
+
+#[test]
+fn a_job_waits_for_the_image_that_it_has_built_and_runs_on_it() {
+    let (_dir, sim, site) = world();
+    let yaml = std::fs::read_to_string(site.config()).unwrap();
+    site.write_yaml(&yaml.replace("    keep: 0\n", "    keep: 0\n    buildWhenMissing: true\n"));
+    let _service = Service::start(&site);
+    let said =
+        says(&site, &["lease", "--template", "linux", "--owner", "ann", "--", "cat ~/built"]);
+    assert_eq!(said.trim_end(), "one");
+    says(&site, &["reap", "--all"]);
+    site.until_empty();
+    until_templates(&site, &sim, &[9000]);
+
+    let (without, _) = yaml.split_once("images:\n").unwrap();
+    site.write_yaml(&without.replace("image: debian", "templateVmId: 9000"));
+    says(&site, &["reload"]);
+    let listed = site.json(&["image", "list"]);
+    assert_eq!(listed["images"], json!([]));
+    let why =
+        "its image is not in the YAML any more; `drover image prune --unconfigured` removes it";
+    assert_eq!(listed["versions"][0]["kept"], why);
+    let stays = says(&site, &["image", "prune", "--unconfigured"]);
+    assert!(stays.contains("stays: a template names its VMID"), "{stays}");
+    site.write_yaml(&without.replace("image: debian", "templateVmId: 9001"));
+    says(&site, &["reload"]);
+    let goes = says(&site, &["image", "prune", "--unconfigured", "--dry-run"]);
+    assert!(goes.contains("(VMID 9000) would be removed"), "{goes}");
+    says(&site, &["image", "prune", "--unconfigured"]);
+    until_templates(&site, &sim, &[]);
+}
+
 /// A web server on loopback with one file, and how often it was asked.
 fn publish(content: Vec<u8>) -> (String, Arc<AtomicU32>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -1,6 +1,6 @@
 //! A recipe: an image with the values of its variables, and the version that it makes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::spec::{ImageSource, ImageSpec, IsoImage};
 use crate::ambient::{fnv1a, mint_agent};
@@ -63,10 +63,16 @@ pub struct Recipe {
     pub given: BTreeMap<String, String>,
     /// How often it was time for another version since 1970; 0 where that is never.
     period: u64,
+    /// Days since 1970.
+    today: u64,
+    /// Whether it makes a version of today, whatever there is of the period.
+    afresh: bool,
 }
 
 /// How many earlier periods a version is known of.
 const PERIODS_KNOWN: usize = 50;
+/// For how many days a version that was made afresh is known as one of the recipe.
+const DAYS_KNOWN: u64 = 400;
 /// The milliseconds of a day.
 const DAY_MS: u64 = 24 * 3600 * 1000;
 
@@ -103,45 +109,94 @@ impl Recipe {
         });
         spec.variables = values;
         check_sum(&spec)?;
-        Ok(Self { spec, given: given.clone(), period: 0 })
+        Ok(Self { spec, given: given.clone(), period: 0, today: 0, afresh: false })
     }
 
     /// The recipe at this time: where the image is rebuilt, it makes another version in each period
     /// of so many days.
     #[must_use]
     pub fn at(self, now: WallTime) -> Self {
-        let days = u64::try_from(now.0).unwrap_or(0) / DAY_MS;
-        let period = self.spec.rebuild_days.map_or(0, |span| days / u64::from(span.max(1)));
-        Self { period, ..self }
+        let today = u64::try_from(now.0).unwrap_or(0) / DAY_MS;
+        let period = self.spec.rebuild_days.map_or(0, |span| today / u64::from(span.max(1)));
+        Self { period, today, ..self }
     }
 
-    /// The versions that it made in the periods before this one, the last first.
-    pub fn earlier(&self) -> impl Iterator<Item = AgentId> + '_ {
+    /// The same recipe for a version of today: what it installs may be newer than what is there.
+    #[must_use]
+    pub fn afresh(self) -> Self {
+        Self { afresh: true, ..self }
+    }
+
+    /// Whether it makes a version of today, whatever there is.
+    pub fn is_afresh(&self) -> bool {
+        self.afresh
+    }
+
+    /// The versions that the recipe made in the periods before this one.
+    pub fn earlier(&self) -> BTreeSet<AgentId> {
+        let content = self.content();
         let before = (0..self.period).rev().take(PERIODS_KNOWN);
-        before.map(|period| Self { period, ..self.clone() }.version())
+        let made = before.map(|period| Self::hash(&Self::of_period(period), &content));
+        let days = self.first_day()..self.period_start();
+        made.chain(days.map(|day| Self::hash(&Self::of_day(day), &content))).collect()
+    }
+
+    /// The versions that are up to date: that of the period, and those that were made afresh in it.
+    pub fn current(&self) -> BTreeSet<AgentId> {
+        let content = self.content();
+        let days = self.period_start().max(self.first_day())..=self.today;
+        let made = days.map(|day| Self::hash(&Self::of_day(day), &content));
+        made.chain([Self::hash(&Self::of_period(self.period), &content)]).collect()
+    }
+
+    fn first_day(&self) -> u64 {
+        self.today.saturating_sub(DAYS_KNOWN)
+    }
+
+    fn period_start(&self) -> u64 {
+        self.spec.rebuild_days.map_or(0, |span| self.period * u64::from(span.max(1)))
+    }
+
+    fn of_period(period: u64) -> String {
+        if period == 0 { String::new() } else { format!("{period} ") }
+    }
+
+    fn of_day(day: u64) -> String {
+        format!("day {day} ")
     }
 
     /// The version that it makes: a hash of everything that is in the image. Where it is built, and
     /// how long that may take, makes no other version.
     pub fn version(&self) -> AgentId {
+        let when = match self.afresh {
+            true => Self::of_day(self.today),
+            false => Self::of_period(self.period),
+        };
+        Self::hash(&when, &self.content())
+    }
+
+    fn hash(when: &str, content: &str) -> AgentId {
+        let mut part = 0;
+        mint_agent(|| {
+            part += 1;
+            fnv1a(&format!("{part} {when}{content}"))
+        })
+    }
+
+    /// What is in the image, as text.
+    fn content(&self) -> String {
         let spec = &self.spec;
         let machine = &spec.machine;
         let steps: Vec<(&str, &StepWork)> =
             machine.steps.iter().map(|StepSpec { name, work, .. }| (name.as_str(), work)).collect();
-        let content = format!(
+        format!(
             "{:?}",
             (
                 (&spec.source, &spec.hardware, &spec.clean, steps),
                 (machine.cores, machine.memory_mb, machine.disk_gb, &machine.ssh.user),
                 machine.cloud_init.seed.as_ref().map(|seed| &seed.user_data),
             )
-        );
-        let period = if self.period == 0 { String::new() } else { format!("{} ", self.period) };
-        let mut part = 0;
-        mint_agent(|| {
-            part += 1;
-            fnv1a(&format!("{part} {period}{content}"))
-        })
+        )
     }
 }
 
@@ -253,11 +308,40 @@ mod tests {
         assert_eq!(at(day(20_000)).version(), at(day(20_009)).version());
         let next = at(day(20_010));
         assert_ne!(next.version(), at(day(20_009)).version());
-        assert_eq!(next.earlier().next(), Some(at(day(20_009)).version()));
-        assert_eq!(next.earlier().count(), 50);
+        assert!(next.earlier().contains(&at(day(20_009)).version()));
+        assert!(
+            !next.earlier().contains(&next.version()) && next.current().contains(&next.version())
+        );
         let never = Recipe::new(&with_step("true"), &given(&[])).unwrap();
         assert_eq!(never.clone().at(day(20_000)).version(), never.version());
-        assert_eq!(never.at(day(20_000)).earlier().count(), 0);
+        assert!(never.at(day(20_000)).earlier().is_empty());
+    }
+
+    // Invariant: a version that is made afresh is up to date until its period is over, then an earlier one.
+
+    #[test]
+    fn a_version_that_is_made_afresh_counts_as_the_recipes() {
+        let day = |day: i64| WallTime(day * 24 * 3600 * 1000 + 5);
+        for rebuild_days in [Some(10), None] {
+            let spec = ImageSpec { rebuild_days, ..with_step("true") };
+            let at = |now: WallTime| Recipe::new(&spec, &given(&[])).unwrap().at(now);
+            let made = at(day(20_003)).afresh().version();
+            assert_ne!(made, at(day(20_003)).version());
+            assert_ne!(made, at(day(20_004)).afresh().version(), "one a day");
+            for later in [20_003, 20_009] {
+                let later = at(day(later));
+                assert!(later.current().contains(&made) && !later.earlier().contains(&made));
+            }
+            let next = at(day(20_010));
+            let over = rebuild_days.is_some();
+            assert_eq!(
+                (next.earlier().contains(&made), next.current().contains(&made)),
+                (over, !over)
+            );
+        }
+        let other = Recipe::new(&with_step("false"), &given(&[])).unwrap().at(day(20_003));
+        let made = Recipe::new(&with_step("true"), &given(&[])).unwrap().at(day(20_003)).afresh();
+        assert!(!other.current().contains(&made.version()), "another recipe");
     }
 
     // Invariant: variables have the values that were given, else those of the configuration.

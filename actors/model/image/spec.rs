@@ -147,5 +147,15 @@ pub struct ImageSpec {
     pub keep: u32,
     /// After how many days the same recipe makes another version; never where none is named.
     pub rebuild_days: Option<u32>,
+    /// Whether drover builds it by itself where a template waits for its first version.
+    pub build_missing: bool,
     pub limits: ImageLimits,
+}
+
+impl TemplateSpec {
+    /// The image that its agents are made of, where it names one.
+    pub fn image(&self) -> Option<TemplateId> {
+        let Sought::Image(name) = self.search.as_ref()? else { return None };
+        Some(TemplateId::new(self.id.cloud.clone(), name))
+    }
 }

@@ -4,7 +4,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use drover_model::id::{AgentId, ClusterId, Installation, NodeName, TemplateId, VmId};
+use drover_model::id::{AgentId, CloudId, ClusterId, Installation, NodeName, TemplateId, VmId};
 use drover_model::image::{ImageVersion, PlannedPrune, PrunePlan};
 
 /// How an image is kept: its cloud and name, and the versions beside the newest.
@@ -23,17 +23,33 @@ pub struct Uses {
     pub linked: BTreeMap<VmId, Vec<String>>,
 }
 
+/// Images of this installation that the configuration does not have any more.
+#[derive(Debug, Clone)]
+pub struct Unconfigured {
+    /// The cloud that leads to their cluster.
+    pub cloud: CloudId,
+    /// The names of all configured images, on whatever cloud: none of them is meant.
+    pub configured: BTreeSet<String>,
+    /// Whether their versions go.
+    pub go: bool,
+}
+
+/// Why a version of an image that left the configuration stays.
+const UNCONFIGURED: &str = "its image is not in the YAML any more; `drover image prune --unconfigured` \
+                            removes it";
+
 /// The most volumes that a reason names.
 const VOLUMES_SHOWN: usize = 3;
 
 /// What becomes of each version of these images on one cluster.
 ///
-/// Each node has versions of its own; those that every node reaches count together.
+/// Each node has versions of its own; those that every node reaches count together. Where
+/// `unconfigured` is none, versions of other images are not looked at.
 pub fn plan(
     versions: &[ImageVersion],
-    installation: &Installation,
-    cluster: &ClusterId,
+    (installation, cluster): (&Installation, &ClusterId),
     kept: &Kept,
+    unconfigured: Option<&Unconfigured>,
     uses: &Uses,
 ) -> PrunePlan {
     let mut groups: BTreeMap<(&TemplateId, Option<&NodeName>), Vec<&ImageVersion>> =
@@ -48,6 +64,16 @@ pub fn plan(
         if let Some(image) = image {
             let place = (!version.shared).then_some(&version.node);
             groups.entry((image, place)).or_default().push(version);
+        } else if let Some(others) =
+            unconfigured.filter(|others| !others.configured.contains(&marks.template))
+        {
+            let image = TemplateId::new(others.cloud.clone(), &marks.template);
+            let kept = match others.go {
+                true => used(version.vmid, uses),
+                false => Some(UNCONFIGURED.to_owned()),
+            };
+            let (cluster, version) = (cluster.clone(), version.clone());
+            plan.push(PlannedPrune { image, cluster, version, kept });
         }
     }
     for ((image, _), mut group) in groups {
@@ -123,7 +149,7 @@ mod tests {
     fn planned(versions: &[ImageVersion], keep: u32, uses: &Uses) -> Vec<String> {
         let kept = [(template_id("c/debian"), keep)].into();
         let (installation, cluster) = (Installation::new("7k2m9qxw"), ClusterId::new(CLUSTER));
-        let plan = plan(versions, &installation, &cluster, &kept, uses);
+        let plan = plan(versions, (&installation, &cluster), &kept, None, uses);
         plan.iter()
             .map(|one| format!("{} {}", one.version.vmid, one.kept.as_deref().unwrap_or("goes")))
             .collect()
@@ -194,6 +220,43 @@ mod tests {
         assert_eq!(
             planned(&all, 0, &proven(&[9001]))[1],
             "9001 no newer version is proven for template `c/linux` (canary)"
+        );
+    }
+
+    #[test]
+    fn a_version_of_an_image_that_left_the_configuration_goes_only_when_that_is_asked_for() {
+        let of = |vmid, name: &str| {
+            let mut version = version(vmid, "pve1", 1);
+            version.marks.template = name.into();
+            version
+        };
+        let all = [of(9000, "old"), of(9001, "old"), of(9002, "elsewhere"), of(9003, "debian")];
+        let uses = Uses { cloned: [VmId(9001)].into(), ..Uses::default() };
+        let (installation, cluster) = (Installation::new("7k2m9qxw"), ClusterId::new(CLUSTER));
+        let planned = |go| {
+            let cloud = CloudId::new("c");
+            let configured = ["debian", "elsewhere"].map(str::to_owned).into();
+            let others = Unconfigured { cloud, configured, go };
+            let kept = [(template_id("c/debian"), 0)].into();
+            let plan = plan(&all, (&installation, &cluster), &kept, Some(&others), &uses);
+            let shown = plan.into_iter().map(|one| {
+                let kept = one.kept.unwrap_or_else(|| "goes".into());
+                format!("{} {} {kept}", one.image, one.version.vmid)
+            });
+            shown.collect::<Vec<_>>()
+        };
+        let newest = "c/debian 9003 it is the newest".to_owned();
+        assert_eq!(
+            planned(false),
+            [
+                newest.clone(),
+                format!("c/old 9000 {UNCONFIGURED}"),
+                format!("c/old 9001 {UNCONFIGURED}")
+            ]
+        );
+        assert_eq!(
+            planned(true),
+            [newest, "c/old 9000 goes".into(), "c/old 9001 agents were cloned from it".into()]
         );
     }
 

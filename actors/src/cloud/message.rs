@@ -62,6 +62,8 @@ pub enum CloudCommand {
     AskAgain,
     /// An operator says that a template works again.
     ResetBreaker(TemplateId),
+    /// An image has a new version: templates that wait for one look at once.
+    VersionBuilt(TemplateId),
     /// The service stops: start nothing.
     Stop,
     /// The actor is not needed any more.

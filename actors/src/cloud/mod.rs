@@ -471,6 +471,15 @@ impl Handler<CloudCommand> for Cloud {
                     address.do_send(TemplateCommand::ResetBreaker);
                 }
             }
+            CloudCommand::VersionBuilt(image) => {
+                for (id, spec) in &self.specs {
+                    let own =
+                        self.templates.get(id).filter(|_| spec.image().as_ref() == Some(&image));
+                    if let Some(address) = own {
+                        address.do_send(TemplateCommand::VersionBuilt);
+                    }
+                }
+            }
             CloudCommand::Stop => {
                 self.step(Event::Stopped);
                 self.report_all(|| TemplateCommand::Stop);

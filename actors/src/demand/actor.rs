@@ -11,7 +11,7 @@ use actix::{
 use drover_model::demand::report::{SourceJobs, Unoffered};
 use drover_model::demand::spec::SourceSpec;
 use drover_model::fact::{Fact, What};
-use drover_model::id::{AgentId, LeaseId, RunnerName, SourceId};
+use drover_model::id::{AgentId, LeaseId, RunnerName, SourceId, TemplateId};
 use drover_model::record::{Body, Troubled};
 use drover_model::state_machine::{StateMachine, Turn};
 use drover_model::status::SourceStatus;
@@ -68,6 +68,8 @@ pub enum SourceReport {
         /// Why, one word.
         why: &'static str,
     },
+    /// The runner in the image of a template is too old for the source.
+    TooOld(TemplateId),
     /// It is not configured, and no runner is left there.
     Empty(SourceId),
 }
@@ -228,6 +230,7 @@ impl Source {
             Effect::Over(agent, lease, why) => {
                 self.herd.do_send(SourceReport::Over { agent, lease, why });
             }
+            Effect::TooOld(template) => self.herd.do_send(SourceReport::TooOld(template)),
             Effect::Fail(agent, lease, text) => {
                 tracing::warn!(lease = %lease, agent = %agent, error = text, "runner failed");
                 self.common.roster.fail_lease(&agent, lease, text);

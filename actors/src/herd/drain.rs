@@ -83,9 +83,15 @@ impl Herd {
         drain.leaving.len()
     }
 
+    /// Goes on with drained nodes, and with the drain of a service that stops.
+    pub(super) fn follow_drains(&mut self) {
+        self.empty_drained();
+        self.check_drained();
+    }
+
     /// Answers when every agent that had to leave is gone, no lease is half started or half ended, and
     /// no record is on its way.
-    pub(super) fn check_drained(&mut self) {
+    fn check_drained(&mut self) {
         let written = self.writes.is_empty();
         let Some(mut drain) = self.drain.take() else { return };
         self.meet(&mut drain);

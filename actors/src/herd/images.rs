@@ -3,9 +3,11 @@
 //! - All who want a build that runs share it. Builds that need the same source at the same place
 //!   bring it one after the other.
 //! - A build that a restart found is destroyed and started again, while its image is configured.
-//! - Images that are to be rebuilt are looked at each hour (`rebuild.rs`).
+//! - Images that are to be rebuilt are looked at each hour (`rebuild.rs`), those that a template waits
+//!   for at once (`missing.rs`).
 //! - After each build, versions beyond `keep` are removed. None goes that is in use (`versions.rs`).
 
+mod missing;
 mod rebuild;
 mod versions;
 
@@ -31,11 +33,10 @@ use tokio::sync::oneshot;
 use super::Herd;
 use crate::birth::{Rank, spawn_child};
 use crate::builder::{Birth, BuildReport, Builder, BuilderCommand, pull_call};
+use crate::cloud::CloudCommand;
 use crate::cluster::{ImageIdAsk, VersionsChanged};
-use crate::message::{IdBack, Refusal};
+use crate::message::{IdBack, ImageBuildAsk, Refusal};
 use crate::reconciler::ReconcilerCommand;
-
-type BuildReply = Reply<Result<Vec<ImagePlan>, Refusal>>;
 
 /// Builds, and the removals of versions.
 #[derive(Default)]
@@ -45,6 +46,8 @@ pub(super) struct Images {
     pulls: BTreeMap<String, VecDeque<AgentId>>,
     /// When it was last tried to rebuild an image by itself.
     rebuilt: BTreeMap<TemplateId, Moment>,
+    /// When it is looked next whether an image that a template waits for is to be built.
+    looks: BTreeMap<TemplateId, missing::Pause>,
     /// Versions that were built lately, each with its cluster and the end of its build.
     built: Vec<(ClusterId, NodeName, VmId, Moment)>,
 }
@@ -77,6 +80,12 @@ impl Images {
     /// The builds whose guests are not orphans.
     pub(super) fn known(&self) -> BTreeSet<AgentId> {
         self.builds.keys().cloned().collect()
+    }
+
+    /// Images that are being built, each with how far one of its builds is.
+    pub(super) fn under_way(&self) -> BTreeMap<TemplateId, ImagePhase> {
+        let runs = self.builds.values().filter(|build| !build.pruned);
+        runs.map(|build| (build.status.image.clone(), build.status.phase)).collect()
     }
 
     /// The guests of versions that a cluster's list may not have yet.
@@ -171,14 +180,9 @@ impl Herd {
         }
     }
 
-    pub(super) fn build_image(
-        &mut self,
-        name: &str,
-        (node, given, dry_run): (Option<NodeName>, BTreeMap<String, String>, bool),
-        reply: BuildReply,
-        ctx: &mut Context<Self>,
-    ) {
-        let ready = self.image_named(name).and_then(|spec| {
+    pub(super) fn build_image(&mut self, ask: ImageBuildAsk, ctx: &mut Context<Self>) {
+        let ImageBuildAsk { image, node, given, afresh, dry_run, reply } = ask;
+        let ready = self.image_named(&image).and_then(|spec| {
             if spec.source.is_none() {
                 let text = format!(
                     "image `{}` has no source: its versions are imported (`drover image import`)",
@@ -192,6 +196,7 @@ impl Herd {
             let recipe = Recipe::new(&spec, &given);
             let recipe = recipe.map_err(|fault| Refusal::Unknown(fault.to_string()))?;
             let recipe = recipe.at(self.common.ports.ambient.now().wall);
+            let recipe = if afresh { recipe.afresh() } else { recipe };
             Ok((recipe, self.cluster_of_image(&spec.id.cloud)?))
         });
         let (recipe, cluster) = match ready {
@@ -255,18 +260,20 @@ impl Herd {
         ctx: &mut Context<Self>,
     ) -> Result<Vec<ImagePlan>, Refusal> {
         let (spec, version) = (&recipe.spec, recipe.version());
+        let current = recipe.current();
         let mut plans = Vec::new();
         for node in Self::nodes_of_image(spec, node, fleet)? {
             let there = versions.iter().find(|one| {
                 let marks = &one.marks;
-                marks.agent == version
+                (marks.agent == version || !recipe.is_afresh() && current.contains(&marks.agent))
                     && *marks.template == *spec.id.name
                     && marks.installation == self.common.run.installation
                     && marks.cluster == *cluster
                     && (one.node == node || one.shared)
             });
             plans.push(if let Some(there) = there {
-                let (node, vmid, version) = (there.node.clone(), there.vmid, version.clone());
+                let (node, vmid) = (there.node.clone(), there.vmid);
+                let version = there.marks.agent.clone();
                 ImagePlan::UpToDate { node, vmid, version }
             } else if let Some(build) = self.images.running(&spec.id, &node) {
                 let (build, version) = (build.status.build.clone(), build.status.version.clone());
@@ -431,15 +438,20 @@ impl Herd {
             if let Some(actors) = self.clusters.get(&build.cluster) {
                 actors.cluster.do_send(VersionsChanged);
             }
+            if let Some(cloud) = self.clouds.get(&status.image.cloud) {
+                cloud.do_send(CloudCommand::VersionBuilt(status.image.clone()));
+            }
             if let Some(vmid) = status.vmid {
                 self.images.built.push((build.cluster, status.node.clone(), vmid, now));
             }
             let (reply, _) = Reply::channel();
-            self.prune(&|image| *image == status.image, false, reply, ctx);
+            self.prune(&|image| *image == status.image, (None, false), reply, ctx);
+        } else if let (ImagePhase::Failed, None) = (status.phase, &build.again) {
+            self.look_after_failure(&status.image, ctx);
         } else if let (ImagePhase::Failed, Some(given)) = (status.phase, build.again) {
-            let (name, node) = (status.image.to_string(), Some(status.node));
             let (reply, _) = Reply::channel();
-            self.build_image(&name, (node, given, false), reply, ctx);
+            let ask = ImageBuildAsk::plain(status.image.to_string(), reply);
+            self.build_image(ImageBuildAsk { node: Some(status.node), given, ..ask }, ctx);
         }
     }
 }

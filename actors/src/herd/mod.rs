@@ -457,8 +457,8 @@ impl Handler<Settle> for Herd {
         self.explain(ctx);
         self.orphans_came();
         self.leave_clusters();
-        self.empty_drained();
-        self.check_drained();
+        self.follow_drains();
+        self.build_missing(ctx);
     }
 }
 
@@ -581,12 +581,12 @@ impl Handler<HerdCommand> for Herd {
             HerdCommand::Why { template, reply } => self.why(&template, reply, ctx),
             HerdCommand::Jobs { reply } => self.jobs(reply, ctx),
             HerdCommand::Account { subject, reply } => self.account(&subject, reply),
-            HerdCommand::BuildImage { image, node, given, dry_run, reply } => {
-                self.build_image(&image, (node, given, dry_run), reply, ctx);
-            }
+            HerdCommand::BuildImage(ask) => self.build_image(*ask, ctx),
             HerdCommand::CancelBuild { build, reply } => reply.send(self.cancel_build(&build)),
             HerdCommand::Images { reply } => self.list_images(reply, ctx),
-            HerdCommand::PruneImages { dry_run, reply } => self.prune_images(dry_run, reply, ctx),
+            HerdCommand::PruneImages { unconfigured, dry_run, reply } => {
+                self.prune_images((unconfigured, dry_run), reply, ctx);
+            }
             HerdCommand::ImportImage { image, vmid, dry_run, reply } => {
                 self.import_image(&image, (vmid, dry_run), reply, ctx);
             }

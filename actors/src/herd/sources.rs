@@ -165,6 +165,7 @@ impl Handler<SourceReport> for Herd {
                 tracing::info!(lease = %lease, why, "runner is done");
                 self.schedule(Event::RunnerDone(lease, why), ctx);
             }
+            SourceReport::TooOld(template) => self.rebuild_outdated(&template, ctx),
             SourceReport::Empty(source) => self.source_empty(source),
         }
         self.settle_soon(ctx);

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use drover_model::id::{AgentId, CloudId, TemplateId};
+use drover_model::phase::ImagePhase;
 use drover_model::record::Want;
 use drover_model::size::Size;
 use drover_model::spec::{CloudSpec, TemplateSpec};
@@ -21,6 +22,8 @@ pub struct Ground<'a> {
     pub clouds: &'a BTreeMap<CloudId, Arc<CloudSpec>>,
     /// Why clouds cannot be worked with.
     pub trouble: &'a BTreeMap<CloudId, String>,
+    /// Images that are being built, each with how far one of its builds is.
+    pub builds: BTreeMap<TemplateId, ImagePhase>,
 }
 
 fn troubled(cloud: &CloudId, why: &str) -> String {
@@ -133,6 +136,16 @@ impl Scheduler {
             return Some(format!("cloud {cloud} is full: {live} of {cap} (instanceCap){held}"));
         }
         let paused = view.room == 0;
+        if paused
+            && let Some(image) = view.spec.image()
+            && let Some(phase) = ground.builds.get(&image)
+        {
+            let (name, phase) = (&image.name, phase.name());
+            return Some(format!(
+                "{id} waits for image `{name}`, which is being built: {phase}; `drover image list` \
+                 shows the build"
+            ));
+        }
         paused.then(|| match &view.paused {
             Some(Pause { why, retry: Some(at) }) => {
                 let at = at.rfc3339();
@@ -143,6 +156,15 @@ impl Scheduler {
             }
             None => format!("{id} pauses, for it could not start agents"),
         })
+    }
+
+    /// Whether a template that starts nothing is wanted: it keeps agents without demand, or leases
+    /// wait that it serves.
+    pub fn is_missed(&self, spec: &TemplateSpec) -> bool {
+        let Some(view) = self.templates.get(&spec.id) else { return false };
+        let keeps = view.kept.all > 0 || view.kept.idle > 0;
+        let wanted = || keeps || self.wants().any(|want| self.serves(spec, want));
+        view.paused.is_some() && view.room == 0 && wanted()
     }
 
     /// Whether no agent of a template starts for another reason than that its cap, or its cloud's, is

@@ -129,6 +129,8 @@ pub enum TemplateCommand {
     },
     /// An operator says that it works again.
     ResetBreaker,
+    /// Its image has a new version.
+    VersionBuilt,
     /// The service stops: start nothing.
     Stop,
     /// The actor is not needed any more.

@@ -75,8 +75,10 @@ pub struct Template {
     /// When it wakes next; timers for other times are stale.
     timer: Option<Moment>,
     flushing: bool,
-    /// Whether it asks what can be cloned, or will soon.
-    seeking: bool,
+    /// The number of the look at what can be cloned that runs, or comes soon; none where none does.
+    seeking: Option<u64>,
+    /// Looks that began.
+    looks: u64,
     /// Where the agent was that left last: what it came to may yet be charged to that place.
     left: Option<(AgentId, Place)>,
     /// Whether it will hear of a change of the addresses.
@@ -126,7 +128,8 @@ impl Template {
             tally: None,
             timer: None,
             flushing: false,
-            seeking: false,
+            seeking: None,
+            looks: 0,
             left: None,
             following: false,
         }
@@ -383,7 +386,7 @@ impl Supervised for Template {
         self.shown = None;
         self.timer = None;
         self.flushing = false;
-        self.seeking = false;
+        self.seeking = None;
         self.tally = None;
         self.carry_out(Vec::new(), ctx);
     }
@@ -491,6 +494,7 @@ impl Handler<TemplateCommand> for Template {
                 }
                 self.act(Event::BreakerReset, ctx);
             }
+            TemplateCommand::VersionBuilt => self.seek_at_once(ctx),
             TemplateCommand::Stop => {
                 self.kept.stopping = true;
                 self.act(Event::Stopped, ctx);

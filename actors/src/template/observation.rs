@@ -20,24 +20,44 @@ use crate::source::choose;
 
 /// How often it asks while it waits for something else to clone.
 const AGAIN: Duration = Duration::from_secs(30);
+/// After this time Proxmox's list of guests has one that just came (book: proxmox, section 8).
+const LISTED: Duration = Duration::from_secs(12);
 
 impl Template {
     /// Asks what can be cloned, at once and again after a while for as long as that is wanted.
     pub(super) fn seek(&mut self, ctx: &mut Context<Self>) {
-        if self.seeking {
-            return;
+        if self.seeking.is_none() {
+            self.seek_now(AGAIN, ctx);
         }
-        self.seeking = true;
+    }
+
+    /// Looks again for a version that was just built, where it waits for one.
+    pub(super) fn seek_at_once(&mut self, ctx: &mut Context<Self>) {
+        if self.seeking.is_some() {
+            self.seek_now(LISTED, ctx);
+        }
+    }
+
+    /// Asks, and again after a pause. A look that runs already or was to come next is forgotten.
+    fn seek_now(&mut self, pause: Duration, ctx: &mut Context<Self>) {
+        self.looks += 1;
+        let number = self.looks;
+        self.seeking = Some(number);
         let spec = Arc::clone(self.mind.spec());
         let answer = self.common.ports.hypervisor.locate(&spec.id.cloud, &spec.sought(), None);
         ctx.spawn(answer.into_actor(self).map(move |found, actor, ctx| {
+            if actor.seeking != Some(number) {
+                return;
+            }
             if Arc::ptr_eq(actor.mind.spec(), &spec) {
                 actor.found(&spec, found, ctx);
             }
-            ctx.run_later(AGAIN, |actor, ctx| {
-                actor.seeking = false;
-                if actor.mind.wants_source() {
-                    actor.seek(ctx);
+            ctx.run_later(pause, move |actor, ctx| {
+                if actor.seeking == Some(number) {
+                    actor.seeking = None;
+                    if actor.mind.wants_source() {
+                        actor.seek(ctx);
+                    }
                 }
             });
         }));

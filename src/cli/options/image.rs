@@ -19,6 +19,9 @@ pub enum ImageAction {
         /// Print what would be removed and what stays, and why; change nothing
         #[arg(long)]
         dry_run: bool,
+        /// Remove versions of images that left the configuration too
+        #[arg(long)]
+        unconfigured: bool,
     },
     /// Mark an existing template as a version of an image; that gives it another name
     Import {
@@ -44,6 +47,9 @@ pub struct BuildImageOptions {
     /// A value for a variable of the image
     #[arg(long = "var", value_name = "NAME=VALUE", value_parser = read_variable)]
     pub variables: Vec<String>,
+    /// Build the same recipe again, for newer packages; once a day
+    #[arg(long)]
+    pub afresh: bool,
     /// Print what would be built; change nothing
     #[arg(long)]
     pub dry_run: bool,

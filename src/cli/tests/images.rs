@@ -19,6 +19,7 @@ async fn a_build_that_the_service_lost_is_not_waited_for() {
         image: "debian".into(),
         node: None,
         variables: Vec::new(),
+        afresh: false,
         dry_run: false,
         no_wait: false,
     };

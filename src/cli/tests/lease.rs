@@ -451,7 +451,7 @@ async fn a_lost_answer_is_asked_for_again_with_the_same_key() {
         | HerdCommand::Why { .. }
         | HerdCommand::Jobs { .. }
         | HerdCommand::Account { .. }
-        | HerdCommand::BuildImage { .. }
+        | HerdCommand::BuildImage(_)
         | HerdCommand::CancelBuild { .. }
         | HerdCommand::Images { .. }
         | HerdCommand::PruneImages { .. }

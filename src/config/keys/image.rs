@@ -74,6 +74,9 @@ table! {
         "rebuildAfterDays" => rebuild_after_days: u32, whole(0..=3650).or(0),
             "days after which drover builds the same recipe again by itself, once it was built; 0: \
              never";
+        "buildWhenMissing" => build_when_missing: bool, flag().or_flag(false),
+            "true: drover builds it by itself where a template that is wanted finds no version; false: \
+             `drover image build` alone does";
         "vmidFloor" => vmid_floor: u32, whole(100..=LAST_VMID).or(9000),
             "lowest VMID of a version";
         "pullTimeoutMinutes" => pull_timeout_minutes: u64, whole(1..=LONG).or(120),

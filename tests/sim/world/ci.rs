@@ -47,6 +47,8 @@ pub enum Habit {
     Idle,
     /// It ends at once.
     Ends,
+    /// It ends at once, since its program is too old for the source.
+    Old,
 }
 
 /// How its list of runners comes.
@@ -516,7 +518,7 @@ impl Demand for Ci {
             });
             let started = row.and_then(|(_, started)| started);
             let life = match row {
-                Some((Habit::Ends, _)) => Life::Ended(Some(1)),
+                Some((Habit::Ends | Habit::Old, _)) => Life::Ended(Some(1)),
                 _ if leaves => Life::Left,
                 Some(_) => Life::Runs,
                 None => Life::Ended(Some(0)),
@@ -525,7 +527,9 @@ impl Demand for Ci {
                 Life::Left => started.map_or(3600, |started| started.elapsed().as_secs()),
                 Life::Runs | Life::Ended(_) => 0,
             };
-            let (lines, too_old) = ("too old".to_owned(), None);
+            let lines = "too old".to_owned();
+            let old = row.is_some_and(|(habit, _)| habit == Habit::Old);
+            let too_old = old.then(|| "its runner 1 is too old".to_owned());
             Ok(Words { life, seconds: 1, ago, lines, too_old })
         }
         .boxed()

@@ -70,6 +70,8 @@ pub enum Effect {
     Over(AgentId, LeaseId, &'static str),
     /// A lease's runner is not what it should be.
     Fail(AgentId, LeaseId, String),
+    /// The runner in the image of a template is too old for the source.
+    TooOld(TemplateId),
     /// A job was lost with its machine.
     Lost {
         runner: RunnerName,

@@ -202,7 +202,7 @@ impl SourceMind {
         let reported = |end: &End| self.polled >= Some(end.at + SETTLES);
         let broke = ended.is_some_and(|end| end.how == Ending::Badly && reported(&end));
         let asks = jobless && ended.is_none() && observed.doubted.is_due(now.mono);
-        let outdated = jobless && self.note_outdated(name, runner, now);
+        let outdated = jobless && self.note_outdated(name, runner, now, out);
         let id = &self.spec.id;
         let text = if jobless && (outdated || broke) {
             format!("its runner had no job and ended after it connected to source `{id}`{said}")
@@ -274,7 +274,7 @@ impl SourceMind {
             }
         };
         observed.settled = true;
-        if !self.note_outdated(name, runner, now) {
+        if !self.note_outdated(name, runner, now, out) {
             self.trouble.cost_one(&self.spec, now);
         }
         out.push(Effect::Fail(agent, lease, text));

@@ -126,7 +126,13 @@ impl Outdated {
 
 impl SourceMind {
     /// Whether the program of a runner that had no job is too old. It is counted once.
-    pub(super) fn note_outdated(&mut self, name: &RunnerName, runner: &Runner, now: Now) -> bool {
+    pub(super) fn note_outdated(
+        &mut self,
+        name: &RunnerName,
+        runner: &Runner,
+        now: Now,
+        out: &mut Vec<Effect>,
+    ) -> bool {
         let Some(old) = &runner.kept.too_old else { return false };
         let Some(observed) = self.observed.get_mut(name).filter(|observed| observed.began == 0)
         else {
@@ -134,6 +140,7 @@ impl SourceMind {
         };
         if !std::mem::replace(&mut observed.outdated, true) {
             self.outdated.cost_one(old, &self.spec, now);
+            out.push(Effect::TooOld(old.template.clone()));
         }
         true
     }
@@ -157,7 +164,7 @@ impl SourceMind {
         let before = self.outdated.count();
         for (name, runner) in runners.iter().filter(|(_, it)| it.kept.too_old.is_some()) {
             if self.observed.get(name).is_some_and(|observed| observed.settled) {
-                self.note_outdated(name, runner, now);
+                self.note_outdated(name, runner, now, out);
             }
         }
         if self.outdated.wake(now.mono) || self.outdated.count() != before {

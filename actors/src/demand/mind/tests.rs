@@ -215,6 +215,7 @@ fn reported(effects: &[Effect]) -> Vec<String> {
         Effect::Probe => Some("prove".to_owned()),
         Effect::Over(_, lease, why) => Some(format!("{lease} is {why}")),
         Effect::Fail(_, lease, text) => Some(format!("{lease} fails: {text}")),
+        Effect::TooOld(template) => Some(format!("image of {template} is too old")),
         Effect::Lost { runner, job, .. } => {
             Some(format!("lost {} of {}", job.as_deref().unwrap_or("?"), number(runner)))
         }

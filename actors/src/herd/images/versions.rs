@@ -1,7 +1,7 @@
 //! The versions of images on the clusters: what is there, which ones go, and the import of a template
 //! that was built elsewhere.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
 use drover_model::ambient::{fnv1a, mint_agent};
@@ -18,45 +18,52 @@ use drover_model::template_image::{CHECK_VMID, Sought};
 use drover_runtime::reply::Reply;
 use futures_util::future::join_all;
 
-use crate::builder::prune::{Kept, Uses, plan};
+use crate::builder::prune::{Kept, Unconfigured, Uses, plan};
 use crate::herd::Herd;
 use crate::message::{ImageImported, ImagesPruned, ImagesSeen, Refusal};
 
 impl Herd {
     pub(in crate::herd) fn list_images(&self, reply: Reply<ImagesSeen>, ctx: &mut Context<Self>) {
         let now = self.common.ports.ambient.now().wall;
-        let configured: Vec<(TemplateId, AgentId, bool)> = self
-            .spec
-            .images
-            .values()
-            .filter_map(|spec| {
-                let recipe = Recipe::new(spec, &BTreeMap::new()).ok()?.at(now);
-                Some((spec.id.clone(), recipe.version(), spec.source.is_some()))
-            })
-            .collect();
-        self.plan_prune(&|_| true, ctx, move |_, planned, _| {
+        let recipes = self.spec.images.values().filter_map(|spec| {
+            let recipe = Recipe::new(spec, &BTreeMap::new()).ok()?.at(now);
+            Some((spec.id.clone(), recipe, spec.source.is_some()))
+        });
+        let recipes: Vec<(TemplateId, Recipe, bool)> = recipes.collect();
+        self.plan_prune(&|_| true, Some(false), ctx, move |_, planned, _| {
             let ImagesPruned { versions, unread } = planned;
+            let configured = recipes.into_iter().map(|(id, recipe, builds)| {
+                let current = recipe.current();
+                let own = versions.iter().filter(|one| one.image == id).map(|one| &one.version);
+                let made = own.filter(|one| current.contains(&one.marks.agent));
+                let newest = made.max_by_key(|one| (one.created, one.vmid));
+                let version =
+                    newest.map_or_else(|| recipe.version(), |one| one.marks.agent.clone());
+                (id, version, builds)
+            });
+            let configured = configured.collect();
             reply.send(ImagesSeen { configured, versions, unread });
         });
     }
 
     pub(in crate::herd) fn prune_images(
         &mut self,
-        dry_run: bool,
+        (unconfigured, dry_run): (bool, bool),
         reply: Reply<ImagesPruned>,
         ctx: &mut Context<Self>,
     ) {
-        self.prune(&|_| true, dry_run, reply, ctx);
+        self.prune(&|_| true, (Some(unconfigured), dry_run), reply, ctx);
     }
 
+    /// Removes what goes of these images; of those that left the configuration too, where that is said.
     pub(super) fn prune(
         &mut self,
         which: &dyn Fn(&TemplateId) -> bool,
-        dry_run: bool,
+        (unconfigured, dry_run): (Option<bool>, bool),
         reply: Reply<ImagesPruned>,
         ctx: &mut Context<Self>,
     ) {
-        self.plan_prune(which, ctx, move |actor, planned, ctx| {
+        self.plan_prune(which, unconfigured, ctx, move |actor, planned, ctx| {
             let going = planned.versions.iter().filter(|one| one.kept.is_none() && !dry_run);
             for one in going.cloned().collect::<Vec<_>>() {
                 actor.remove_version(one, ctx);
@@ -83,8 +90,7 @@ impl Herd {
         uses.named.extend(templates.filter_map(|spec| spec.sought().vmid()));
         for spec in self.spec.templates.values().filter(|spec| spec.canary && here(&spec.id.cloud))
         {
-            if let Sought::Image(image) = spec.sought() {
-                let image = TemplateId::new(spec.id.cloud.clone(), &image);
+            if let Some(image) = spec.image() {
                 let proven = self.common.canaries.proven(&spec.id).into_iter();
                 let proven = proven.map(|version| AgentId::new(version.image)).collect();
                 uses.proven.entry(image).or_default().push((spec.id.clone(), proven));
@@ -96,10 +102,12 @@ impl Herd {
         uses
     }
 
-    /// Reads the versions of images and plans what becomes of them.
+    /// Reads the versions of images and plans what becomes of them. With `unconfigured` those of images
+    /// that left the configuration are looked at too, and it says whether they go.
     fn plan_prune(
         &self,
         which: &dyn Fn(&TemplateId) -> bool,
+        unconfigured: Option<bool>,
         ctx: &mut Context<Self>,
         then: impl FnOnce(&mut Self, ImagesPruned, &mut Context<Self>) + 'static,
     ) {
@@ -121,22 +129,29 @@ impl Herd {
                 }
             }
         }
+        let others = unconfigured.map(|go| self.unconfigured(go, &clouds)).unwrap_or_default();
+        for (cluster, other) in &others {
+            let entry = clouds.entry(other.cloud.clone());
+            entry.or_insert_with(|| (cluster.clone(), Kept::new()));
+        }
         let installation = self.common.run.installation.clone();
         let reads = clouds.into_iter().map(|(cloud, (cluster, kept))| {
             let hypervisor = self.common.ports.hypervisor.clone();
+            let other = others.get(&cluster).filter(|other| other.cloud == cloud).cloned();
             let (installation, mut uses) = (installation.clone(), self.uses(&cluster));
             let fresh = self.images.fresh(&cluster, self.common.ports.ambient.now().mono);
             async move {
                 let planned = async {
                     let versions = hypervisor.image_versions(&cloud, &fresh).await?;
-                    let first = plan(&versions, &installation, &cluster, &kept, &uses);
+                    let of = (&installation, &cluster);
+                    let first = plan(&versions, of, &kept, other.as_ref(), &uses);
                     for one in first.iter().filter(|one| one.kept.is_none()) {
                         let (node, vmid) = (one.version.node.clone(), one.version.vmid);
                         let guest = GuestType::Vm;
                         let vm = VmRef { cloud: cloud.clone(), node, vmid, guest };
                         uses.linked.insert(vmid, hypervisor.linked_volumes(&vm).await?);
                     }
-                    Ok::<PrunePlan, Fault>(plan(&versions, &installation, &cluster, &kept, &uses))
+                    Ok::<PrunePlan, Fault>(plan(&versions, of, &kept, other.as_ref(), &uses))
                 };
                 let planned = planned.await;
                 (cloud, planned)
@@ -152,6 +167,24 @@ impl Herd {
             }
             then(actor, pruned, ctx);
         }));
+    }
+
+    /// For each cluster what is looked at there of images that left the configuration, through one cloud.
+    fn unconfigured(
+        &self,
+        go: bool,
+        read: &BTreeMap<CloudId, (ClusterId, Kept)>,
+    ) -> BTreeMap<ClusterId, Unconfigured> {
+        let configured: BTreeSet<String> =
+            self.spec.images.keys().map(|image| image.name.to_string()).collect();
+        let clouds = read.keys().chain(self.spec.clouds.keys());
+        let mut others = BTreeMap::new();
+        for cloud in clouds {
+            let Ok(cluster) = self.cluster_of_image(cloud) else { continue };
+            let (cloud, configured) = (cloud.clone(), configured.clone());
+            others.entry(cluster).or_insert(Unconfigured { cloud, configured, go });
+        }
+        others
     }
 
     /// Destroys an old version, once that is durable.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use drover_actors::message::HerdCommand;
+use drover_actors::message::{HerdCommand, ImageBuildAsk};
 use drover_admin::doctor::{Clients, CloudReport, FixedCertificates, check_cloud};
 use drover_admin::rights::{At, Feature, Row};
 use drover_model::fact::What;
@@ -150,7 +150,16 @@ async fn built(world: &World) -> ImageStatus {
     world.side.publish(WebFile { url, size: 400 << 20, sha256, ..WebFile::default() });
     let image = "debian".to_owned();
     let (node, given, dry_run) = (None, BTreeMap::new(), false);
-    let command = |reply| HerdCommand::BuildImage { image, node, given, dry_run, reply };
+    let command = |reply| {
+        HerdCommand::BuildImage(Box::new(ImageBuildAsk {
+            image,
+            node,
+            given,
+            afresh: false,
+            dry_run,
+            reply,
+        }))
+    };
     let plans = world.command(command).await.unwrap();
     assert!(matches!(plans[..], [ImagePlan::Starts { .. }]), "{plans:?}");
     world

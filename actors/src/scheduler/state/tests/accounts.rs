@@ -35,7 +35,8 @@ fn account_on(
 ) -> Account {
     let templates = specs.iter().map(|spec| (spec.id.clone(), spec.clone())).collect();
     let clouds = BTreeMap::new();
-    let ground = Ground { templates: &templates, clouds: &clouds, trouble };
+    let ground =
+        Ground { templates: &templates, clouds: &clouds, trouble, builds: BTreeMap::new() };
     scheduler.account(subject, &ground, at(now).wall).unwrap()
 }
 
@@ -356,8 +357,12 @@ fn a_lease_that_waits_has_an_account_and_others_have_none() {
     wait(&mut scheduler, &specs, "l1", labels(&["linux"]), 145);
     let one = account(&scheduler, &specs, &Subject::Lease(LeaseId::new("l1")), 150);
     assert_eq!((one.source, one.kinds[0].count), (None, 1));
-    let ground =
-        Ground { templates: &BTreeMap::new(), clouds: &BTreeMap::new(), trouble: &BTreeMap::new() };
+    let ground = Ground {
+        templates: &BTreeMap::new(),
+        clouds: &BTreeMap::new(),
+        trouble: &BTreeMap::new(),
+        builds: BTreeMap::new(),
+    };
     for (lease, text) in [("second", "does not wait"), ("nobody", "no lease `nobody`")] {
         let reported =
             scheduler.account(&Subject::Lease(LeaseId::new(lease)), &ground, at(150).wall);
@@ -375,7 +380,12 @@ fn leases_are_looked_at_only_where_an_agent_of_a_full_template_is_busy() {
     let mut scheduler = Scheduler::default();
     scheduler.cloud(&spec.id.cloud, u32::MAX);
     let (templates, clouds, trouble) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-    let ground = Ground { templates: &templates, clouds: &clouds, trouble: &trouble };
+    let ground = Ground {
+        templates: &templates,
+        clouds: &clouds,
+        trouble: &trouble,
+        builds: BTreeMap::new(),
+    };
     for (standing, reported) in [
         (
             Standing::Coming,

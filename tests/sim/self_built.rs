@@ -1,0 +1,172 @@
+//! Images that drover builds by itself: a template waits for one, or a server calls the runner in it
+//! too old.
+
+use std::time::Duration;
+
+use drover_actors::message::{HerdCommand, ImageBuildAsk};
+use drover_model::id::VmId;
+use drover_model::image::ImagePlan;
+use drover_model::phase::ImagePhase;
+use drover_server::view::View;
+
+use super::images::{ask, builds, built, finish, ours, setup, started, started_with};
+use super::world::World;
+use super::world::ci::Habit;
+use super::world::setup::CI_LOGINS;
+
+const MINUTE: Duration = Duration::from_secs(60);
+const TEMPLATE: &str = "image: debian, cloneStrategy: LINKED";
+
+/// A world whose template is made of the image, which was never built.
+async fn waiting(keys: &str, template: &str) -> World {
+    let mut world = started(keys).await;
+    world.setup.templates = vec![("linux", template.into())];
+    world.reload();
+    world
+}
+
+/// How many builds ended in failure.
+fn failed(world: &World) -> usize {
+    builds(world.view()).iter().filter(|build| build.phase == ImagePhase::Failed).count()
+}
+
+// Invariant: an image is built by itself where a template that is wanted waits for its first version,
+// and only where the image says so.
+
+#[tokio::test(start_paused = true)]
+async fn a_job_has_an_image_built_that_no_node_has_and_runs_on_it() {
+    let world = waiting("buildWhenMissing: true", TEMPLATE).await;
+    world.pass(10 * MINUTE).await;
+    assert_eq!(builds(world.view()).len(), 0, "nobody wants an agent yet");
+    let lease = world.lease("linux").await;
+    let building = |view: &View| {
+        let why = view.lease(&lease).map(|lease| lease.detail).unwrap_or_default();
+        why == "rack/linux waits for image `debian`, which is being built: Provisioning; `drover \
+                image list` shows the build"
+    };
+    world.until("the lease says that the image is being built", building).await;
+    let agent = world.ready(&lease).await;
+    assert_eq!(world.journal_state().agents[&agent.agent].spec.source, VmId(9003));
+    assert_eq!(ours(&world), [9003], "one build");
+    world.release(&lease).await;
+    finish(world);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_warm_pool_has_its_image_built_too() {
+    let world = waiting("buildWhenMissing: true", &format!("{TEMPLATE}, instanceMin: 1")).await;
+    world.until_state(drover_model::phase::AgentPhase::Ready).await;
+    assert_eq!(ours(&world), [9003]);
+    finish(world);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_the_key_nothing_is_built_and_the_lease_says_what_builds_it() {
+    let world = waiting("", TEMPLATE).await;
+    let lease = world.lease("linux").await;
+    world.pass(120 * MINUTE).await;
+    assert_eq!(builds(world.view()).len(), 0);
+    assert_eq!(
+        world.view().lease(&lease).unwrap().detail,
+        "rack/linux pauses, and drover tries it again by itself: image `debian` has no version on \
+         cloud `rack`: `drover image build debian` builds one"
+    );
+    world.release(&lease).await;
+    finish(world);
+}
+
+// Invariant: a build that fails is not repeated in a loop, and an edit of the image ends the pause.
+
+#[tokio::test(start_paused = true)]
+async fn a_build_that_fails_is_tried_again_after_half_an_hour() {
+    let mut world = waiting("buildWhenMissing: true", TEMPLATE).await;
+    world.shell.fail(Some("echo hello"));
+    let lease = world.lease("linux").await;
+    world.pass(25 * MINUTE).await;
+    assert_eq!(failed(&world), 1);
+    world.pass(15 * MINUTE).await;
+    assert_eq!(failed(&world), 2);
+    // The operator corrects the recipe.
+    world.setup.sections = world.setup.sections.replace("word: hello", "word: bye");
+    world.reload();
+    world.ready(&lease).await;
+    assert_eq!(failed(&world), 2);
+    world.release(&lease).await;
+    finish(world);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_build_that_an_operator_cancels_is_not_started_again_at_once() {
+    let world = waiting("buildWhenMissing: true", TEMPLATE).await;
+    let lease = world.lease("linux").await;
+    world.until("a build runs", |view| !builds(view).is_empty()).await;
+    let build = builds(world.view()).remove(0).build;
+    let cancel = |reply| HerdCommand::CancelBuild { build, reply };
+    world.command(cancel).await.unwrap();
+    world.pass(20 * MINUTE).await;
+    assert_eq!((builds(world.view()).len(), failed(&world)), (1, 1));
+    world.release(&lease).await;
+    finish(world);
+}
+
+// Invariant: a crash in the middle of such a build leads to one image.
+
+#[tokio::test(start_paused = true)]
+async fn a_crash_while_a_job_waits_for_its_image_leaves_one_version_and_the_job_runs() {
+    for state in [ImagePhase::Pulling, ImagePhase::Booting, ImagePhase::Sealing] {
+        let mut world = waiting("buildWhenMissing: true", TEMPLATE).await;
+        let lease = world.lease("linux").await;
+        let runs = |view: &View| builds(view).iter().any(|build| build.phase == state);
+        world.until(state.name(), runs).await;
+        world.restart(MINUTE).await;
+        world.ready(&lease).await;
+        world.pass(5 * MINUTE).await;
+        assert_eq!(ours(&world).len(), 1, "{state}");
+        world.release(&lease).await;
+        finish(world);
+    }
+}
+
+// Invariant: a version that is built afresh is another one of the same recipe, once a day.
+
+#[tokio::test(start_paused = true)]
+async fn an_operator_has_the_same_recipe_built_again_once_a_day() {
+    let world = started("").await;
+    built(&world, &[]).await;
+    let afresh = async || {
+        let command = |reply| {
+            let ask = ImageBuildAsk::plain("debian".into(), reply);
+            HerdCommand::BuildImage(Box::new(ImageBuildAsk { afresh: true, ..ask }))
+        };
+        world.command(command).await.unwrap().remove(0)
+    };
+    let started = afresh().await;
+    assert!(matches!(started, ImagePlan::Starts { .. }), "{started:?}");
+    world.pass(20 * MINUTE).await;
+    assert_eq!(ours(&world), [9003, 9004]);
+    for again in [afresh().await, ask(&world, &[], false).await.unwrap().remove(0)] {
+        assert!(matches!(again, ImagePlan::UpToDate { .. }), "{again:?}");
+    }
+    finish(world);
+}
+
+// Invariant: an image with an age is built again at once where a server calls its runner too old, however
+// many runners say so.
+
+#[tokio::test(start_paused = true)]
+async fn an_image_whose_runner_is_too_old_is_built_again_at_once() {
+    for (keys, versions) in [("rebuildAfterDays: 14", vec![9003, 9004]), ("", vec![9003])] {
+        let mut setup = setup(keys);
+        setup.credentials = CI_LOGINS.to_owned();
+        setup.sections += "demand: {git: {kind: gitea, url: \"https://ci\", credentialsId: ci}}\n";
+        let mut world = started_with(setup).await;
+        built(&world, &[]).await;
+        world.setup.templates = vec![("linux", format!("{TEMPLATE}, maxTotalUses: 1"))];
+        world.reload();
+        world.ci.habits("git", &[Habit::Old, Habit::Old, Habit::Old]);
+        world.ci.push("git", 2, &["linux"], MINUTE);
+        world.pass(60 * MINUTE).await;
+        assert_eq!((ours(&world), world.ci.over("git")), (versions, 2), "{keys}");
+        finish(world);
+    }
+}
