@@ -90,7 +90,7 @@ impl Mind {
     }
 
     pub(super) fn unlock_call(&self, login: Login) -> Option<Call> {
-        let owed = login == Login::Owed && self.machine.expects_running();
+        let owed = login == Login::Owed && self.machine.takes_keys();
         let hold = self.holding.hold().filter(|_| owed)?;
         Some(Call::Unlock(self.address()?, hold.public_key.clone()))
     }
@@ -100,12 +100,16 @@ impl Mind {
         match result {
             Ok(()) => self.login(Login::Open, "the login is open"),
             Err(fault) if can_pass(&fault.kind) => {
+                self.machine.hinder_keys(&fault);
                 self.back_off(out);
                 if self.tries.count() == WAIT_LIMIT {
                     self.report_login(&format!("no login yet, {}: {}", self.console(), fault.text));
                 }
             }
-            Err(fault) => self.closed(&fault.text),
+            Err(fault) => {
+                self.machine.hinder_keys(&fault);
+                self.closed(&fault.text);
+            }
         }
     }
 

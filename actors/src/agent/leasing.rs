@@ -138,7 +138,7 @@ impl Mind {
         lease.retry = None;
         lease.waits = false;
         // What a lease needs of a machine that stands still is done once it runs again.
-        if self.adoption.is_unseen() || lease.asked.is_some() || !self.machine.expects_running() {
+        if self.adoption.is_unseen() || lease.asked.is_some() || !self.machine.takes_keys() {
             return;
         }
         let call = match (lease.stage, address, lease.granted.pass()) {
@@ -218,6 +218,7 @@ impl Mind {
             // The user data was in the guest before and belongs to the holder.
             Err(fault) if fault.kind == FaultKind::Gone => lease.unseen = false,
             Err(fault) => {
+                self.machine.hinder_keys(&fault);
                 self.keys_shut(&fault, out);
                 self.key_later(id, out);
             }

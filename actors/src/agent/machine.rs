@@ -1,5 +1,6 @@
 //! What was ordered of the machine, and how far the running order is.
 
+use drover_model::fault::Fault;
 use drover_model::id::Attempt;
 use drover_model::order::{MachineOrders, Work};
 use drover_model::phase::{OrderPhase, Power};
@@ -17,6 +18,8 @@ pub(super) enum OrderStep {
     Greet,
     /// Repairs clock, network, randomness and sessions after a return to a snapshot.
     Remedy,
+    /// Puts back the keys that a snapshot may lack. The leases and the hold make these calls.
+    Keys,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -89,6 +92,18 @@ impl Machine {
 
     pub(super) fn expects_running(&self) -> bool {
         self.orders.expects_running()
+    }
+
+    /// Whether the guest takes keys: its machine runs, and no order but the return of keys is under way.
+    pub(super) fn takes_keys(&self) -> bool {
+        self.expects_running() || (self.orders.running.is_some() && self.step == OrderStep::Keys)
+    }
+
+    /// A key could not be put back yet.
+    pub(super) fn hinder_keys(&mut self, fault: &Fault) {
+        if self.step == OrderStep::Keys {
+            self.hindered = Some(fault.text.clone());
+        }
     }
 
     /// Whether nobody else may get the machine.

@@ -145,6 +145,7 @@ impl StateMachine for Mind {
             self.alive.watched_again(now.mono);
         }
         if !self.resting {
+            self.check_keys_back(&mut out);
             self.settle_use(&out);
             self.report_trouble(&mut out);
             self.publish(&mut out);

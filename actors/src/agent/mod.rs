@@ -54,6 +54,7 @@ mod leases;
 mod leasing;
 mod machine;
 pub mod mind;
+mod order_keys;
 mod orders;
 mod port_calls;
 mod prepare;

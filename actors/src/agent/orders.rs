@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Order (durable) ──▶ Carry ── Proxmox's task ends ──▶ done, where the machine is not woken by it
-//!                       │ ▲                       └──▶ Address ─▶ Greet ─▶ (Remedy) ─▶ done
+//!                       │ ▲                       └──▶ Address ─▶ Greet ─▶ (Remedy ─▶ Keys) ─▶ done
 //!                       ▼ │ a lock, a timeout: again after a pause
 //!                     failed: any other fault, the order's time is over, the agent goes
 //! ```
@@ -22,7 +22,6 @@ use std::time::Duration;
 
 use drover_model::ambient::jittered;
 use drover_model::fault::{Fault, FaultKind};
-use drover_model::journal_state::Pass;
 use drover_model::order::{Order, OrderEnd, Work};
 use drover_model::os::Os;
 use drover_model::phase::{OrderPhase, Power};
@@ -34,9 +33,10 @@ use crate::agent::event::{Answer, Call, Effect};
 use crate::agent::leases::Stage;
 use crate::agent::machine::OrderStep;
 use crate::agent::mind::{Mind, Out};
+use crate::agent::order_keys::no_key_yet;
 use crate::agent::provision::{GREET_PAUSE, greet_limit};
 use crate::agent::settle::STARTS;
-use crate::agent::state::{Login, State};
+use crate::agent::state::State;
 use crate::ran::{can_pass, describe_failure};
 
 /// The first and the longest pause between two tries.
@@ -128,6 +128,8 @@ impl Mind {
         }
         self.machine.retry = None;
         let call = match (self.machine.step, self.address()) {
+            // The leases and the hold make these calls.
+            (OrderStep::Keys, _) => return,
             (OrderStep::Carry, _) => Call::Order {
                 repeated: self.machine.repeated,
                 shutdown: self.shutdown_limit(),
@@ -275,7 +277,7 @@ impl Mind {
 
     fn order_repaired(&mut self, result: Result<Ran, Fault>, out: &mut Out) {
         match result {
-            Ok(Ran { exit: Some(0), .. }) => self.order_done(out),
+            Ok(Ran { exit: Some(0), .. }) => self.put_keys_back(out),
             Ok(ran) => {
                 let text = describe_failure("repair", &ran);
                 self.order_failed(text, Power::Running, out);
@@ -294,40 +296,14 @@ impl Mind {
         self.order_failed(text, Power::Running, out);
     }
 
-    fn order_done(&mut self, out: &mut Out) {
+    pub(super) fn order_done(&mut self, out: &mut Out) {
         let Some(work) = self.machine.work().cloned() else { return };
         let power = work.leaves(self.machine.orders.power);
         let text = std::mem::take(&mut self.machine.reported);
         self.order_over(OrderPhase::Done, text, power, out);
     }
 
-    /// A snapshot may be from before the holders' keys were installed.
-    fn owe_keys_again(&mut self) {
-        for id in self.leases.in_line() {
-            let Some(lease) = self.leases.get_mut(&id) else { continue };
-            lease.unseen |= lease.stage == Stage::Ready
-                && matches!(lease.granted.pass(), Some(Pass::Holder(_)));
-        }
-        if let State::Held { login, .. } = &mut self.state {
-            *login = Login::Owed;
-        }
-    }
-
-    /// The machine runs: what its leases and its hold still need there is done.
-    pub(super) fn go_on_inside(&mut self, out: &mut Out) {
-        if !self.takes_orders() || !self.machine.expects_running() {
-            return;
-        }
-        for id in self.leases.in_line() {
-            self.lease_go_on(&id, out);
-        }
-        let owed = matches!(self.state, State::Held { login: Login::Owed, .. });
-        if owed && !self.in_flight.state_waits() && self.timers.retry().is_none() {
-            self.act(out);
-        }
-    }
-
-    fn order_failed(&mut self, text: String, power: Power, out: &mut Out) {
+    pub(super) fn order_failed(&mut self, text: String, power: Power, out: &mut Out) {
         self.order_over(OrderPhase::Failed, text, power, out);
     }
 
@@ -336,9 +312,7 @@ impl Mind {
             return;
         };
         let end = OrderEnd { phase, text, power };
-        if phase == OrderPhase::Done && matches!(self.machine.work(), Some(Work::Revert { .. })) {
-            self.owe_keys_again();
-        }
+        self.owe_keys_after_failure(phase);
         self.machine.orders.end(&id, &end, out.now.wall);
         self.machine.rest();
         out.record(Body::OrderEnded { agent: self.agent.clone(), order: id, end });
@@ -377,6 +351,7 @@ impl Mind {
                     let text = format!("the machine runs, but drover cannot log in: {why}");
                     (text, Power::Running)
                 }
+                OrderStep::Keys => (no_key_yet(&why), Power::Running),
             };
             return self.order_failed(text, power, out);
         }

@@ -3,7 +3,7 @@
 
 use drover_model::id::{AgentId, LeaseId};
 use drover_model::phase::LeasePhase;
-use drover_model::record::{LeaseAsk, WAITED};
+use drover_model::record::{Body, LeaseAsk, WAITED};
 use drover_model::status::LeaseStatus;
 use drover_model::time::WallTime;
 
@@ -32,6 +32,23 @@ impl Watch {
         seen.live.iter().filter(|(agent, _)| holds(agent)).filter_map(|(_, l)| l.vmid).collect()
     }
 
+    /// A revert is done: the holders of its machine can log in again.
+    pub(super) fn keys_are_back(&self, seen: &mut Seen, body: &Body) {
+        let Some(agent) = seen.orders.put_back(body) else { return };
+        let Some(vmid) = seen.live.get(agent).and_then(|live| live.vmid) else { return };
+        let keys = self.shell.admitted(vmid);
+        let here = |lease: &LeaseSeen| {
+            let stands = lease.holds && lease.over.is_none() && !lease.wanted;
+            stands && !lease.of_source && lease.agent.as_ref() == Some(agent)
+        };
+        let mut held = seen.leases.iter().filter(|(_, lease)| here(lease));
+        let missing = held.find(|(lease, _)| !keys.contains(lease.as_str()));
+        if let Some((lease, _)) = missing {
+            let text = format!("{agent} is back at its snapshot without the key of {lease}");
+            self.blame(seen, "keys-are-back-after-a-revert", text);
+        }
+    }
+
     pub(super) fn lease_reported(&self, seen: &mut Seen, status: &LeaseStatus) {
         if status.state == LeasePhase::Ended && status.detail.starts_with("its runner") {
             self.stopped_runner(seen, &status.lease, &status.detail);
@@ -47,7 +64,7 @@ impl Watch {
             self.blame(seen, "journal-before-acting", text);
         }
         let resized = granted.as_ref().is_some_and(|agent| seen.orders.knows(agent));
-        let reverts = granted.as_ref().is_some_and(|agent| seen.orders.reverted(agent));
+        let reverts = granted.as_ref().is_some_and(|agent| seen.orders.lacks_keys(agent));
         let vmid = granted.and_then(|agent| seen.live.get(&agent)?.vmid);
         let size = seen.leases.get(&status.lease).map(|known| known.size).unwrap_or_default();
         let config = vmid.filter(|vmid| !resized && !seen.strangers.contains(vmid));

@@ -8,7 +8,7 @@ use drover_model::ambient::Dice;
 use drover_model::id::{AgentId, OrderId};
 use drover_model::journal_state::JournalState;
 use drover_model::order::{Order, Work};
-use drover_model::phase::Power;
+use drover_model::phase::{OrderPhase, Power};
 use drover_model::record::Body;
 use drover_model::size::Size;
 
@@ -89,8 +89,9 @@ struct Ordered {
     running: Option<Order>,
     unclear: Option<OrderId>,
     altered: bool,
-    /// Whether it may lack keys: a revert takes them away, and they come back soon after it.
-    reverted: bool,
+    /// Whether it may lack keys: a revert took them away, and it is not over, or failed before they
+    /// were back.
+    lacks_keys: bool,
 }
 
 impl Orders {
@@ -103,8 +104,10 @@ impl Orders {
             let last = entry.machine.past.last().map(|status| status.order.id.clone());
             let unclear = last.filter(|_| entry.machine.power == Power::Unknown);
             let all = entry.machine.all();
-            let reverted = all.iter().any(|one| matches!(one.order.work, Work::Revert { .. }));
-            (agent.clone(), Ordered { running, unclear, altered, reverted })
+            let mut reverts =
+                all.iter().rev().filter(|one| matches!(one.order.work, Work::Revert { .. }));
+            let lacks_keys = reverts.next().is_some_and(|one| one.phase != OrderPhase::Done);
+            (agent.clone(), Ordered { running, unclear, altered, lacks_keys })
         });
         self.0 = ordered.collect();
     }
@@ -114,9 +117,18 @@ impl Orders {
         self.0.contains_key(agent)
     }
 
-    /// Whether an agent's machine was ordered back to a snapshot.
-    pub(super) fn reverted(&self, agent: &AgentId) -> bool {
-        self.0.get(agent).is_some_and(|ordered| ordered.reverted)
+    /// Whether an agent's machine was ordered back to a snapshot, and the keys of its holders are not
+    /// said to be back.
+    pub(super) fn lacks_keys(&self, agent: &AgentId) -> bool {
+        self.0.get(agent).is_some_and(|ordered| ordered.lacks_keys)
+    }
+
+    /// The agent whose revert this record says is done: its holders' keys are in its guest.
+    pub(super) fn put_back<'a>(&self, body: &'a Body) -> Option<&'a AgentId> {
+        let Body::OrderEnded { agent, order, end } = body else { return None };
+        let running = self.0.get(agent)?.running.as_ref().filter(|running| running.id == *order)?;
+        let reverts = matches!(running.work, Work::Revert { .. });
+        (reverts && end.phase == OrderPhase::Done).then_some(agent)
     }
 
     /// Whether an order that is written down and not over asks for such a call.
@@ -138,7 +150,7 @@ impl Orders {
             Body::MachineOrdered { agent, order } => {
                 let ordered = self.0.entry(agent.clone()).or_default();
                 ordered.altered |= order.work.alters();
-                ordered.reverted |= matches!(order.work, Work::Revert { .. });
+                ordered.lacks_keys |= matches!(order.work, Work::Revert { .. });
                 let before = ordered.running.replace((**order).clone());
                 let other = before.filter(|before| before.id != order.id)?.id;
                 Some(format!("{agent} is ordered {}, and {other} is not over", order.work))
@@ -150,7 +162,10 @@ impl Orders {
                     return None;
                 }
                 ordered.unclear = (end.power == Power::Unknown).then(|| order.clone());
-                let running = ordered.running.take().map(|order| order.id);
+                let ended = ordered.running.take();
+                let reverts = |order: &Order| matches!(order.work, Work::Revert { .. });
+                ordered.lacks_keys &= end.phase != OrderPhase::Done || !ended.as_ref().is_some_and(reverts);
+                let running = ended.map(|order| order.id);
                 let text = format!("{order} of {agent} ends, and {running:?} is carried out");
                 (running.as_ref() != Some(order)).then_some(text)
             }

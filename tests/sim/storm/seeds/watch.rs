@@ -429,6 +429,7 @@ impl Eye for Watch {
         if let Some(text) = seen.waits.record(body, most, wall) {
             self.blame(&mut seen, "no-more-wait-than-may", text);
         }
+        self.keys_are_back(&mut seen, body);
         if let Some(text) = seen.orders.record(body) {
             self.blame(&mut seen, "orders-come-alone-and-alter-for-good", text);
         }

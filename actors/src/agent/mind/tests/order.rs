@@ -4,7 +4,7 @@ use drover_model::fault::FaultKind;
 use drover_model::id::{LeaseId, OrderId};
 use drover_model::order::{Order, Work};
 use drover_model::phase::{AgentPhase, OrderPhase, Power};
-use drover_model::ports::{Carried, VmObservation};
+use drover_model::ports::{Carried, Ran, VmObservation};
 use drover_model::record::{Body, Reason};
 use drover_model::size::Size;
 use drover_model::spec::TemplateSpec;
@@ -362,22 +362,96 @@ fn an_agent_that_goes_ends_its_order() {
 
 // Invariant: after a revert the holder has a key in the machine again, whatever the snapshot had.
 
-#[test]
-fn a_revert_repairs_the_guest_and_installs_the_keys_again() {
-    let mut drive = leased(spec());
-    drive.effects.clear();
-    give(&mut drive, 1, Work::Revert { name: "before".into() });
-    carry_out(&mut drive);
-    let calls = drive.calls();
-    assert!(calls.iter().any(|call| matches!(call, Call::Run(..))), "clock and sessions");
-    assert!(matches!(drive.asked(), Some((_, Call::Admit(..)))), "{calls:?}");
-    drive.answer(Answer::Admitted(LeaseId::new("l1"), Ok(())));
-    assert_eq!(drive.asked(), None);
+fn revert(drive: &mut Drive) {
+    give(drive, 1, Work::Revert { name: "before".into() });
+    while !matches!(drive.asked(), Some((_, Call::Admit(..) | Call::Unlock(..)))) {
+        match drive.asked() {
+            Some((_, call)) => {
+                let answer = drive.fair_answer(call);
+                drive.answer(answer);
+            }
+            None => drive.wait(secs(1)),
+        }
+        assert!(ended(drive).is_empty(), "the holder's key is not back");
+    }
+}
+
+fn held() -> Drive {
     let mut held = Drive::new(spec());
     held.go_to(AgentPhase::Ready);
     held.be_held();
     held.answer(Answer::Unlocked(Ok(())));
-    give(&mut held, 1, Work::Revert { name: "before".into() });
-    carry_out(&mut held);
-    assert!(matches!(held.asked(), Some((_, Call::Unlock(..)))));
+    held
+}
+
+#[test]
+fn a_revert_is_over_only_with_the_keys_of_its_holder_in_the_guest_again() {
+    let mut drive = leased(spec());
+    drive.effects.clear();
+    revert(&mut drive);
+    let calls = drive.calls();
+    assert!(calls.iter().any(|call| matches!(call, Call::Run(..))), "clock and sessions");
+    drive.answer(Answer::Admitted(LeaseId::new("l1"), Ok(())));
+    assert_eq!((ended(&drive), drive.asked()), (vec![(OrderPhase::Done, Power::Running)], None));
+    let mut held = held();
+    revert(&mut held);
+    held.answer(Answer::Unlocked(Ok(())));
+    assert_eq!((ended(&held), held.asked()), (vec![(OrderPhase::Done, Power::Running)], None));
+}
+
+#[test]
+fn a_revert_fails_where_the_key_does_not_get_in_and_the_key_is_tried_on() {
+    let mut drive = leased(spec());
+    revert(&mut drive);
+    for _ in 0..100 {
+        if let Some((_, Call::Admit(..))) = drive.asked() {
+            let refused = Err(fault(FaultKind::KeyRejected));
+            drive.answer(Answer::Admitted(LeaseId::new("l1"), refused));
+        }
+        drive.wait(secs(60));
+    }
+    assert_eq!(ended(&drive), [(OrderPhase::Failed, Power::Running)]);
+    let text = drive.mind.machine.orders.past.last().map(|one| one.text.clone());
+    assert!(text.as_deref().is_some_and(|text| text.contains("key of its holder")), "{text:?}");
+    assert_eq!(drive.state(), AgentPhase::Leased);
+    for _ in 0..100 {
+        if let Some((_, Call::Admit(..))) = drive.asked() {
+            return;
+        }
+        drive.wait(secs(1));
+    }
+    panic!("the key is not tried again");
+}
+
+#[test]
+fn a_hold_whose_key_the_guest_refuses_after_a_revert_fails_the_order() {
+    let mut held = held();
+    revert(&mut held);
+    held.answer(Answer::Unlocked(Err(fault(FaultKind::Broken))));
+    assert_eq!(ended(&held), [(OrderPhase::Failed, Power::Running)]);
+    assert_eq!(held.state(), AgentPhase::Held);
+}
+
+#[test]
+fn a_revert_that_failed_after_the_rollback_still_puts_the_key_back() {
+    let mut drive = leased(spec());
+    give(&mut drive, 1, Work::Revert { name: "before".into() });
+    let carried = Carried { power: Power::Running, sent: true, outcome: Ok(String::new()) };
+    drive.answer(Answer::Ordered(Ok(carried)));
+    drive.wait(secs(3));
+    drive.answer(Answer::Greeted(Ok("ssh-ed25519 HOST".into())));
+    drive.answer(Answer::Ran(Ok(Ran { exit: Some(1), tail: "no clock".into() })));
+    assert_eq!(ended(&drive), [(OrderPhase::Failed, Power::Running)]);
+    assert!(matches!(drive.asked(), Some((_, Call::Admit(..)))), "{:?}", drive.asked());
+}
+
+#[test]
+fn a_lease_that_ends_while_its_key_is_put_back_ends_the_order() {
+    let mut drive = leased(spec());
+    revert(&mut drive);
+    let lease = LeaseId::new("l1");
+    drive.command(AgentCommand::EndLease { lease: lease.clone(), why: "released".into() });
+    drive.answer(Answer::Admitted(lease, Ok(())));
+    assert_eq!(ended(&drive), [(OrderPhase::Failed, Power::Unknown)]);
+    assert_eq!(why(&drive), Some(Reason::Altered));
 }
