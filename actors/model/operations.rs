@@ -124,7 +124,8 @@ port! {
             within AGENT;
         /// Lists volumes that still carry the id on any storage. Those of `ours` are removed first,
         /// and only while a quorate cluster says that the id is free; one that cannot be removed is
-        /// listed. So are disc images among `ours`, which carry no id. With `only` no other
+        /// listed. So are disc images among `ours`, which carry no id. One of `ours` without a storage
+        /// means the memory of a snapshot on any of them. With `only` no other
         /// storages are asked.
         change fn leftovers(vm: &VmRef, ours: &[String], only: Option<&BTreeSet<String>>)
             -> Vec<String>, within VOLUMES;

@@ -10,6 +10,8 @@
 mod view;
 mod work;
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
 use crate::id::OrderId;
@@ -18,7 +20,7 @@ use crate::size::Size;
 use crate::time::WallTime;
 
 pub use view::{ConfigValue, MachineView, SnapshotView};
-pub use work::{SNAPSHOTS_MOST, Work, is_own_snapshot};
+pub use work::{SNAPSHOT_NAME, SNAPSHOTS_MOST, Work, is_own_snapshot, memory_volume};
 
 /// Orders of a machine that are remembered once they are over.
 const ORDERS_KEPT: usize = 8;
@@ -81,6 +83,14 @@ pub struct MachineOrders {
     /// after its present use.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub altered: bool,
+    /// Snapshots with memory that orders started to take, whatever came of them: the volume of one that
+    /// was cut short may outlast the machine.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub memories: BTreeSet<String>,
+    /// Snapshots that orders took and did not delete. An order that takes one alters the machine, which
+    /// serves nobody after its present use: so these are of that use, and any other is not.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub snapshots: BTreeSet<String>,
     /// The largest sizes that it was given since its birth. Accounts of capacity count these until it is
     /// gone: what gets smaller does so at its next start, or not at all.
     #[serde(skip_serializing_if = "Size::is_none")]
@@ -94,6 +104,8 @@ impl Default for MachineOrders {
             running: None,
             past: Vec::new(),
             altered: false,
+            memories: BTreeSet::new(),
+            snapshots: BTreeSet::new(),
             sizes: Size::NONE,
         }
     }
@@ -120,6 +132,9 @@ impl MachineOrders {
         if let Work::Resize(sizes) = order.work {
             self.sizes = self.sizes.max(sizes);
         }
+        if let Work::Snapshot { name, memory: true, .. } = &order.work {
+            self.memories.insert(name.clone());
+        }
         self.running = Some(order);
     }
 
@@ -136,10 +151,30 @@ impl MachineOrders {
             return;
         };
         self.power = end.power;
+        if end.phase == OrderPhase::Done {
+            self.keep_snapshots(&order.work);
+        }
         let (phase, ended) = (end.phase, Some(at));
         self.past.push(OrderStatus { order, phase, ended, text });
         let over = self.past.len().saturating_sub(ORDERS_KEPT);
         self.past.drain(..over);
+    }
+
+    /// What an order that is done leaves of snapshots.
+    fn keep_snapshots(&mut self, work: &Work) {
+        match work {
+            Work::Snapshot { name, .. } => drop(self.snapshots.insert(name.clone())),
+            Work::DeleteSnapshot { name } => drop(self.snapshots.remove(name)),
+            Work::Start
+            | Work::Stop
+            | Work::Shutdown
+            | Work::Reboot
+            | Work::Reset
+            | Work::Suspend
+            | Work::Resume
+            | Work::Revert { .. }
+            | Work::Resize(_) => {}
+        }
     }
 
     /// The order that left the machine so, or may have where it failed; none where none could.

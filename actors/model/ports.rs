@@ -265,6 +265,8 @@ pub struct OrderCall {
     /// The marks it must carry; anything else is `Foreign` and nothing is written.
     pub marks: Marks,
     pub work: Work,
+    /// Snapshots that orders took in the present use of the guest; any other is nobody's here.
+    pub snapshots: BTreeSet<String>,
     /// Whether it may have been carried out before, or may still be.
     pub repeated: bool,
     /// How long the guest has to shut down by itself.

@@ -3,14 +3,12 @@
 
 use drover_model::fault::{Culprit, Fault, FaultKind};
 use drover_model::id::Upid;
+use drover_model::order::SNAPSHOT_NAME;
 use drover_model::ports::{Snapped, SnapshotCall, TaskEnd};
 use proxmox_client::types::VmConfig;
 
 use crate::client::{Client, Failure, guest_id, task};
 use crate::configure::{unlocked, verify};
-
-/// drover takes and rolls back to no other snapshot.
-const SNAPSHOT_NAME: &str = "drover-clean";
 
 /// The configuration of a guest, if it is the agent's and not locked.
 async fn own_config(client: &Client, call: &SnapshotCall) -> Result<VmConfig, Failure> {

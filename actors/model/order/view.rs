@@ -1,7 +1,9 @@
 //! What one look at a machine shows.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use super::is_own_snapshot;
 use crate::id::{NodeName, VmId};
 use crate::phase::Power;
 
@@ -36,6 +38,19 @@ pub struct MachineView {
     pub snapshots: Vec<SnapshotView>,
     /// The snapshot that its present state comes from.
     pub parent: Option<String>,
+}
+
+impl MachineView {
+    /// Keeps drover's own snapshots and these, and those that are not finished. Any other was taken by
+    /// hand, maybe in an earlier use of the machine, and is not the holder's to know.
+    pub fn keep_snapshots(&mut self, known: &BTreeSet<String>) {
+        let shown = |name: &str| known.contains(name) || is_own_snapshot(name);
+        self.snapshots.retain(|one| shown(&one.name) || one.unfinished.is_some());
+        for one in &mut self.snapshots {
+            one.parent = one.parent.take().filter(|parent| shown(parent));
+        }
+        self.parent = self.parent.take().filter(|parent| shown(parent));
+    }
 }
 
 /// One key of a machine's configuration.

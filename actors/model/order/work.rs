@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::id::VmId;
 use crate::phase::Power;
 use crate::size::Size;
 
@@ -219,6 +220,15 @@ impl fmt::Display for Work {
             (_, None) => f.write_str(self.name()),
         }
     }
+}
+
+/// The snapshot that drover takes for itself, and the only one that it rolls back to.
+pub const SNAPSHOT_NAME: &str = "drover-clean";
+
+/// The name, without storage and format, of the volume that holds the memory of a guest's snapshot
+/// (pve-storage, Plugin.pm and its kin; qemu-server, QemuConfig.pm, `__snapshot_save_vmstate`).
+pub fn memory_volume(vmid: VmId, snapshot: &str) -> String {
+    format!("vm-{vmid}-state-{snapshot}")
 }
 
 /// Whether a snapshot is one that drover takes for itself.

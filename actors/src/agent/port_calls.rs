@@ -80,7 +80,8 @@ pub(super) fn make(
         }
         Call::Order { work, repeated, shutdown, limit } => {
             let marks = guest.marks.clone();
-            let call = OrderCall { vm, marks, work, repeated, shutdown, limit };
+            let snapshots = mind.machine.orders.snapshots.clone();
+            let call = OrderCall { vm, marks, work, snapshots, repeated, shutdown, limit };
             pve.carry_out(call).map(Answer::Ordered).boxed_local()
         }
         Call::Greet(address, limit) => {
@@ -140,7 +141,7 @@ pub(super) fn make(
         Call::Stop => pve.stop(&vm).map(Answer::Accepted).boxed_local(),
         Call::Destroy => pve.destroy(&vm).map(Answer::Accepted).boxed_local(),
         Call::Leftovers => {
-            let left = pve.leftovers(&vm, &guest.volumes, mind.clone_storages());
+            let left = pve.leftovers(&vm, &mind.volumes(), mind.clone_storages());
             left.map(Answer::Leftovers).boxed_local()
         }
     })

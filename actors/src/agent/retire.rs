@@ -22,6 +22,9 @@
 //!   read as exactly ours in the same try.
 //! - The usual path makes four calls: read and write of the fence, shutdown or stop, destroy. The
 //!   cluster's watcher reports the ends of tasks.
+//! - A machine whose memory a snapshot saved is looked after too: Proxmox allocates the volume of the memory
+//!   (`vm-ID-state-NAME`) before anything else of the snapshot. Where a node died in between, no
+//!   configuration may name the volume, and a destroy leaves it without a warning.
 //! - Failures: marks that are not ours lead to `Stranded`. A lock of Proxmox waits 10 s, a fault
 //!   that passes backs off, any other waits 60 s. After `retireTimeoutSec` an alarm says so and the
 //!   retirement goes on.
@@ -35,9 +38,10 @@ use std::time::Duration;
 
 use drover_model::fault::{Culprit, Fault, FaultKind};
 use drover_model::id::Upid;
+use drover_model::order::{SNAPSHOT_NAME, memory_volume};
 use drover_model::ports::{IdStatus, Ran, TaskEnd, VmObservation};
 use drover_model::record::{Body, Reason};
-use drover_model::spec::TemplateSpec;
+use drover_model::spec::{ResetKind, TemplateSpec};
 use drover_scripts::guest;
 
 use crate::agent::event::{Call, Guest};
@@ -261,7 +265,7 @@ impl Mind {
         let State::Retiring { step, .. } = &self.state else { return };
         match (step, result) {
             (RetireStep::DestroyTask(_), Ok(TaskEnd::Done { warnings }))
-                if warnings.is_empty() && !self.has_image() =>
+                if warnings.is_empty() && !self.has_image() && !self.may_leave_memory() =>
             {
                 self.retired(out);
             }
@@ -322,7 +326,7 @@ impl Mind {
                 let why = if self.clone_undone_for_good() {
                     format!("its clone came to nothing, but volumes of its id remain: {remain}")
                 } else {
-                    format!("the guest is destroyed, but remain: {remain}")
+                    format!("the guest is gone, but these remain: {remain}")
                 };
                 let command = self.remedy_command(&volumes);
                 self.strand_with(&why, command, out);
@@ -332,6 +336,26 @@ impl Mind {
                 self.back_off(out);
             }
         }
+    }
+
+    /// Whether a snapshot with memory was started that may have been cut short: an order's, or drover's
+    /// own before the first use.
+    pub(super) fn may_leave_memory(&self) -> bool {
+        let own = self.spec.reset == Some(ResetKind::Memory) && !self.usage.has_snapshot();
+        own || !self.machine.orders.memories.is_empty()
+    }
+
+    /// The volumes that are the agent's once its guest is gone: those that its configuration named, and
+    /// the memory of snapshots that drover took of it, on any storage. Such a name carries the VMID,
+    /// which nobody has when volumes are removed, and a snapshot of the journal's: memory of no guest
+    /// is of no use to anybody.
+    pub(super) fn volumes(&self) -> Vec<String> {
+        let Some(guest) = &self.guest else { return Vec::new() };
+        let own = (self.spec.reset == Some(ResetKind::Memory)).then(|| SNAPSHOT_NAME.to_owned());
+        let vmid = guest.marks.vmid;
+        let memories = own.iter().chain(&self.machine.orders.memories);
+        let memories = memories.map(|name| memory_volume(vmid, name));
+        guest.volumes.iter().cloned().chain(memories).collect()
     }
 
     /// Whether the guest never existed, as far as is known: its clone was never made.

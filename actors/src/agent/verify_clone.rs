@@ -510,8 +510,8 @@ impl Mind {
     /// A quorate endpoint says that the id of a proven guest is free.
     pub(super) fn vanished(&mut self, out: &mut Out) {
         let settled = self.guest.as_ref().is_some_and(Guest::is_settled);
-        if settled && self.has_image() {
-            // Only drover removes the guest's disc image.
+        if settled && (self.has_image() || self.may_leave_memory()) {
+            // Only drover removes the guest's disc image, and memory that a torn snapshot left.
             self.send_out(Reason::Vanished, out);
         } else if settled {
             self.gone(Reason::Vanished, false, out);

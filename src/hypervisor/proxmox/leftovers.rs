@@ -55,8 +55,14 @@ impl Cloud {
     }
 }
 
-/// Whether two names mean the same volume: the name of a linked clone may start with its base's.
+/// Whether a name means this volume: the name of a linked clone may start with its base's. A name
+/// without a storage means the memory of a snapshot, on any storage and in any format.
 fn is_same_volume(one: &str, other: &str) -> bool {
+    if !one.contains(':') {
+        let name = other.rsplit([':', '/']).next().unwrap_or_default();
+        let name = name.split_once('.').map_or(name, |(name, _)| name);
+        return name == one;
+    }
     let parts = |volume: &str| {
         let (storage, path) = volume.split_once(':')?;
         Some((storage.to_owned(), path.rsplit('/').next()?.to_owned()))

@@ -548,6 +548,33 @@ async fn volumes_that_were_the_guests_are_removed_once_its_id_is_free() {
     assert_eq!((left, deletes), (both.map(str::to_owned).to_vec(), 1), "refused, and reported");
 }
 
+#[tokio::test(start_paused = true)]
+async fn the_memory_of_a_snapshot_is_removed_on_any_storage_by_its_whole_name() {
+    let script = Script::new(|asked| match asked {
+        "GET /nodes/pve1/storage content=images enabled=1" => {
+            Step::Data(json!([{"storage": "nfs"}, {"storage": "lvm"}]))
+        }
+        "GET /cluster/nextid vmid=101" => Step::Data(json!("101")),
+        "GET /cluster/status" => Step::Data(status(1)),
+        _ if asked.starts_with("DELETE") => {
+            Step::Refuse(403, "Permission check failed (/storage/nfs, Datastore.Allocate)")
+        }
+        _ if asked.contains("/nfs/") => Step::Data(json!([
+            {"volid": "nfs:101/vm-101-state-ram.raw", "vmid": "101"},
+            {"volid": "nfs:101/vm-101-state-ram2.raw", "vmid": "101"},
+        ])),
+        _ => Step::Data(json!([{"volid": "lvm:vm-101-state-ram", "vmid": "101"}])),
+    });
+    let ours = ["vm-101-state-ram".to_owned()];
+    port(&script, &["primary"]).leftovers(&vm(), &ours, None).await.unwrap();
+    let seen = script.seen().into_iter();
+    let mut freed: Vec<String> = seen.filter(|one| one.contains("DELETE")).collect();
+    freed.sort();
+    assert_eq!(freed.len(), 2, "{freed:?}");
+    assert!(freed[0].contains("lvm%3Avm-101-state-ram"), "{freed:?}");
+    assert!(freed[1].contains("nfs%3A101%2Fvm-101-state-ram.raw"), "{freed:?}");
+}
+
 // Invariant: with a runtime of its own, a call goes on when its answer is dropped.
 
 #[tokio::test(start_paused = true)]

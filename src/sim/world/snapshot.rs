@@ -266,6 +266,32 @@ impl Cluster {
     }
 }
 
+impl Cluster {
+    /// Takes a snapshot without a task and without memory; an unknown VM has none.
+    pub(super) async fn snapshot_by_hand(&self, vmid: u32, name: &str) {
+        if self.guest_host.snapshot(vmid, name, false).await.is_err() {
+            return;
+        }
+        let mut state = self.state();
+        let time = state.clock.unix();
+        let Some(node) = state.guest_by_id(vmid).map(|guest| guest.node.clone()) else { return };
+        let Some(guest) = state.guest_by_id_mut(vmid) else { return };
+        let mut config = guest.config.clone();
+        config.insert("snaptime".into(), time.to_string());
+        let drives = disks(&config);
+        let snapshot = Snapshot { config, time, vmstate: None, boots: guest.boots };
+        guest.snapshots.insert(name.to_owned(), snapshot);
+        guest.config.insert("parent".into(), name.to_owned());
+        for (_, drive) in drives {
+            let storage = drive.storage().unwrap_or_default().to_owned();
+            let Ok(storage) = state.storage_mut(&storage) else { continue };
+            if let Some(volume) = storage.volume_mut(&node, &drive.file) {
+                volume.snapshots.insert(name.to_owned());
+            }
+        }
+    }
+}
+
 fn disks(config: &Config) -> Vec<(String, conf::Drive)> {
     let drives = conf::drives(config).into_iter();
     drives.filter(|(_, drive)| !drive.is_cdrom() && drive.storage().is_some()).collect()

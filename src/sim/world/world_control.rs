@@ -69,6 +69,11 @@ impl WorldControl {
         self.cluster.guest_host.stop(vmid).await;
     }
 
+    /// Takes a snapshot of a VM without its memory, as somebody does in Proxmox by hand.
+    pub async fn snapshot_by_hand(&self, vmid: u32, name: &str) {
+        self.cluster.snapshot_by_hand(vmid, name).await;
+    }
+
     /// Kills the worker of a task; its status becomes `unexpected status`.
     pub fn kill_task(&self, upid: &str) {
         self.cluster.kill_task(upid);

@@ -164,7 +164,8 @@ impl Orders {
                 ordered.unclear = (end.power == Power::Unknown).then(|| order.clone());
                 let ended = ordered.running.take();
                 let reverts = |order: &Order| matches!(order.work, Work::Revert { .. });
-                ordered.lacks_keys &= end.phase != OrderPhase::Done || !ended.as_ref().is_some_and(reverts);
+                ordered.lacks_keys &=
+                    end.phase != OrderPhase::Done || !ended.as_ref().is_some_and(reverts);
                 let running = ended.map(|order| order.id);
                 let text = format!("{order} of {agent} ends, and {running:?} is carried out");
                 (running.as_ref() != Some(order)).then_some(text)

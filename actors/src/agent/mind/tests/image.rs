@@ -97,7 +97,7 @@ fn an_image_that_stays_strands_its_agent_with_the_command() {
     }
     drive.answer(Answer::Leftovers(Ok(vec![IMAGE.into()])));
     assert_eq!(drive.state(), AgentPhase::Stranded);
-    assert_eq!(drive.mind.detail(), format!("the guest is destroyed, but remain: {IMAGE}"));
+    assert_eq!(drive.mind.detail(), format!("the guest is gone, but these remain: {IMAGE}"));
 }
 
 #[test]
