@@ -21,6 +21,13 @@ pub struct HardwareSpec {
     pub sockets: Option<u32>,
     /// Whether the guest sees NUMA nodes.
     pub numa: Option<bool>,
+    /// What Proxmox changes while the guest runs (`hotplug`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hotplug: Option<Vec<HotPlug>>,
+    /// The cores of each socket that the guest can have without a restart: it is made with so many, and
+    /// starts with the template's `cores` of them (Proxmox's `vcpus`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_cores: Option<u32>,
     /// The node's processors that the guest may use, such as `0-3,8` (Proxmox's `affinity`).
     pub affinity: Option<String>,
     /// Disks beside those of the template image, in order.
@@ -30,6 +37,45 @@ pub struct HardwareSpec {
     /// USB devices, likewise.
     pub usb: Vec<String>,
 }
+
+/// A kind of hardware that Proxmox changes while a guest runs (qemu-server, `pve-hotplug-features`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum HotPlug {
+    Network,
+    Disk,
+    Usb,
+    Cpu,
+    Memory,
+}
+
+impl HotPlug {
+    pub const ALL: [Self; 5] = [Self::Network, Self::Disk, Self::Usb, Self::Cpu, Self::Memory];
+
+    /// Proxmox's word.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Network => "network",
+            Self::Disk => "disk",
+            Self::Usb => "usb",
+            Self::Cpu => "cpu",
+            Self::Memory => "memory",
+        }
+    }
+
+    /// Whether a configuration's `hotplug` has this kind. Without the key, and with `1`, it has those of
+    /// Proxmox's default; with `0` it has none.
+    pub fn is_in(self, hotplug: Option<&str>) -> bool {
+        match hotplug.map(str::trim) {
+            None | Some("1" | "") => matches!(self, Self::Network | Self::Disk | Self::Usb),
+            Some(list) => list.split([',', ';', ' ']).any(|word| word == self.word()),
+        }
+    }
+}
+
+/// The least memory of a guest with memory hot-plug, in MiB: it starts with that much, and Proxmox plugs
+/// the rest as modules (qemu-server, Memory.pm; not in the recorded answers).
+pub const PLUGGED_MEMORY_MB: u32 = 1024;
 
 /// An empty disk that each agent gets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

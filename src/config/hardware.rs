@@ -1,10 +1,10 @@
 //! A template's virtual hardware beside its sizes and network cards (`hardware`).
 
-use drover_model::hardware::{DiskSpec, HardwareSpec};
+use drover_model::hardware::{DiskSpec, HardwareSpec, HotPlug, PLUGGED_MEMORY_MB};
 use drover_model::image::Bios;
 
 use super::fault::Fault;
-use super::keys::{RawAgentHardware, RawDisk, Reset};
+use super::keys::{RawAgent, RawAgentHardware, RawDisk, Reset};
 use super::layer::Layer;
 
 /// The disks that a template may add: the unit numbers of Proxmox's virtio-scsi beside a boot disk,
@@ -16,11 +16,13 @@ const MOST_PCI: usize = 16;
 const MOST_USB: usize = 14;
 
 /// Reads a template's `hardware`.
-pub(super) fn hardware(reset: Reset, layer: &Layer, faults: &mut Vec<Fault>) -> HardwareSpec {
+pub(super) fn hardware(agent: &RawAgent, layer: &Layer, faults: &mut Vec<Fault>) -> HardwareSpec {
     let Some(inner) = layer.nested("hardware").first() else { return HardwareSpec::default() };
     let Some(raw) = inner.typed::<RawAgentHardware>(faults) else {
         return HardwareSpec::default();
     };
+    let reset = agent.reset;
+    check_hot_plug(agent, &raw, inner, faults);
     let disks: Vec<RawDisk> =
         inner.nested("disks").iter().filter_map(|disk| disk.typed(faults)).collect();
     for (key, count, most) in [
@@ -47,9 +49,54 @@ pub(super) fn hardware(reset: Reset, layer: &Layer, faults: &mut Vec<Fault>) -> 
         cpu: raw.cpu,
         sockets: raw.sockets,
         numa: raw.numa,
+        hotplug: raw.hotplug.as_deref().map(hot_plug),
+        max_cores: raw.max_cores,
         affinity: raw.affinity,
         disks: disks.collect(),
         pci: raw.pci_devices,
         usb: raw.usb_devices,
+    }
+}
+
+/// The kinds that these words name, in Proxmox's order.
+fn hot_plug(words: &[String]) -> Vec<HotPlug> {
+    HotPlug::ALL.into_iter().filter(|kind| words.iter().any(|word| word == kind.word())).collect()
+}
+
+/// What Proxmox would refuse only at the start of a clone.
+fn check_hot_plug(
+    agent: &RawAgent,
+    raw: &RawAgentHardware,
+    inner: &Layer,
+    faults: &mut Vec<Fault>,
+) {
+    let plugs = raw.hotplug.as_deref().map(hot_plug).unwrap_or_default();
+    if plugs.contains(&HotPlug::Memory) {
+        if raw.numa != Some(true) {
+            let message =
+                "Proxmox starts no guest with memory hot-plug and without NUMA".to_owned();
+            faults
+                .push(inner.fault("hotplug", message).help("add `numa: true`, or remove `memory`"));
+        }
+        // 0 means that of the template image, as for cores.
+        if (1..PLUGGED_MEMORY_MB).contains(&agent.memory_mb) {
+            let message =
+                format!("a guest with memory hot-plug has at least {PLUGGED_MEMORY_MB} MiB");
+            let help = "raise `memoryMb` of the template, or remove `memory`";
+            faults.push(inner.fault("hotplug", message).help(help));
+        }
+    }
+    let Some(most) = raw.max_cores else { return };
+    if !plugs.contains(&HotPlug::Cpu) {
+        let message = "without `cpu` in `hotplug` no core is added to a running guest".to_owned();
+        faults.push(inner.fault("maxCores", message).help("add `cpu` to `hotplug`"));
+    }
+    let cores = agent.cores;
+    if cores == 0 {
+        let message = "a template without `cores` has no number to start with".to_owned();
+        faults.push(inner.fault("maxCores", message).help("set `cores` of the template"));
+    } else if cores > most {
+        let message = format!("{most} is less than the {cores} `cores` of the template");
+        faults.push(inner.fault("maxCores", message).help("raise it to `cores` at least"));
     }
 }

@@ -123,7 +123,7 @@ pub(super) fn template(
     let kept = (raw.instance_cap, raw.instance_min.max(raw.idle_min));
     addresses::warn_few(&address, kept, &layer, pools, &mut cx.warnings);
     cloud_init::warn_no_dns(&texts, &cards, &layer, &mut cx.warnings);
-    let hardware = hardware::hardware(raw.reset, &layer, &mut cx.faults);
+    let hardware = hardware::hardware(&raw, &layer, &mut cx.faults);
     let parts = Parts {
         raw,
         steps,

@@ -8,6 +8,7 @@ use drover_hypervisor::is_mac;
 use drover_hypervisor::name_pattern;
 use drover_model::addresses::AddressRange;
 use drover_model::addresses::range::width;
+use drover_model::hardware::HotPlug;
 use drover_model::marks::SLUG_MAX;
 use drover_scripts::windows::has_drive;
 use proxmox_client::{Endpoint, parse_pin};
@@ -507,6 +508,12 @@ pub(super) fn cpu_list(text: &str) -> Checked {
         None => number(part).is_some(),
     });
     must(sound, text, "a list of processors", "write it as `0-3,8`")
+}
+
+/// Checks a kind of hardware that Proxmox changes while a guest runs.
+pub(super) fn hot_plug(text: &str) -> Checked {
+    let known = HotPlug::ALL.into_iter().any(|kind| kind.word() == text);
+    must(known, text, "a kind of hot-plug", "write network, disk, usb, cpu or memory")
 }
 
 /// Checks the id of a resource mapping, as Proxmox takes it.

@@ -67,7 +67,7 @@ pub enum Feature {
     Networks,
     /// `hardware.machine`.
     Machine,
-    /// `hardware.cpu`, `sockets`, `numa`.
+    /// `hardware.cpu`, `sockets`, `numa`, `maxCores`.
     Processors,
     /// `hardware.disks`.
     Disks,
@@ -161,7 +161,8 @@ impl Feature {
             Self::Machine => spec.hardware.machine.is_some(),
             Self::Processors => {
                 let hardware = &spec.hardware;
-                hardware.cpu.is_some() || hardware.sockets.is_some() || hardware.numa.is_some()
+                let processors = hardware.cpu.is_some() || hardware.sockets.is_some();
+                processors || hardware.numa.is_some() || hardware.max_cores.is_some()
             }
             Self::Disks => !spec.hardware.disks.is_empty(),
             Self::Devices => !spec.hardware.devices().is_empty(),
@@ -213,7 +214,7 @@ impl Feature {
             Self::Network => "bridge, vlan",
             Self::Networks => "networks",
             Self::Machine => "hardware: machine",
-            Self::Processors => "hardware: cpu, sockets, numa",
+            Self::Processors => "hardware: cpu, sockets, numa, maxCores",
             Self::Disks => "hardware: disks",
             Self::Devices => "hardware: devices",
             Self::Discs => "userData, images",
@@ -348,7 +349,12 @@ pub static TABLE: &[Row] = &[
     fails(Feature::Network, At::Guests, &["VM.Config.Network"], "PUT config: netN"),
     fails(Feature::Networks, At::Guests, &["VM.Config.Network"], "PUT config: every netN"),
     fails(Feature::Machine, At::Guests, &["VM.Config.HWType"], "PUT config: machine"),
-    fails(Feature::Processors, At::Guests, &["VM.Config.CPU"], "PUT config: cpu, sockets, numa"),
+    fails(
+        Feature::Processors,
+        At::Guests,
+        &["VM.Config.CPU"],
+        "PUT config: cpu, sockets, numa, vcpus",
+    ),
     fails(Feature::Disks, At::Guests, &["VM.Config.Disk"], "PUT config: scsiN"),
     fails(Feature::Devices, At::Guests, &["VM.Config.HWType"], "PUT config: hostpciN, usbN"),
     fails(

@@ -15,6 +15,11 @@ table! {
             "processor sockets, each with `cores`; unset: as in the template image";
         "numa" => numa: Option<bool>, flag().eg("true"),
             "true: the guest sees NUMA nodes; unset: as in the template image";
+        "hotplug" => hotplug: Option<Vec<String>>,
+            texts().check(value::hot_plug).eg(r#"["network", "disk", "usb", "cpu", "memory"]"#),
+            "what Proxmox changes while the guest runs; unset: as in the template image";
+        "maxCores" => max_cores: Option<u32>, whole(1..=1024).eg("8"),
+            "cores of each socket that the guest can have without a restart, with `cpu` in `hotplug`; it starts with `cores`";
         "affinity" => affinity: Option<String>, text().check(value::cpu_list).eg(r#""0-3,8""#),
             "the node's processors that the guest may use; unset: as in the template image";
         "disks", mappings(&DISK), "empty disks beside those of the template image, in order";

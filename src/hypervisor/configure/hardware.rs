@@ -1,6 +1,7 @@
 //! A guest's virtual hardware, as its template wants it (`hardware`).
 
-use drover_model::hardware::HardwareSpec;
+use drover_model::hardware::{HardwareSpec, HotPlug};
+use drover_model::spec::TemplateSpec;
 use proxmox_client::Params;
 use proxmox_client::types::VmConfig;
 
@@ -23,6 +24,11 @@ pub(super) fn changes(config: &VmConfig, wanted: &HardwareSpec) -> Params {
     set("cpu", wanted.cpu.clone());
     set("sockets", wanted.sockets.map(|sockets| sockets.to_string()));
     set("numa", wanted.numa.map(|numa| u8::from(numa).to_string()));
+    let words = |kinds: &[HotPlug]| match kinds {
+        [] => "0".to_owned(),
+        kinds => kinds.iter().map(|kind| kind.word()).collect::<Vec<_>>().join(","),
+    };
+    set("hotplug", wanted.hotplug.as_deref().map(words));
     set("affinity", wanted.affinity.clone());
     let machine = wanted.machine.as_deref().or_else(|| config.get("machine")).unwrap_or_default();
     for (at, id) in wanted.pci.iter().enumerate() {
@@ -64,6 +70,20 @@ fn disks(config: &VmConfig, wanted: &HardwareSpec) -> Params {
         .collect()
 }
 
+/// A guest's cores of each socket and its `vcpus`. One that takes more cores while it runs is made with
+/// the most that it can have, and starts with fewer of them.
+pub(super) fn processors(
+    config: &VmConfig,
+    spec: &TemplateSpec,
+) -> (Option<String>, Option<String>) {
+    let Some(cores) = spec.cores else { return (None, None) };
+    let Some(most) = spec.hardware.max_cores else { return (Some(cores.to_string()), None) };
+    let own = config.get("sockets").and_then(|sockets| sockets.parse::<u32>().ok());
+    let sockets = spec.hardware.sockets.or(own).unwrap_or(1);
+    let vcpus = cores.saturating_mul(sockets);
+    (Some(most.max(cores).to_string()), Some(vcpus.to_string()))
+}
+
 #[cfg(test)]
 mod tests {
     use drover_model::hardware::DiskSpec;
@@ -78,6 +98,8 @@ mod tests {
             cpu: Some("host".into()),
             sockets: Some(2),
             numa: Some(true),
+            hotplug: Some(vec![HotPlug::Disk, HotPlug::Cpu, HotPlug::Memory]),
+            max_cores: Some(8),
             affinity: Some("0-3".into()),
             disks: vec![
                 DiskSpec { storage: "fast".into(), size_gb: 50 },
@@ -106,6 +128,7 @@ mod tests {
         bios=ovmf
         sockets=2
         numa=1
+        hotplug=disk,cpu,memory
         affinity=0-3
         hostpci0=mapping=gpu,pcie=1
         usb0=mapping=dongle
@@ -122,6 +145,7 @@ mod tests {
             ("cpu", "host"),
             ("sockets", "2"),
             ("numa", "1"),
+            ("hotplug", "disk,cpu,memory"),
             ("affinity", "0-3"),
             ("hostpci0", "pcie=1,mapping=gpu"),
             ("usb0", "mapping=dongle"),
@@ -129,6 +153,20 @@ mod tests {
             ("scsi3", "slow:vm-101-disk-2,serial=drover-disk-2,size=200G"),
         ]);
         assert_eq!(changes(&config, &wanted()), Params::new());
+    }
+
+    #[test]
+    fn a_guest_that_takes_more_cores_starts_with_fewer_than_it_is_made_with() {
+        let mut spec = crate::testing::spec();
+        spec.cores = Some(2);
+        let two = VmConfig::new([("sockets", "2")]);
+        assert_eq!(processors(&two, &spec), (Some("2".into()), None));
+        spec.hardware.max_cores = Some(8);
+        assert_eq!(processors(&two, &spec), (Some("8".into()), Some("4".into())));
+        // A lease that asks for more than that gets it.
+        spec.cores = Some(16);
+        spec.hardware.sockets = Some(1);
+        assert_eq!(processors(&two, &spec), (Some("16".into()), Some("16".into())));
     }
 
     #[test]

@@ -6,6 +6,11 @@
 //! - What Proxmox would refuse is refused before a call where the guest's state shows it, with the
 //!   command that helps.
 //! - A lock of Proxmox is a fault that passes: the caller tries again.
+//! - Orders know the snapshots of the guest's present use and no others. One that somebody took by hand
+//!   may be from an earlier use: a holder who went back to it would read the files of another. So such a
+//!   one is neither gone back to nor deleted, and it costs no read of the list when a guest is reset.
+
+mod sizes;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -17,12 +22,12 @@ use drover_model::order::{SNAPSHOTS_MOST, Work, is_own_snapshot};
 use drover_model::phase::Power;
 use drover_model::ports::{Carried, OrderCall, VmRef};
 use drover_model::size::Size;
-use proxmox_client::Params;
 use proxmox_client::types::{Current, SnapshotRow, VmConfig};
 
+use self::sizes::Values;
 use super::Cloud;
 use crate::client::{Failure, task};
-use crate::configure::{primary_disk, size_of, unlocked, verify};
+use crate::configure::{unlocked, verify};
 use crate::describe::power_of;
 use crate::snapshot::into_result;
 
@@ -78,7 +83,7 @@ impl Cloud {
             }
             Work::Reboot | Work::Reset => self.again(call, taken).await,
             Work::Snapshot { name, description, memory } => {
-                self.take(call, name, (description, *memory)).await
+                self.take(call, (name, config.get("parent")), (description, *memory)).await
             }
             Work::Revert { name } => self.revert(call, name, taken).await,
             Work::DeleteSnapshot { name } => self.delete(call, name).await,
@@ -202,13 +207,15 @@ impl Cloud {
     async fn take(
         &self,
         call: &OrderCall,
-        name: &str,
+        (name, parent): (&str, Option<&str>),
         (description, memory): (&str, bool),
     ) -> Result<String, Failure> {
         let VmRef { node, vmid, .. } = &call.vm;
         let known = self.snapshots(&call.vm).await?;
         match known.iter().find(|row| row.name == name) {
-            Some(row) if call.repeated && row.snapstate.is_none() => {
+            // An earlier try took it, if the present state comes from it: one that was there before
+            // the guest's last reset is not its parent.
+            Some(row) if call.repeated && row.snapstate.is_none() && parent == Some(name) => {
                 return Ok("it is there".into());
             }
             Some(row) => return Err(refused(there_already(*vmid, row))),
@@ -237,30 +244,32 @@ impl Cloud {
     ) -> Result<String, Failure> {
         let VmRef { node, vmid, .. } = &call.vm;
         let known = self.snapshots(&call.vm).await?;
-        match known.iter().find(|row| row.name == name) {
+        match known.iter().find(|row| row.name == name).filter(|row| is_of_use(call, row)) {
             Some(row) if row.snapstate.is_some() => Err(refused(there_already(*vmid, row))),
             Some(_) => {
                 let upid = self.client.rollback(node.as_str(), vmid.0, name).await?;
                 self.await_switch(call, upid, taken).await
             }
-            None => Err(refused(no_snapshot(*vmid, name, &known))),
+            None => Err(refused(no_snapshot(call, name, &known))),
         }
     }
 
     async fn delete(&self, call: &OrderCall, name: &str) -> Result<String, Failure> {
         let VmRef { node, vmid, .. } = &call.vm;
         let known = self.snapshots(&call.vm).await?;
-        if !known.iter().any(|row| row.name == name) {
-            if call.repeated {
-                return Ok("it is gone".into());
-            }
-            return Err(refused(no_snapshot(*vmid, name, &known)));
+        let row = known.iter().find(|row| row.name == name);
+        if row.is_none() && call.repeated {
+            return Ok("it is gone".into());
+        }
+        if !row.is_some_and(|row| is_of_use(call, row)) {
+            return Err(refused(no_snapshot(call, name, &known)));
         }
         let upid = self.client.delete_snapshot(node.as_str(), vmid.0, name).await?;
         self.await_end(call, upid).await
     }
 
-    /// Gives a guest other sizes, and says of each whether it holds already.
+    /// Gives a guest other sizes, and says of each whether it holds already. Where a part is refused, the
+    /// fault says the same of all.
     async fn resize(
         &self,
         call: &OrderCall,
@@ -268,31 +277,41 @@ impl Cloud {
         config: &VmConfig,
     ) -> Result<String, Failure> {
         let VmRef { node, vmid, .. } = &call.vm;
-        let grow = to_grow(config, sizes, *vmid)?;
-        let changes = changes(config, sizes);
-        let client = &self.client;
-        if !changes.is_empty() {
-            let digest =
-                config.get("digest").map(|digest| ("digest".to_owned(), digest.to_owned()));
-            let written = changes.iter().cloned().chain(digest).collect();
-            client.set_config(node.as_str(), vmid.0, written).await?;
-        }
-        if let Some((disk, gib)) = &grow
-            && let Some(upid) = client.resize(node.as_str(), vmid.0, disk, *gib).await?
-        {
-            self.await_end(call, upid).await?;
-        }
-        let pending = client.pending(node.as_str(), vmid.0).await?;
-        let waits = |key: &str| pending.iter().any(|row| row.key == key && row.pending.is_some());
-        let said = |key: &str| match waits(key) {
-            true => "pending until the machine restarts",
-            false => "applied",
+        let grow = sizes::to_grow(config, sizes, *vmid)?;
+        let pending = self.client.pending(node.as_str(), vmid.0).await?;
+        let values = Values { pending: &pending, config };
+        sizes::check(&values, sizes, *vmid)?;
+        let changes = sizes::changes(&values, sizes);
+        let written = async {
+            if !changes.is_empty() {
+                let digest =
+                    config.get("digest").map(|digest| ("digest".to_owned(), digest.to_owned()));
+                let written = changes.iter().cloned().chain(digest).collect();
+                self.client.set_config(node.as_str(), vmid.0, written).await?;
+            }
+            if let Some((disk, gib)) = &grow
+                && let Some(upid) = self.client.resize(node.as_str(), vmid.0, disk, *gib).await?
+            {
+                self.await_end(call, upid).await?;
+            }
+            Ok::<(), Failure>(())
         };
-        let cores = sizes.cores.map(|cores| format!("{cores} cores: {}", said("cores")));
-        let memory = sizes.memory_mb.map(|memory| format!("{memory} MiB: {}", said("memory")));
-        let disk = sizes.disk_gb.map(|disk| format!("{disk} GiB of disk: applied"));
-        let parts: Vec<String> = [cores, memory, disk].into_iter().flatten().collect();
-        Ok(parts.join("; "))
+        let Err(failure) = written.await else { return self.reached(&call.vm, sizes).await };
+        let mut fault = self.client.fault(&failure);
+        // Proxmox applies what it can of one call before it refuses the rest.
+        let reached = self.reached(&call.vm, sizes).await;
+        let reached = reached.unwrap_or_else(|failure| {
+            format!("what of it holds was not read: {}", self.client.fault(&failure).text)
+        });
+        fault.text = format!("{}; {reached}", fault.text);
+        Err(fault.into())
+    }
+
+    /// What of these sizes a guest has by now, for people.
+    async fn reached(&self, vm: &VmRef, wanted: Size) -> Result<String, Failure> {
+        let pending = self.client.pending(vm.node.as_str(), vm.vmid.0).await?;
+        let config = self.client.config(vm.node.as_str(), vm.vmid.0).await?;
+        Ok(sizes::reached(&Values { pending: &pending, config: &config }, wanted))
     }
 }
 
@@ -306,51 +325,18 @@ fn there_already(vmid: VmId, row: &SnapshotRow) -> String {
     }
 }
 
-fn no_snapshot(vmid: VmId, name: &str, known: &[SnapshotRow]) -> String {
-    let names: Vec<String> = known.iter().map(|row| format!("`{}`", row.name)).collect();
+/// Whether a snapshot is one of the guest's present use. One that was started and not finished holds
+/// nothing to go back to, and only its deletion helps; while Proxmox is at it the guest is locked.
+fn is_of_use(call: &OrderCall, row: &SnapshotRow) -> bool {
+    call.snapshots.contains(&row.name) || row.snapstate.is_some()
+}
+
+fn no_snapshot(call: &OrderCall, name: &str, known: &[SnapshotRow]) -> String {
+    let vmid = call.vm.vmid;
+    let known = known.iter().filter(|row| is_of_use(call, row));
+    let names: Vec<String> = known.map(|row| format!("`{}`", row.name)).collect();
     let has = if names.is_empty() { "it has none".to_owned() } else { names.join(", ") };
-    format!("guest `{vmid}` has no snapshot `{name}`; known: {has}")
-}
-
-/// The keys that must change. Less memory takes the balloon's target along, which must not be above it.
-fn changes(config: &VmConfig, sizes: Size) -> Params {
-    let mut changes = Params::new();
-    let mut set = |key: &str, wanted: Option<u32>| {
-        let now = config.get(key).map(|text| text.strip_prefix("current=").unwrap_or(text));
-        let wanted = wanted.map(|wanted| wanted.to_string());
-        if let Some(wanted) = wanted.filter(|wanted| Some(wanted.as_str()) != now) {
-            changes.push((key.to_owned(), wanted));
-        }
-    };
-    set("cores", sizes.cores);
-    set("memory", sizes.memory_mb);
-    let balloon = config.get("balloon").and_then(|text| text.parse::<u32>().ok());
-    if let (Some(memory), Some(balloon)) = (sizes.memory_mb, balloon)
-        && balloon > memory
-    {
-        set("balloon", Some(memory));
-    }
-    changes
-}
-
-/// The disk to grow with its size in GiB; none where it has that size.
-fn to_grow(config: &VmConfig, sizes: Size, vmid: VmId) -> Result<Option<(String, u32)>, Failure> {
-    let Some(wanted) = sizes.disk_gb else { return Ok(None) };
-    let Some(disk) = primary_disk(config) else {
-        return Err(refused(format!("guest `{vmid}` has no disk that it boots from")));
-    };
-    let size = config.get(disk).and_then(size_of);
-    let bytes = u64::from(wanted) << 30;
-    match size {
-        Some(size) if bytes < size => {
-            let has = size.div_ceil(1 << 30);
-            Err(refused(format!(
-                "disk `{disk}` of guest `{vmid}` has {has} GiB: disks cannot shrink to {wanted} GiB"
-            )))
-        }
-        Some(size) if bytes == size => Ok(None),
-        Some(_) | None => Ok(Some((disk.to_owned(), wanted))),
-    }
+    format!("guest `{vmid}` has no snapshot `{name}` that an order took; known: {has}")
 }
 
 #[cfg(test)]

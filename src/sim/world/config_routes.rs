@@ -16,6 +16,7 @@ use super::checks;
 use super::conf::{self, Config, Drive, numbered};
 use super::context::{CallContext, failed};
 use super::create::{DriveRequest, with_mac};
+use super::hotplug;
 use super::locks::LockGuard;
 use super::state::{Guest, PendingChange};
 use super::worker::Worker;
@@ -285,8 +286,26 @@ impl Cluster {
         for key in &change.delete {
             self.delete_key(node, vmid, key, change.force, running, worker).await?;
         }
+        let mut refused = None;
         for (key, value) in change.set {
-            self.set_key(node, vmid, &key, value, running, worker).await.map_err(failed)?;
+            let set = self.set_key(node, vmid, &key, value.clone(), running, worker);
+            set.await.map_err(failed)?;
+            if running && let Err(text) = self.plug(node, vmid, &key, value) {
+                refused
+                    .get_or_insert(ApiError::parameter(&key, format!("hotplug problem - {text}")));
+            }
+        }
+        refused.map_or(Ok(()), Err)
+    }
+
+    /// Applies a value that waits where a running VM takes it at once; one that Proxmox fails to apply
+    /// goes on waiting.
+    fn plug(&self, node: &str, vmid: u32, key: &str, value: String) -> Result<(), String> {
+        let mut state = self.state();
+        let guest = state.vm_mut(node, vmid)?;
+        if guest.pending.contains_key(key) && hotplug::plugs(&guest.config, key, &value)? {
+            guest.pending.remove(key);
+            guest.config.insert(key.to_owned(), value);
         }
         Ok(())
     }
@@ -323,7 +342,8 @@ impl Cluster {
         if !conf::is_drive(key) && numbered(key, "unused").is_none() {
             let mut state = self.state();
             let guest = state.vm_mut(node, vmid).map_err(failed)?;
-            if running && !is_immediate(key) && !nic {
+            let waits = !is_immediate(key) && !nic && !hotplug::forgets(&guest.config, key);
+            if running && waits {
                 guest.pending.insert(key.to_owned(), PendingChange::Delete { force });
             } else {
                 guest.config.remove(key);

@@ -59,6 +59,7 @@ mod drives;
 mod faults;
 mod firewall;
 mod ha;
+mod hotplug;
 mod installer;
 mod latency;
 mod locks;

@@ -11,6 +11,7 @@ use super::Cluster;
 use super::conf;
 use super::context::{CallContext, failed};
 use super::ha;
+use super::hotplug;
 use super::state::GuestProcess;
 use super::worker::Worker;
 use crate::call::{ApiError, Outcome};
@@ -99,6 +100,7 @@ impl Cluster {
         if guest.process.is_some() {
             return Err(format!("VM {vmid} already running"));
         }
+        hotplug::check_may_start(&guest.config)?;
         if suspended {
             state.vm_mut(node, vmid)?.config.remove("lock");
         }

@@ -3,7 +3,8 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
 
 use drover_model::container::GuestType;
 use drover_model::id::{CloudId, NodeName};
@@ -19,7 +20,8 @@ fn call(work: Work, repeated: bool) -> OrderCall {
     let (cloud, node) = (CloudId::new("primary"), NodeName::new("pve1"));
     let vm = VmRef { cloud, node, vmid: VmId(101), guest: GuestType::Vm };
     let (shutdown, limit) = (Duration::from_secs(60), Duration::from_secs(120));
-    OrderCall { vm, marks: marks(), work, repeated, shutdown, limit }
+    let snapshots = BTreeSet::from(["one".to_owned()]);
+    OrderCall { vm, marks: marks(), work, snapshots, repeated, shutdown, limit }
 }
 
 /// A guest in this state with these further keys, its snapshots, and what it answers to writes: every
@@ -142,7 +144,7 @@ async fn snapshots_that_are_there_are_not_taken_twice() {
         carry_out(&guest("running", "running", json!({}), none()), call(work(), false)).await;
     assert!(carried.outcome.is_ok());
     assert_eq!(writes, ["POST /snapshot snapname=one vmstate=1 description=d"]);
-    let taken = || guest("running", "running", json!({}), there.clone());
+    let taken = || guest("running", "running", json!({"parent": "one"}), there.clone());
     let (carried, writes) = carry_out(&taken(), call(work(), true)).await;
     assert!(carried.outcome.is_ok() && writes.is_empty(), "an earlier try took it");
     let (carried, writes) = carry_out(&taken(), call(work(), false)).await;
@@ -154,7 +156,8 @@ async fn snapshots_that_are_there_are_not_taken_twice() {
     let other = || Work::DeleteSnapshot { name: "two".into() };
     let (carried, writes) = carry_out(&taken(), call(other(), false)).await;
     let text = carried.outcome.unwrap_err().text;
-    assert!(text.contains("no snapshot `two`; known: `one`") && writes.is_empty(), "{text}");
+    let said = "no snapshot `two` that an order took; known: `one`";
+    assert!(text.contains(said) && writes.is_empty(), "{text}");
     let (carried, _) = carry_out(&taken(), call(other(), true)).await;
     assert!(carried.outcome.is_ok(), "an earlier try deleted it");
     let most: Vec<Value> = (0..16).map(|n| json!({"name": format!("s{n}")})).collect();
@@ -163,24 +166,111 @@ async fn snapshots_that_are_there_are_not_taken_twice() {
     assert!(carried.outcome.is_err() && writes.is_empty(), "there are as many as may be");
 }
 
-// Invariant: sizes are written once, with the digest that was read; a smaller disk is refused first.
+// Invariant: a snapshot that no order of the present use took is nobody's: it may show files of another.
+
+#[tokio::test(start_paused = true)]
+async fn a_snapshot_that_somebody_took_by_hand_is_left_alone() {
+    let there = json!([
+        {"name": "hand", "snaptime": 1}, {"name": "torn", "snapstate": "prepare"}, {"name": "current"}
+    ]);
+    let (hand, torn) = (|| "hand".to_owned(), || "torn".to_owned());
+    let machine = || guest("running", "running", json!({"parent": "drover-clean"}), there.clone());
+    let again = Work::Snapshot { name: hand(), description: String::new(), memory: false };
+    for (work, repeated, text) in [
+        (Work::Revert { name: hand() }, false, "no snapshot `hand` that an order took"),
+        (Work::DeleteSnapshot { name: hand() }, false, "no snapshot `hand` that an order took"),
+        (Work::Revert { name: torn() }, false, "was started and not finished"),
+        (again, true, "has a snapshot `hand` already"),
+    ] {
+        let (carried, writes) = carry_out(&machine(), call(work.clone(), repeated)).await;
+        let fault = carried.outcome.unwrap_err();
+        assert!(fault.text.contains(text) && writes.is_empty(), "{work}: {fault} {writes:?}");
+    }
+    let delete = Work::DeleteSnapshot { name: torn() };
+    let (carried, writes) = carry_out(&machine(), call(delete, false)).await;
+    assert!(carried.outcome.is_ok(), "only its deletion helps: {carried:?}");
+    assert_eq!(writes, ["DELETE /snapshot/torn"]);
+}
+
+// Invariant: sizes are written once, with the digest that was read; a smaller disk is refused first. The
+// order says of each size whether it holds, also where a part was refused.
+
+/// A guest of two cores, 2 GiB and 20 GiB that keeps what is written to it. Cores wait for its start;
+/// `refuses` names what it refuses, `memory` or `disk`.
+fn sized(refuses: &'static str) -> Script {
+    let has = Mutex::new((2, 2048, 20));
+    Script::new(move |asked| {
+        let mut has = has.lock().unwrap();
+        let number = |key: &str| {
+            let value = asked.split(' ').find_map(|word| word.strip_prefix(key)?.strip_prefix('='));
+            value.and_then(|text| text.trim_end_matches('G').parse::<u32>().ok())
+        };
+        if asked.starts_with("PUT") && asked.contains("/config") {
+            has.0 = number("cores").unwrap_or(has.0);
+            if let Some(memory) = number("memory") {
+                if refuses == "memory" {
+                    return Step::Errors(json!({"memory": "hotplug problem - no slot is free"}));
+                }
+                has.1 = memory;
+            }
+            return Step::Data(Value::Null);
+        }
+        if asked.contains("/resize") {
+            if refuses == "disk" {
+                return Step::Refuse(500, "storage is full");
+            }
+            has.2 = number("size").unwrap_or(has.2);
+            return Step::Data(UPID.into());
+        }
+        match asked.split(' ').nth(1).unwrap() {
+            path if path.ends_with("/config") => Step::Data(json!({
+                "name": marks().name("ci"), "description": marks().describe("x"), "digest": "abc",
+                "cores": has.0, "memory": has.1.to_string(),
+                "scsi0": format!("local:vm-101-disk-0,size={}G", has.2),
+            })),
+            path if path.ends_with("/pending") => match has.0 {
+                2 => Step::Data(json!([{"key": "cores", "value": 2}])),
+                cores => Step::Data(json!([{"key": "cores", "value": 2, "pending": cores}])),
+            },
+            path if path.ends_with("/status/current") => {
+                Step::Data(json!({"status": "running", "qmpstatus": "running", "pid": 7}))
+            }
+            path if path.contains("/tasks/") && path.ends_with("/status") => {
+                Step::Data(json!({"status": "stopped", "exitstatus": "OK"}))
+            }
+            _ => Step::Data(json!([])),
+        }
+    })
+}
+
+fn resize(memory_mb: u32, disk_gb: Option<u32>) -> OrderCall {
+    call(Work::Resize(Size { cores: Some(4), memory_mb: Some(memory_mb), disk_gb }), false)
+}
 
 #[tokio::test(start_paused = true)]
 async fn a_smaller_disk_is_refused_before_anything_is_written() {
-    let keys = json!({"cores": 2, "memory": "2048", "scsi0": "local:vm-101-disk-0,size=20G"});
-    let sized = |disk_gb| {
-        let sizes = Size { cores: Some(4), memory_mb: Some(2048), disk_gb };
-        call(Work::Resize(sizes), false)
-    };
-    let machine = || guest("running", "running", keys.clone(), none());
-    let (carried, writes) = carry_out(&machine(), sized(Some(19))).await;
+    let (carried, writes) = carry_out(&sized(""), resize(2048, Some(19))).await;
     let text = carried.outcome.unwrap_err().text;
     assert!(text.contains("cannot shrink to 19 GiB") && writes.is_empty(), "{text} {writes:?}");
-    let (carried, writes) = carry_out(&machine(), sized(Some(30))).await;
+    let (carried, writes) = carry_out(&sized(""), resize(2048, Some(30))).await;
     let said =
         "4 cores: pending until the machine restarts; 2048 MiB: applied; 30 GiB of disk: applied";
     assert_eq!(carried.outcome, Ok(said.to_owned()));
     assert_eq!(writes, ["PUT /config cores=4 digest=abc", "PUT /resize disk=scsi0 size=30G"]);
-    let (_, writes) = carry_out(&machine(), sized(Some(20))).await;
+    let (_, writes) = carry_out(&sized(""), resize(2048, Some(20))).await;
     assert_eq!(writes, ["PUT /config cores=4 digest=abc"], "it has that size");
+}
+
+#[tokio::test(start_paused = true)]
+async fn sizes_that_were_refused_half_way_are_said_one_by_one() {
+    let (carried, _) = carry_out(&sized("memory"), resize(4096, Some(30))).await;
+    let text = carried.outcome.unwrap_err().text;
+    let said = "; 4 cores: pending until the machine restarts; 4096 MiB: not done, it has 2048; 30 \
+                GiB of disk: not done, it has 20 GiB";
+    assert!(text.contains("no slot is free") && text.ends_with(said), "{text}");
+    let (carried, _) = carry_out(&sized("disk"), resize(4096, Some(30))).await;
+    let text = carried.outcome.unwrap_err().text;
+    let said = "; 4 cores: pending until the machine restarts; 4096 MiB: applied; 30 GiB of disk: \
+                not done, it has 20 GiB";
+    assert!(text.contains("storage is full") && text.ends_with(said), "{text}");
 }
