@@ -135,6 +135,13 @@ pub enum HerdCommand {
         /// Receives what its cluster shows, or a refusal.
         reply: Reply<Result<MachineSeen, Refusal>>,
     },
+    /// Asks which agent has a machine that somebody may give orders to.
+    MachineOf {
+        target: Target,
+        by: By,
+        /// Receives the agent, or a refusal.
+        reply: Reply<Result<AgentId, Refusal>>,
+    },
     /// Holds the next agent of a template that fails before it is ready, or cancels that.
     HoldNext {
         /// The template, by `cloud/template` or bare name.

@@ -253,7 +253,7 @@ impl<T: DeserializeOwned> Fields<T> {
     }
 }
 
-fn plain(text: &str, most: usize) -> bool {
+pub(super) fn plain(text: &str, most: usize) -> bool {
     (1..=most).contains(&text.chars().count()) && !text.chars().any(char::is_control)
 }
 

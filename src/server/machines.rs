@@ -4,9 +4,9 @@
 //! An order is answered once it is durable; how it ends is asked for by its id.
 
 pub(super) mod leased;
+pub(super) mod order_end;
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use actix_web::{HttpResponse, web};
 use drover_actors::message::{HerdCommand, MachineSeen, Target};
@@ -16,18 +16,15 @@ use drover_api::{
 };
 use drover_model::id::AgentId;
 use drover_model::order::{SnapshotView, Work, is_own_snapshot};
-use drover_model::phase::OrderPhase;
 use drover_model::size::Size;
 use drover_model::time::WallTime;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use tokio::time::Instant;
 
 use super::auth::Caller;
-use super::body::Fields;
-use super::events::one_of;
-use super::leases::{LONGEST_WAIT_SECONDS, key_hash};
-use super::problem::{Rejection, printable};
+use super::body::{Fields, plain};
+use super::leases::key_hash;
+use super::problem::Rejection;
 use super::query::{Keys, Query};
 use super::shapes::{self, rfc3339};
 use super::state::State;
@@ -35,20 +32,11 @@ use super::state::State;
 type Body = Result<web::Bytes, actix_web::Error>;
 type Caught = web::ReqData<Caller>;
 
+/// The most characters of an idempotency key.
+const KEY_CHARS: usize = 255;
+
 /// The largest number that a size may have; the herd knows the limits of each.
 const SIZE_MOST: u64 = u32::MAX as u64;
-
-/// How long to wait for the end of an order.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(super) struct Wait {
-    #[serde(default)]
-    wait_seconds: u64,
-}
-
-impl Keys for Wait {
-    const TAKEN: &'static str = "`waitSeconds` is taken";
-}
 
 /// Looks at the machine of an agent.
 #[utoipa::path(
@@ -152,6 +140,7 @@ pub(super) async fn take(
     params(
         ("id" = String, Path, description = "the agent"),
         ("name" = String, Path, description = "the snapshot"),
+        ("idempotencyKey" = Option<String>, Query, description = "the same key and order answer the same order"),
     ),
     responses(
         (status = 202, body = OrderOut, description = "the order is written down"),
@@ -163,9 +152,10 @@ pub(super) async fn delete(
     state: web::Data<State>,
     caller: Caught,
     path: web::Path<(String, String)>,
+    Query(keyed): Query<Keyed>,
 ) -> Result<HttpResponse, Rejection> {
     let (id, name) = path.into_inner();
-    ordered(&state, &caller, of_agent(&id), read_delete(name)?).await
+    ordered(&state, &caller, of_agent(&id), read_delete(name, keyed)?).await
 }
 
 /// Puts the machine of an agent back to a snapshot; it runs afterwards.
@@ -191,62 +181,6 @@ pub(super) async fn revert(
     ordered(&state, &caller, of_agent(&id), read_revert(name, body)?).await
 }
 
-/// What became of an order to the machine of an agent.
-#[utoipa::path(
-    get, path = "/v1/agents/{id}/orders/{order}",
-    params(
-        ("id" = String, Path, description = "the agent"),
-        ("order" = String, Path, description = "the order"),
-        ("waitSeconds" = Option<u64>, Query, description = "wait until it is over, at most 300"),
-    ),
-    responses(
-        (status = 200, body = OrderOut),
-        (status = 404, body = Problem, description = "no such order, or its agent is gone"),
-    )
-)]
-pub(super) async fn order(
-    state: web::Data<State>,
-    caller: Caught,
-    path: web::Path<(String, String)>,
-    Query(wait): Query<Wait>,
-) -> Result<web::Json<OrderOut>, Rejection> {
-    if wait.wait_seconds > LONGEST_WAIT_SECONDS {
-        return Err(Rejection::invalid(format!(
-            "`waitSeconds` must be at most {LONGEST_WAIT_SECONDS}, and is {}; ask again after it",
-            wait.wait_seconds
-        )));
-    }
-    let (agent, id) = path.into_inner();
-    let agent = AgentId::new(agent);
-    let deadline = Instant::now() + Duration::from_secs(wait.wait_seconds);
-    let _place = match wait.wait_seconds {
-        0 => None,
-        _ => Some(one_of(&state.waits, &caller.principal)?),
-    };
-    let view = &state.doors.view;
-    // From before the first look, so that no change is missed.
-    let mut changes = view.events(None);
-    loop {
-        let all = view.agent(&agent).map(|status| status.machine.all()).unwrap_or_default();
-        let found = all.into_iter().find(|status| status.order.id.as_str() == id);
-        let is_over = found.as_ref().is_some_and(|found| found.phase != OrderPhase::Running);
-        let is_gone = found.is_none() && view.agent(&agent).is_none();
-        let settled = is_over || is_gone;
-        let moved = !settled
-            && tokio::select! {
-                () = state.stopping() => false,
-                moved = tokio::time::timeout_at(deadline, changes.next()) => moved.is_ok(),
-            };
-        if !moved {
-            let found = found.ok_or_else(|| {
-                let (agent, id) = (printable(agent.as_str()), printable(&id));
-                Rejection::not_found(format!("agent `{agent}` knows no order `{id}`, or is gone"))
-            })?;
-            return Ok(web::Json(shapes::order(&agent, &found)));
-        }
-    }
-}
-
 fn of_agent(id: &str) -> Target {
     Target::Agent(AgentId::new(id))
 }
@@ -255,7 +189,7 @@ fn of_agent(id: &str) -> Target {
 type Asked = (Work, Option<String>);
 
 fn read_key<T: DeserializeOwned>(fields: &mut Fields<T>) -> Option<String> {
-    fields.text("idempotencyKey", 255)
+    fields.text("idempotencyKey", KEY_CHARS)
 }
 
 fn check<T: DeserializeOwned>(fields: &mut Fields<T>, work: &Work) {
@@ -296,8 +230,24 @@ fn read_snapshot(body: Body) -> Result<Asked, Rejection> {
     Ok((Work::Snapshot { name, description, memory }, key))
 }
 
-fn read_delete(name: String) -> Result<Asked, Rejection> {
-    Ok((named(Work::DeleteSnapshot { name })?, None))
+/// The key of an order without a body: proxies may drop the body of a DELETE.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct Keyed {
+    idempotency_key: Option<String>,
+}
+
+impl Keys for Keyed {
+    const TAKEN: &'static str = "`idempotencyKey` is taken";
+}
+
+fn read_delete(name: String, keyed: Keyed) -> Result<Asked, Rejection> {
+    let key = keyed.idempotency_key;
+    if key.as_ref().is_some_and(|key| !plain(key, KEY_CHARS)) {
+        let text = format!("`idempotencyKey` must be 1 to {KEY_CHARS} characters on one line");
+        return Err(Rejection::invalid(text));
+    }
+    Ok((named(Work::DeleteSnapshot { name })?, key))
 }
 
 fn read_revert(name: String, body: Body) -> Result<Asked, Rejection> {

@@ -57,18 +57,25 @@ pub(super) fn places() -> Vec<Place> {
         Place::at("/v1/agents/{id}/snapshots")
             .get(OPERATOR, machines::snapshots)
             .post(OPERATOR, machines::take),
-        Place::at("/v1/agents/{id}/snapshots/{name}").delete(OPERATOR, machines::delete),
+        Place::at("/v1/agents/{id}/snapshots/{name}").query().delete(OPERATOR, machines::delete),
         Place::at("/v1/agents/{id}/snapshots/{name}/revert").post(OPERATOR, machines::revert),
         Place::at("/v1/agents/{id}/clone").post(OPERATOR, copies::of_agent),
         Place::at("/v1/leases/{id}/clone").post(OPERATOR, copies::of_lease),
-        Place::at("/v1/agents/{id}/orders/{order}").query().get(VIEWER, machines::order),
+        Place::at("/v1/agents/{id}/orders/{order}")
+            .query()
+            .get(OPERATOR, machines::order_end::of_agent),
         Place::at("/v1/leases/{id}/machine").get(OPERATOR, machines::leased::show),
         Place::at("/v1/leases/{id}/power").post(OPERATOR, machines::leased::power),
         Place::at("/v1/leases/{id}/reconfigure").post(OPERATOR, machines::leased::reconfigure),
         Place::at("/v1/leases/{id}/snapshots")
             .get(OPERATOR, machines::leased::snapshots)
             .post(OPERATOR, machines::leased::take),
-        Place::at("/v1/leases/{id}/snapshots/{name}").delete(OPERATOR, machines::leased::delete),
+        Place::at("/v1/leases/{id}/snapshots/{name}")
+            .query()
+            .delete(OPERATOR, machines::leased::delete),
+        Place::at("/v1/leases/{id}/orders/{order}")
+            .query()
+            .get(OPERATOR, machines::order_end::of_lease),
         Place::at("/v1/leases/{id}/snapshots/{name}/revert")
             .post(OPERATOR, machines::leased::revert),
         Place::at("/v1/agents/{id}/retire").post(OPERATOR, agents::retire),

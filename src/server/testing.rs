@@ -203,9 +203,8 @@ fn book(view: Arc<View>, asks: Arc<Mutex<Vec<LeaseAsk>>>) -> impl FnMut(HerdComm
         }
         command @ (HerdCommand::Order { .. }
         | HerdCommand::Machine { .. }
-        | HerdCommand::Copy(_)) => {
-            machine::answer(&view, command);
-        }
+        | HerdCommand::MachineOf { .. }
+        | HerdCommand::Copy(_)) => machine::answer(&view, command),
         HerdCommand::HoldNext { template, hold, reply, .. } => {
             let known = view.templates().into_iter().find(|one| one.template.answers_to(&template));
             let answer = known.map(|one| {

@@ -42,13 +42,14 @@ mod overrides;
 mod provision;
 mod sources;
 mod start;
+mod sweep;
 mod writes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use actix::{Actor, Addr, AsyncContext, Context, Handler, Message, WrapFuture};
+use actix::{Actor, Addr, AsyncContext, Context, Handler, Message};
 use drover_model::fact::{Fact, What};
 use drover_model::fault::{Culprit, Fault, FaultKind};
 use drover_model::id::{AgentId, CloudId, ClusterId, LeaseId, SourceId, TemplateId};
@@ -60,7 +61,6 @@ use drover_model::spec::{CloudSpec, HerdSpec, TemplateSpec};
 use drover_model::state_machine::StateMachine;
 use drover_model::time::WallTime;
 use futures_util::future::AbortHandle;
-use tokio::sync::mpsc;
 
 use crate::birth::{Adoption, Common, same_template};
 use crate::cloud::{Cloud, CloudCommand, CloudReport};
@@ -73,7 +73,6 @@ use crate::scheduler::state::Scheduler;
 use crate::scheduler::{Effect, Event};
 use crate::shared::role;
 use crate::troubles::Troubles;
-use drover_model::finding::Outcome;
 use drover_runtime::reply::Reply;
 use drover_runtime::supervise::{count_message, limit_turns};
 
@@ -402,45 +401,6 @@ impl Herd {
             self.observe(What::CloudGone { cloud });
         }
     }
-
-    fn reap(&self, all: bool, reply: Reply<u32>, ctx: &mut Context<Self>) {
-        let (tally, mut counts) = mpsc::unbounded_channel();
-        for cloud in self.clouds.values() {
-            let (reason, tally) = (Reason::Reaped, Some(tally.clone()));
-            cloud.do_send(CloudCommand::Reap { all, reason, tally });
-        }
-        drop(tally);
-        let sum = async move {
-            let mut sum = 0;
-            while let Some(count) = counts.recv().await {
-                sum += count;
-            }
-            reply.send(sum);
-        };
-        ctx.spawn(sum.into_actor(self));
-    }
-
-    /// Asks every reconciler, and replies with what became of each.
-    fn findings<F: 'static>(
-        &self,
-        ask: impl Fn(mpsc::UnboundedSender<(ClusterId, Outcome<F>)>) -> ReconcilerCommand,
-        reply: Reply<BTreeMap<ClusterId, Outcome<F>>>,
-        ctx: &mut Context<Self>,
-    ) {
-        let (tally, mut findings) = mpsc::unbounded_channel();
-        for actors in self.clusters.values() {
-            actors.reconciler.do_send(ask(tally.clone()));
-        }
-        drop(tally);
-        let all = async move {
-            let mut all = BTreeMap::new();
-            while let Some((cluster, found)) = findings.recv().await {
-                all.insert(cluster, found);
-            }
-            reply.send(all);
-        };
-        ctx.spawn(all.into_actor(self));
-    }
 }
 
 impl Handler<Settle> for Herd {
@@ -548,6 +508,9 @@ impl Handler<HerdCommand> for Herd {
             }
             HerdCommand::Machine { target, by, reply } => {
                 self.look_at_machine(&target, &by, reply, ctx);
+            }
+            HerdCommand::MachineOf { target, by, reply } => {
+                reply.send(self.machine_of(&target, &by))
             }
             HerdCommand::Copy(ask) => self.copy(ask, ctx),
             HerdCommand::HoldNext { template, hold, by, reply } => {

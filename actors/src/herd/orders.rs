@@ -299,6 +299,14 @@ impl Herd {
     }
 
     /// Reads what a cluster shows of an agent's machine.
+    /// The agent of a machine, where they may look at and order it.
+    pub(super) fn machine_of(&self, target: &Target, by: &By) -> Result<AgentId, Refusal> {
+        let agent = self.meant(target, by)?;
+        let living = self.living(&agent)?;
+        self.machine_is_theirs(&agent, &living, by)?;
+        Ok(agent)
+    }
+
     pub(super) fn look_at_machine(
         &self,
         target: &Target,
@@ -306,9 +314,8 @@ impl Herd {
         reply: Reply<Result<MachineSeen, Refusal>>,
         ctx: &mut Context<Self>,
     ) {
-        let found = self.meant(target, by).and_then(|agent| {
+        let found = self.machine_of(target, by).and_then(|agent| {
             let living = self.living(&agent)?;
-            self.machine_is_theirs(&agent, &living, by)?;
             no_container(&living)?;
             let (cloud, place) = self.way(&living)?;
             Ok((agent, living, cloud, place))
@@ -327,7 +334,11 @@ impl Herd {
         let look = self.common.ports.hypervisor.describe(&vm, home, &agent);
         ctx.spawn(look.into_actor(self).map(move |seen, _, _| {
             let template = living.template;
-            let seen = seen.map(|view| MachineSeen { agent, template, cluster, cloud, view });
+            let known = living.status.machine.snapshots.clone();
+            let seen = seen.map(|mut view| {
+                view.keep_snapshots(&known);
+                MachineSeen { agent, template, cluster, cloud, view }
+            });
             let refusal = |fault: Fault| Refusal::Unavailable(fault.text);
             reply.send(seen.map_err(refusal));
         }));

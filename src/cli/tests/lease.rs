@@ -435,6 +435,7 @@ async fn a_lost_answer_is_asked_for_again_with_the_same_key() {
         | HerdCommand::Hold { .. }
         | HerdCommand::Order { .. }
         | HerdCommand::Machine { .. }
+        | HerdCommand::MachineOf { .. }
         | HerdCommand::Copy(_)
         | HerdCommand::CallIn { .. }
         | HerdCommand::Wake { .. }

@@ -8,10 +8,11 @@ use drover_api::{
 use drover_model::id::LeaseId;
 
 use super::{
-    Body, Caught, listed, ordered, read_delete, read_power, read_resize, read_revert,
+    Body, Caught, Keyed, listed, ordered, read_delete, read_power, read_resize, read_revert,
     read_snapshot, shown,
 };
 use crate::problem::Rejection;
+use crate::query::Query;
 use crate::state::State;
 
 fn of_lease(id: &str) -> Target {
@@ -120,6 +121,7 @@ pub(crate) async fn take(
     params(
         ("id" = String, Path, description = "the lease"),
         ("name" = String, Path, description = "the snapshot"),
+        ("idempotencyKey" = Option<String>, Query, description = "the same key and order answer the same order"),
     ),
     responses(
         (status = 202, body = OrderOut, description = "the order is written down"),
@@ -131,9 +133,10 @@ pub(crate) async fn delete(
     state: web::Data<State>,
     caller: Caught,
     path: web::Path<(String, String)>,
+    Query(keyed): Query<Keyed>,
 ) -> Result<HttpResponse, Rejection> {
     let (id, name) = path.into_inner();
-    ordered(&state, &caller, of_lease(&id), read_delete(name)?).await
+    ordered(&state, &caller, of_lease(&id), read_delete(name, keyed)?).await
 }
 
 /// Puts the machine of a lease back to a snapshot; it runs afterwards.

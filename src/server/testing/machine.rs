@@ -50,6 +50,10 @@ pub(super) fn answer(view: &View, command: HerdCommand) {
             let status = OrderStatus { order, phase, ended: None, text: String::new() };
             Ordered { agent, status }
         }));
+    } else if let HerdCommand::MachineOf { target, by, reply } = command {
+        let forbidden = || Refusal::Forbidden("agent `a1` is not leased by you".into());
+        let found = meant(view, &target).map(|status| status.agent.clone());
+        reply.send(found.and_then(|agent| by.all.then_some(agent).ok_or_else(forbidden)));
     } else if let HerdCommand::Machine { target, reply, .. } = command {
         reply.send(meant(view, &target).map(|status| MachineSeen {
             agent: status.agent.clone(),

@@ -5,11 +5,12 @@
 use std::sync::Arc;
 
 use drover_model::fact::What;
-use drover_model::phase::AgentPhase;
+use drover_model::id::AgentId;
+use drover_model::phase::{AgentPhase, LeasePhase};
 use reqwest::Method;
 use serde_json::json;
 
-use crate::testing::{Served, agent, empty_template, reported};
+use crate::testing::{Served, agent, empty_template, lease, reported};
 
 // Invariant: what is set for one agent is shown with it; null takes it back, what is absent stays.
 
@@ -76,6 +77,46 @@ async fn a_hold_takes_the_callers_key_or_makes_one() {
     assert_eq!(wrong.body["errors"].as_array().unwrap().len(), 3);
     assert_eq!(served.admin(Method::DELETE, "/v1/agents/a1/hold", "").await.status, 202);
     assert_eq!(served.admin(Method::POST, "/v1/agents/a9/hold", "").await.status, 404);
+    served.stop().await;
+}
+
+// Invariant: how an order ended is shown to those who may give orders to the machine, by agent and by lease;
+// the same key answers the same order, also where the order has no body.
+
+#[tokio::test]
+async fn the_end_of_an_order_is_shown_to_those_who_may_order_the_machine() {
+    let served = Served::default();
+    let on_it = agent("a1", AgentPhase::Leased);
+    reported(&served.view, What::Agent(Arc::new(on_it)));
+    let ready = lease("x", LeasePhase::Ready, Some("a1"), "");
+    reported(&served.view, What::Lease(Box::new(ready)));
+    let stop = r#"{"action": "stop"}"#;
+    let order = served.admin(Method::POST, "/v1/leases/x/power", stop).await;
+    let id = order.body["id"].as_str().unwrap().to_owned();
+    for of in ["agents/a1", "leases/x"] {
+        let path = format!("/v1/{of}/orders/{id}?waitSeconds=1");
+        let shown = served.admin(Method::GET, &path, "").await;
+        assert_eq!((shown.status, &shown.body["state"]), (200, &json!("done")), "{of}");
+        for caller in ["viewer", "operator"] {
+            let refused = served.call(Some(caller), Method::GET, &path, "").await;
+            assert_eq!(refused.status, 403, "{caller} {of}: {}", refused.body);
+        }
+        let unknown = served.admin(Method::GET, &format!("/v1/{of}/orders/none"), "").await;
+        assert_eq!(unknown.status, 404, "{of}");
+        let long = served.admin(Method::GET, &format!("{path}00000"), "").await;
+        assert_eq!(long.status, 400, "{of}");
+        let delete = format!("/v1/{of}/snapshots/before");
+        let taken = served.admin(Method::DELETE, &format!("{delete}?idempotencyKey=k"), "").await;
+        assert_eq!(taken.status, 202, "{of}: {}", taken.body);
+        let own = taken.body["id"].as_str().unwrap().to_owned();
+        let status = served.view.agent(&AgentId::new("a1")).unwrap();
+        let known = status.machine.all().into_iter().find(|one| one.order.id.as_str() == own);
+        assert!(known.unwrap().order.key.is_some(), "{of}: its key is kept");
+        for wrong in ["idempotencyKey=", "key=k"] {
+            let refused = served.admin(Method::DELETE, &format!("{delete}?{wrong}"), "").await;
+            assert_eq!(refused.status, 400, "{of} {wrong}");
+        }
+    }
     served.stop().await;
 }
 
