@@ -120,7 +120,7 @@ fn template(cluster: &mut ClusterSpec) -> &mut GuestSpec {
     &mut cluster.guests[0]
 }
 
-const CHANGES: [(&str, &str, Change); 32] = [
+const CHANGES: [(&str, &str, Change); 34] = [
     (
         "a template by a name that nothing has",
         "templateVmId: null, templateName: debian-99",
@@ -143,6 +143,8 @@ const CHANGES: [(&str, &str, Change); 32] = [
     ("no vmgenid", "reset: MEMORY", |setup| {
         template(&mut setup.cluster).config.insert("vmgenid".into(), "0".into());
     }),
+    ("OVMF and no EFI disk", "hardware: {bios: OVMF}", |_| {}),
+    ("affinity with a token", "hardware: {affinity: \"0-1\"}", |_| {}),
     ("a storage that is nowhere", "cloneStrategy: FULL, targetStorage: ceph", |_| {}),
     ("a storage without images", "cloneStrategy: FULL, targetStorage: local", |_| {}),
     ("a storage that makes no linked clones", "", |setup| {

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use drover_actors::message::HerdCommand;
 use drover_hypervisor::Client;
-use drover_model::id::CloudId;
+use drover_model::id::{CloudId, NodeName};
 use drover_model::phase::{AgentPhase, BreakerPhase};
 use proxmox_client::transport::Method;
 
@@ -58,6 +59,14 @@ async fn agents_wait_for_a_free_device_crash_or_not() {
     let paused = template.paused.clone().unwrap_or_default();
     assert!(paused.contains("devices of the resource mapping `pci/gpu` are in use"), "{paused}");
     assert_eq!(template.breaker, BreakerPhase::Closed);
+    let why =
+        world.command(|reply| HerdCommand::Why { template: "linux".into(), reply }).await.unwrap();
+    for node in ["pve1", "pve2"] {
+        let of_node = |(name, _): &&(NodeName, Option<String>)| name.as_str() == node;
+        let text = why.nodes.iter().find(of_node).and_then(|(_, text)| text.clone());
+        let text = text.unwrap_or_default();
+        assert!(text.contains("`pci/gpu` are in use"), "{node}: {text}");
+    }
     // An agent that goes leaves its device to the next.
     let gone = world.view().agents()[0].agent.clone();
     world.reap(true).await;

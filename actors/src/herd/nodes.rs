@@ -1,6 +1,7 @@
 //! Nodes as operators see them: what is free there, what keeps templates from them, and draining.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
 use drover_model::fault::Fault;
@@ -245,7 +246,19 @@ impl Herd {
             reply.send(Ok(report));
             return;
         }
-        let found = self.common.ports.hypervisor.locate(&spec.id.cloud, &spec.sought(), None);
+        let hypervisor = &self.common.ports.hypervisor;
+        let found = hypervisor.locate(&spec.id.cloud, &spec.sought(), None);
+        let needs = !spec.hardware.devices().is_empty();
+        let devices = needs.then(|| hypervisor.devices(&spec.id.cloud));
+        let found = async move {
+            let mut found = found.await?;
+            // Without its devices a node seems to have as many as anybody wants.
+            if let Some(devices) = devices {
+                let fleet = Arc::unwrap_or_clone(found.fleet);
+                found.fleet = Arc::new(fleet.with_devices(devices.await?));
+            }
+            Ok(found)
+        };
         ctx.spawn(found.into_actor(self).map(move |found, actor, _| {
             reply.send(Ok(actor.report_why(&spec, found)));
         }));

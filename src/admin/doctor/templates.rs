@@ -10,7 +10,7 @@ use drover_hypervisor::{has_agent, has_cloud_init, primary_disk};
 use drover_model::addresses::AddressSource;
 use drover_model::fault::{Culprit, FaultKind};
 use drover_model::id::{CloudId, TemplateId};
-use drover_model::image::ImageSource;
+use drover_model::image::{Bios, ImageSource};
 use drover_model::spec::{HerdSpec, TemplateSpec};
 use drover_model::template_image::{Candidate, Sought};
 use proxmox_client::GuestId;
@@ -230,6 +230,35 @@ impl CloudCheck<'_> {
         self.report.add(Severity::Fail, about, text, remedy);
     }
 
+    /// Checks hardware that a clone alone would show to be impossible.
+    fn hardware(
+        &mut self,
+        spec: &TemplateSpec,
+        about: &str,
+        source: &TemplateGuest,
+        config: &VmConfig,
+    ) {
+        let hardware = &spec.hardware;
+        let set = |option: &str| {
+            [Remedy::on_node(&source.node, format!("qm set {} {option}", source.vmid))]
+        };
+        let affinity = hardware.affinity.as_deref();
+        let is_root = self.client.login() == "root@pam";
+        if let Some(list) = affinity.filter(|list| config.get("affinity") != Some(list) && !is_root)
+        {
+            let text = "is to get an `affinity`, which Proxmox lets only root@pam with a password set: \
+                        no clone comes up; clones keep that of the template image";
+            self.report.fail(about, text, set(&format!("--affinity {list}")));
+        }
+        let own = config.get("bios") == Some(Bios::Ovmf.name());
+        let ovmf = hardware.bios.map_or(own, |bios| bios == Bios::Ovmf);
+        if ovmf && config.get("efidisk0").is_none() {
+            let text = "has no EFI disk, and its clones start with OVMF: their firmware loses its \
+                        settings whenever they stop";
+            self.report.warn(about, text, set("--efidisk0 STORAGE:1,efitype=4m"));
+        }
+    }
+
     fn template(&mut self, spec: &TemplateSpec, source: &TemplateGuest, config: &VmConfig) {
         let vmid = source.vmid;
         let set = |option: &str| [Remedy::on_node(&source.node, format!("qm set {vmid} {option}"))];
@@ -256,6 +285,7 @@ impl CloudCheck<'_> {
             let text = "has no vmgenid, so a guest does not notice that it was reset";
             self.report.warn(&about, text, set("--vmgenid 1"));
         }
+        self.hardware(spec, &about, source, config);
         if self.report.lines.len() == before {
             let drive = if has_agent(config) { "agent on, " } else { "" };
             let init = if spec.os.is_windows() { "of Windows" } else { "cloud-init drive" };
