@@ -515,6 +515,16 @@ mod tests {
     }
 
     #[test]
+    fn sizes_of_machines_are_written_as_those_of_leases() {
+        let line = ["drover", "machine", "resize", "a1", "--memory", "8g", "--disk", "1t"];
+        let cli = Cli::try_parse_from(line).unwrap();
+        let Command::Machine(MachineAction::Resize(sizes)) = cli.command else {
+            panic!("no resize")
+        };
+        assert_eq!((sizes.cores, sizes.memory, sizes.disk), (None, Some(8192), Some(1024)));
+    }
+
+    #[test]
     fn wrong_arguments_are_usage_errors() {
         for line in [
             &["drover", "lease"][..],
@@ -522,6 +532,7 @@ mod tests {
             &["drover", "lease", "--labels", "a", "--ttl", "soon"],
             &["drover", "lease", "--labels", "a", "--cpu", "many"],
             &["drover", "lease", "--labels", "a", "--memory", "16k"],
+            &["drover", "machine", "resize", "a1", "--memory", "much"],
             &["drover", "--url", "http://x", "status"],
             &["drover", "agents", "set", "a1"],
             &["drover", "agents", "set", "a1", "--idle", "soon"],

@@ -76,10 +76,17 @@ fn guest_type(config: &VmConfig) -> GuestType {
 /// The fault of a guest that Proxmox itself has locked.
 fn locked(vmid: VmId, lock: &str, guest: GuestType) -> Fault {
     let tool = guest.tool();
-    let text = format!(
-        "guest `{vmid}` is locked by Proxmox (`{lock}`); when no task needs this lock any more, run \
-         `{tool} unlock {vmid}` on its node"
-    );
+    let text = match lock {
+        // A destroy that was cut short leaves nothing but this lock: there is no guest to unlock.
+        "destroyed" => format!(
+            "guest `{vmid}` is being destroyed by Proxmox, which left only the lock `{lock}` of it; when \
+             no task destroys it any more, run `{tool} destroy {vmid} --skiplock` on its node"
+        ),
+        _ => format!(
+            "guest `{vmid}` is locked by Proxmox (`{lock}`); when no task needs this lock any more, run \
+             `{tool} unlock {vmid}` on its node"
+        ),
+    };
     Fault::new(FaultKind::Locked { lock: lock.to_owned() }, Culprit::Guest, text)
 }
 
@@ -144,7 +151,9 @@ pub(crate) fn plan(config: &VmConfig, call: &ConfigureCall) -> Plan {
     }
     set("cicustom", spec.cloud_init.custom.clone(), config.get("cicustom"));
     set("onboot", Some(flag(spec.on_boot)), Some(config.get("onboot").unwrap_or("0")));
-    set("cores", spec.cores.map(|cores| cores.to_string()), config.get("cores"));
+    let (cores, vcpus) = hardware::processors(config, spec);
+    set("cores", cores, config.get("cores"));
+    set("vcpus", vcpus, config.get("vcpus"));
     let memory = config.get("memory").map(|text| text.strip_prefix("current=").unwrap_or(text));
     set("memory", spec.memory_mb.map(|memory| memory.to_string()), memory);
     let balloon = config.get("balloon").and_then(|text| text.parse::<u32>().ok());

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
-use super::read_span;
+use drover_model::size::Part;
+
+use super::{read_size, read_span};
 
 /// What to do with one machine.
 #[derive(Debug, Clone, Subcommand)]
@@ -83,13 +85,13 @@ pub struct ResizeOptions {
     #[command(flatten)]
     pub wait: WaitOptions,
     /// Processor cores of each socket
-    #[arg(long, required_unless_present_any = ["memory", "disk"])]
+    #[arg(long, required_unless_present_any = ["memory", "disk"], value_parser = read_size(Part::Cores))]
     pub cores: Option<u32>,
-    /// Memory in MiB
-    #[arg(long, value_name = "MIB")]
+    /// Memory, such as 16g; a bare number is MiB
+    #[arg(long, value_name = "SIZE", value_parser = read_size(Part::Memory))]
     pub memory: Option<u32>,
-    /// The disk it boots from, in GiB; disks cannot shrink
-    #[arg(long, value_name = "GIB")]
+    /// The disk it boots from, such as 100g; a bare number is GiB, and disks cannot shrink
+    #[arg(long, value_name = "SIZE", value_parser = read_size(Part::Disk))]
     pub disk: Option<u32>,
 }
 
