@@ -13,6 +13,7 @@ use drover_model::size::Size;
 use drover_model::status::AgentStatus;
 use drover_model::tenant::By;
 use drover_server::view::View;
+use pve_sim::guests::Quirk;
 use pve_sim::world::{CallFault, Faults};
 
 use super::world::World;
@@ -310,6 +311,29 @@ async fn snapshots_are_taken_gone_back_to_and_deleted() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_snapshot_that_somebody_took_by_hand_is_not_the_next_holders() {
+    let (world, first, agent) = leased("instanceCap: 1").await;
+    world.side.snapshot_by_hand(agent.vmid.unwrap().0, "hand").await;
+    world.release(&first).await;
+    let (lease, again) = world.leased("linux").await;
+    assert_eq!(again.agent, agent.agent, "it is handed on");
+    let seen = look(&world, &agent.agent).await.view;
+    assert_eq!((seen.snapshots.len(), seen.parent.as_deref()), (0, None), "{seen:?}");
+    for work in [revert("hand"), Work::DeleteSnapshot { name: "hand".into() }] {
+        let end = order(&world, &agent.agent, work.clone()).await;
+        assert_eq!(end.phase, OrderPhase::Failed, "{work}");
+        assert!(end.text.contains("no snapshot `hand` that an order took"), "{}", end.text);
+    }
+    done(&world, &agent.agent, snapshot("own", false)).await;
+    done(&world, &agent.agent, revert("own")).await;
+    let seen = look(&world, &agent.agent).await.view;
+    let names: Vec<&str> = seen.snapshots.iter().map(|one| one.name.as_str()).collect();
+    assert_eq!((names, seen.parent.as_deref()), (vec!["own"], Some("own")));
+    world.release(&lease).await;
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_machine_has_so_many_snapshots_and_no_more() {
     let (world, lease, agent) = leased("").await;
     for n in 0..16 {
@@ -318,6 +342,34 @@ async fn a_machine_has_so_many_snapshots_and_no_more() {
     let end = order(&world, &agent.agent, snapshot("more", false)).await;
     assert!(end.phase == OrderPhase::Failed && end.text.contains("16 snapshots"), "{end:?}");
     world.release(&lease).await;
+    world.end().await;
+}
+
+// Invariant: nothing of a machine outlasts it, also where a snapshot of it was cut short.
+
+#[tokio::test(start_paused = true)]
+async fn the_memory_of_a_snapshot_that_a_dead_node_cut_short_goes_with_its_machine() {
+    let (world, lease, agent) = leased("instanceCap: 1").await;
+    let (vmid, node) = (agent.vmid.unwrap().0, agent.node.clone().unwrap());
+    let target = Target::Agent(agent.agent.clone());
+    try_order(&world, target, snapshot("ram", true)).await.unwrap();
+    let name = format!("vm-{vmid}-state-ram");
+    for _ in 0..600 {
+        if world.side.volumes_of(vmid).iter().any(|volume| volume.contains(&name)) {
+            break;
+        }
+        world.pass(Duration::from_millis(100)).await;
+    }
+    world.side.node_down(node.as_str()).await;
+    world.pass(MINUTE).await;
+    world.side.node_up(node.as_str());
+    // An administrator takes off the lock of the dead task.
+    world.side.set_config(vmid, "lock", None);
+    let left = world.side.volumes_of(vmid);
+    assert!(left.iter().any(|volume| volume.contains(&name)), "{left:?}");
+    world.release(&lease).await;
+    gone(&world, &agent.agent).await;
+    assert_eq!(world.side.volumes_of(vmid), Vec::<String>::new());
     world.end().await;
 }
 
@@ -360,6 +412,82 @@ async fn other_sizes_hold_at_once_or_after_a_restart_and_that_is_said() {
     assert!(text.contains("has no room for 16000000 MiB of memory"), "{text}");
     let writes = world.wire.take().into_iter().filter(|call| !call.starts_with("GET"));
     assert_eq!(writes.collect::<Vec<_>>(), Vec::<String>::new());
+    world.release(&lease).await;
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_can_be_plugged_is_applied_at_once_and_the_rest_waits() {
+    let keys = "cores: 2, memoryMb: 2048, hardware: {hotplug: [network, disk, usb, cpu, memory], numa: \
+                true, maxCores: 4}";
+    let (world, lease, agent) = leased(keys).await;
+    let vmid = agent.vmid.unwrap().0;
+    let value = |key: &str| {
+        let config = world.side.config(vmid).unwrap();
+        config.iter().find(|(name, _)| name.as_str() == key).map(|(_, value)| value.clone())
+    };
+    assert_eq!((value("cores").as_deref(), value("vcpus").as_deref()), (Some("4"), Some("2")));
+    let end = done(&world, &agent.agent, sizes(Some(3), Some(4096), Some(40))).await;
+    assert_eq!(end.text, "3 cores: applied; 4096 MiB: applied; 40 GiB of disk: applied");
+    assert_eq!((value("vcpus").as_deref(), value("memory").as_deref()), (Some("3"), Some("4096")));
+    let end = done(&world, &agent.agent, sizes(Some(1), Some(2048), None)).await;
+    assert_eq!(end.text, "1 cores: applied; 2048 MiB: applied", "less is taken away at once too");
+    // More than it was made with waits, and meanwhile it has all of these.
+    let end = done(&world, &agent.agent, sizes(Some(6), None, None)).await;
+    assert_eq!(end.text, "6 cores: pending until the machine restarts");
+    assert_eq!((value("cores").as_deref(), value("vcpus")), (Some("4"), None));
+    done(&world, &agent.agent, Work::Reboot).await;
+    assert_eq!(value("cores").as_deref(), Some("6"));
+    let small = order(&world, &agent.agent, sizes(None, Some(512), None)).await;
+    assert!(small.text.contains("needs 1024 MiB at least"), "{small:?}");
+    assert_eq!(value("memory").as_deref(), Some("2048"));
+    world.release(&lease).await;
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn sizes_of_which_proxmox_refuses_one_are_said_one_by_one() {
+    let (world, lease, agent) = leased("").await;
+    let route = Some("/resize".into());
+    let message = "storage is full".into();
+    let fault = CallFault { route, status: Some(500), message, ..CallFault::default() };
+    world.faults(Faults { calls: vec![fault], ..Faults::default() });
+    let end = order(&world, &agent.agent, sizes(Some(3), None, Some(40))).await;
+    world.faults(Faults::default());
+    assert_eq!(end.phase, OrderPhase::Failed);
+    let said = "storage is full";
+    assert!(end.text.contains(said), "{}", end.text);
+    assert!(end.text.contains("3 cores: pending until the machine restarts"), "{}", end.text);
+    assert!(end.text.contains("40 GiB of disk: not done"), "{}", end.text);
+    world.release(&lease).await;
+    world.end().await;
+}
+
+// Invariant: a look says why no address is known.
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_whose_agent_says_nothing_is_shown_with_the_reason() {
+    for (quirk, text) in [
+        (Quirk::NoAgent, "QEMU guest agent is not running"),
+        (Quirk::Hangs, "got timeout"),
+        (Quirk::NoAddress, "its guest agent reports no address yet"),
+    ] {
+        let (world, lease, agent) = leased("").await;
+        world.guests.quirk_next_boot(quirk);
+        let target = Target::Agent(agent.agent.clone());
+        try_order(&world, target, Work::Reset).await.unwrap();
+        world.pass(MINUTE).await;
+        let seen = look(&world, &agent.agent).await.view;
+        let why = seen.no_address.unwrap_or_default();
+        assert!(why.contains(text) && seen.addresses.is_empty(), "{quirk:?}: {why}");
+        assert_eq!(seen.power, Power::Running, "{quirk:?}: all else is shown");
+        world.release(&lease).await;
+        world.end().await;
+    }
+    let (world, lease, agent) = leased("").await;
+    world.side.set_config(agent.vmid.unwrap().0, "agent", None);
+    let seen = look(&world, &agent.agent).await.view;
+    assert_eq!(seen.no_address.as_deref(), Some("its guest agent is not enabled"));
     world.release(&lease).await;
     world.end().await;
 }

@@ -79,6 +79,7 @@ fn a_leased_machine_is_switched_resized_and_put_back_from_the_command_line() {
         (&json!("two words"), &json!("before"))
     );
     done(&site, &["snapshot", "revert", &lease, "before"]);
+    done(&site, &["snapshot", "revert", &lease, "with-ram"]);
     done(&site, &["snapshot", "delete", &lease, "with-ram"]);
     let (code, failed) = machine(&site, &["snapshot", "revert", &lease, "with-ram"]);
     assert_eq!((code, &failed["state"]), (Some(1), &json!("failed")), "{failed}");
@@ -96,13 +97,39 @@ fn a_leased_machine_is_switched_resized_and_put_back_from_the_command_line() {
     assert_eq!(sim.guests(), Vec::<u64>::new(), "it goes with its snapshots");
 }
 
+#[test]
+fn cores_memory_and_disk_of_a_running_machine_grow_at_once_where_they_can_be_plugged() {
+    let (_dir, sim, site) = world();
+    site.write_yaml(&site.yaml(
+        &sim,
+        "    cores: 2\n    memoryMb: 2048\n    hardware:\n      hotplug: [network, disk, usb, cpu, memory]\n      \
+         numa: true\n      maxCores: 4\n",
+    ));
+    let _service = Service::start(&site);
+    let (lease, _) = leased(&site);
+    let vmid = sim.guests()[0];
+    let sizes = ["resize", &lease, "--cores", "4", "--memory", "4g", "--disk", "60g"];
+    let resized = done(&site, &sizes);
+    let said = "4 cores: applied; 4096 MiB: applied; 60 GiB of disk: applied";
+    assert_eq!(resized["detail"], said, "{resized}");
+    let config = sim.config(sim.fact("node"), vmid);
+    assert_eq!((&config["vcpus"], config["memory"].as_str()), (&json!(4), Some("4096")));
+    assert!(config["scsi0"].as_str().unwrap().contains("size=60G"), "{config}");
+    let waits = done(&site, &["resize", &lease, "--cores", "6"]);
+    assert_eq!(waits["detail"], "6 cores: pending until the machine restarts", "{waits}");
+    assert_eq!(state(&site, &lease), "running");
+    release(&site, &lease);
+    assert!(site.cli(&["reap", "--all"]).status.success());
+    site.until_empty();
+}
+
 // Invariant: a kill in the middle of an order costs neither the lease nor the order.
 
 #[test]
 fn an_order_goes_on_after_a_kill_of_the_service() {
     let (_dir, _sim, site) = world();
     let mut service = Service::start(&site);
-    let (lease, agent) = leased(&site);
+    let (lease, _) = leased(&site);
     for verb in ["suspend", "resume", "stop", "start"] {
         let (code, order) = machine(&site, &[verb, &lease, "--no-wait"]);
         assert_eq!((code, &order["state"]), (Some(0), &json!("running")), "{order}");
@@ -110,7 +137,7 @@ fn an_order_goes_on_after_a_kill_of_the_service() {
         service.child.wait();
         service = Service::start(&site);
         let id = order["id"].as_str().unwrap();
-        let path = format!("/v1/agents/{agent}/orders/{id}?waitSeconds=120");
+        let path = format!("/v1/leases/{lease}/orders/{id}?waitSeconds=120");
         let (status, ended) = call(&site, "GET", &path, None);
         assert_eq!((status, &ended["state"]), (200, &json!("done")), "{verb}: {ended}");
     }
@@ -170,6 +197,15 @@ fn wrong_names_sizes_and_verbs_are_refused_with_the_field_that_is_wrong() {
     assert_eq!((first.0, &first.1["id"]), (202, &again.1["id"]), "{again:?}");
     let other = json!({"action": "stop", "idempotencyKey": "k"});
     assert_eq!(call(&site, "POST", &path, Some(&other)).0, 409);
+    let id = first.1["id"].as_str().unwrap();
+    for of in [format!("agents/{agent}"), format!("leases/{lease}")] {
+        let (status, end) =
+            call(&site, "GET", &format!("/v1/{of}/orders/{id}?waitSeconds=60"), None);
+        assert_eq!((status, &end["state"]), (200, &json!("done")), "{of}: {end}");
+    }
+    let path = format!("/v1/leases/{lease}/snapshots/none?idempotencyKey=d");
+    let (first, again) = (call(&site, "DELETE", &path, None), call(&site, "DELETE", &path, None));
+    assert_eq!((first.0, &first.1["id"]), (202, &again.1["id"]), "{again:?}");
     release(&site, &lease);
     site.until_empty();
 }
