@@ -174,6 +174,12 @@ async fn an_order_needs_a_lease_or_a_hold_and_comes_alone() {
         let refused = world.command(command).await;
         assert!(matches!(refused, Err(Refusal::Forbidden(_))), "{refused:?}");
     }
+    let mine = |target, by| world.command(|reply| HerdCommand::MachineOf { target, by, reply });
+    for target in [Target::Lease(lease.clone()), Target::Agent(agent.agent.clone())] {
+        let refused = mine(target.clone(), stranger.clone()).await;
+        assert!(matches!(refused, Err(Refusal::Forbidden(_))), "{refused:?}");
+        assert_eq!(mine(target, By::admin("test")).await.unwrap(), agent.agent);
+    }
     let (target, by) = (Target::Agent(agent.agent.clone()), stranger);
     let refused = world.command(|reply| HerdCommand::Machine { target, by, reply }).await;
     assert!(matches!(refused, Err(Refusal::Forbidden(_))), "{refused:?}");
