@@ -23,7 +23,7 @@ pub(super) struct Place {
     resource: Resource,
     body_limit: usize,
     takes_any_kind: bool,
-    takes_query: bool,
+    takes_query: Option<Method>,
     first: Option<First>,
 }
 
@@ -31,13 +31,18 @@ impl Place {
     pub(super) fn at(path: &'static str) -> Self {
         let (methods, resource) = (Vec::new(), web::resource(path));
         let body_limit = BODY_LIMIT;
-        let (takes_any_kind, takes_query) = (false, false);
+        let (takes_any_kind, takes_query) = (false, None);
         Self { path, methods, resource, body_limit, takes_any_kind, takes_query, first: None }
     }
 
     /// Leaves it to the handler of GET which query it takes.
-    pub(super) fn query(mut self) -> Self {
-        self.takes_query = true;
+    pub(super) fn query(self) -> Self {
+        self.query_of(Method::GET)
+    }
+
+    /// Leaves it to the handler of this method alone which query it takes.
+    pub(super) fn query_of(mut self, method: Method) -> Self {
+        self.takes_query = Some(method);
         self
     }
 
@@ -76,7 +81,7 @@ impl Place {
         let route = route.to(handler);
         let (first, body_limit, takes_any_kind) =
             (self.first, self.body_limit, self.takes_any_kind);
-        let takes_query = self.takes_query && method == Method::GET;
+        let takes_query = self.takes_query.as_ref() == Some(&method);
         let guard = Guard { access, first, body_limit, takes_any_kind, takes_query };
         self.resource = self.resource.route(guarded(route, guard));
         self.methods.push((method, access));

@@ -57,7 +57,9 @@ pub(super) fn places() -> Vec<Place> {
         Place::at("/v1/agents/{id}/snapshots")
             .get(OPERATOR, machines::snapshots)
             .post(OPERATOR, machines::take),
-        Place::at("/v1/agents/{id}/snapshots/{name}").query().delete(OPERATOR, machines::delete),
+        Place::at("/v1/agents/{id}/snapshots/{name}")
+            .query_of(Method::DELETE)
+            .delete(OPERATOR, machines::delete),
         Place::at("/v1/agents/{id}/snapshots/{name}/revert").post(OPERATOR, machines::revert),
         Place::at("/v1/agents/{id}/clone").post(OPERATOR, copies::of_agent),
         Place::at("/v1/leases/{id}/clone").post(OPERATOR, copies::of_lease),
@@ -71,7 +73,7 @@ pub(super) fn places() -> Vec<Place> {
             .get(OPERATOR, machines::leased::snapshots)
             .post(OPERATOR, machines::leased::take),
         Place::at("/v1/leases/{id}/snapshots/{name}")
-            .query()
+            .query_of(Method::DELETE)
             .delete(OPERATOR, machines::leased::delete),
         Place::at("/v1/leases/{id}/orders/{order}")
             .query()
