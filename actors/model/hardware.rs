@@ -52,7 +52,7 @@ pub enum HotPlug {
 impl HotPlug {
     pub const ALL: [Self; 5] = [Self::Network, Self::Disk, Self::Usb, Self::Cpu, Self::Memory];
 
-    /// Proxmox's word.
+    /// The word that the key `hotplug` has for it.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Network => "network",
