@@ -32,7 +32,7 @@ const FORMER: [&str; 6] = [
 /// The end of a generated part of a page.
 const END: &str = "<!-- end of generated -->";
 /// Golden tables that pages show, in order of their page.
-const TABLES: [Table; 8] = [
+const TABLES: [Table; 9] = [
     Table { title: "", file: "agent", page: "agents", mark: "agent transitions", stays: false },
     Table::of("A template", "template"),
     Table::of("A cloud", "cloud"),
@@ -41,6 +41,7 @@ const TABLES: [Table; 8] = [
     Table::of("A lease in the scheduler", "scheduler"),
     Table::of("A guest in the reconciler", "reconciler"),
     Table::of("A build of an image", "builder"),
+    Table::of("A declared machine", "keeper"),
 ];
 /// Set to have the generated part of a page written again.
 const WRITE: &str = "DROVER_WRITE_BOOK";

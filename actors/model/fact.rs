@@ -8,8 +8,8 @@ use std::sync::Arc;
 use crate::id::{AgentId, CloudId, ClusterId, Generation, RunnerName, SourceId, TemplateId};
 use crate::record::Reason;
 use crate::status::{
-    AddressPoolStatus, AgentStatus, BreakerStatus, CloudStatus, ImageStatus, LeaseStatus,
-    ResetStatus, SourceStatus, TemplateStatus,
+    AddressPoolStatus, AgentStatus, BreakerStatus, CloudStatus, DeclaredStatus, ImageStatus,
+    LeaseStatus, ResetStatus, SourceStatus, TemplateStatus,
 };
 use crate::time::WallTime;
 
@@ -116,6 +116,8 @@ pub enum What {
     },
     /// The build of an image, or the removal of a version, moved on.
     Image(Box<ImageStatus>),
+    /// A declared machine changed.
+    Declared(Box<DeclaredStatus>),
     /// A reconciliation ended.
     Reconciled {
         cluster: ClusterId,

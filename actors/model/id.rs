@@ -71,6 +71,10 @@ text_id!(
     OrderId
 );
 text_id!(
+    /// A declared machine: its key in `machines`.
+    DeclaredName
+);
+text_id!(
     /// A source of demand: its key in `demand`.
     SourceId
 );

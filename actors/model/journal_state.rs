@@ -5,6 +5,7 @@
 
 mod agent;
 mod clock;
+mod declared;
 mod granted;
 mod images;
 mod keyed;
@@ -32,6 +33,7 @@ use crate::scope::Scope;
 use crate::time::WallTime;
 
 pub use agent::{AgentEntry, Commands};
+pub use declared::DeclaredEntry;
 pub use granted::{GrantedLease, Pass};
 use granted::{is_within, millis};
 pub use images::BuildEntry;
@@ -100,6 +102,9 @@ pub struct JournalState {
     /// What templates know of their versions.
     #[serde(with = "keyed")]
     pub canaries: BTreeMap<TemplateId, Canary>,
+    /// Declared machines that have a guest, or may have one, by the ids in their marks.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub declared: BTreeMap<AgentId, DeclaredEntry>,
 }
 
 /// The rest of an address after use.
@@ -321,6 +326,12 @@ impl JournalState {
             | Body::ImageBuilt { .. }
             | Body::ImagePruned { .. }
             | Body::ImageGone { .. } => self.of_images(&record.body, record.seq, at),
+            Body::DeclaredIntended { .. }
+            | Body::DeclaredMade { .. }
+            | Body::DeclaredChanged { .. }
+            | Body::DeclaredCorrecting { .. }
+            | Body::DeclaredRemoving { .. }
+            | Body::DeclaredGone { .. } => self.of_declared(&record.body, record.seq, at),
             Body::BreakerMoved {
                 scope,
                 template,

@@ -7,6 +7,7 @@ pub mod addresses;
 pub mod ambient;
 pub mod canary;
 pub mod container;
+pub mod declared;
 pub mod demand;
 pub mod fact;
 pub mod fault;

@@ -24,6 +24,8 @@ pub enum Kind {
     Image,
     /// A machine that is being made into a template.
     Builder,
+    /// A long-lived machine that the configuration declares.
+    Machine,
 }
 
 impl Kind {
@@ -32,6 +34,7 @@ impl Kind {
             Self::Agent => "agent",
             Self::Image => "image",
             Self::Builder => "builder",
+            Self::Machine => "machine",
         }
     }
 }
@@ -41,7 +44,8 @@ impl Kind {
 pub struct Marks {
     /// Whose it is.
     pub installation: Installation,
-    /// Which agent it is; of an image its version, of a builder the build.
+    /// Which agent it is; of an image its version, of a builder the build, of a machine the making
+    /// of it.
     pub agent: AgentId,
     /// The VMID it was made with.
     pub vmid: VmId,
@@ -56,7 +60,7 @@ pub struct Marks {
     pub seq: u64,
     /// The cloud's name, for people.
     pub cloud: String,
-    /// The template's name, for people; of images and builders the image's.
+    /// The template's name, for people; of images and builders the image's, of a machine its own.
     pub template: String,
     /// When it was born, RFC 3339, for people.
     pub born: String,
@@ -211,6 +215,7 @@ fn parse_block(lines: &[&str]) -> Result<Marks, String> {
         "agent" => Kind::Agent,
         "image" => Kind::Image,
         "builder" => Kind::Builder,
+        "machine" => Kind::Machine,
         other => return Err(format!("the block's kind `{other}` is unknown")),
     };
     let vmid = u32::try_from(number("vmid")?).map_err(|_| "the block's `vmid` is too large")?;

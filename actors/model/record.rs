@@ -17,13 +17,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::addresses::AssignedAddress;
 use crate::canary::Canary;
+use crate::declared::DeclaredSpec;
 use crate::id::{
     AgentId, CloudId, ClusterId, Installation, LeaseId, NodeName, OrderId, RunnerName, SourceId,
     TemplateId, Upid, VmId,
 };
 use crate::machine::Machine;
 use crate::marks::Marks;
-use crate::order::{Order, OrderEnd};
+use crate::order::{Order, OrderEnd, Work};
 use crate::overrides::OverrideChange;
 use crate::phase::AgentPhase;
 use crate::scope::Scope;
@@ -400,6 +401,28 @@ pub enum Body {
         /// Whether the id must be burned rather than rest.
         burned: bool,
     },
+    /// *Before acting.* A guest will be cloned for a declared machine.
+    DeclaredIntended {
+        marks: Box<Marks>,
+        /// The node that the guest is to be on.
+        node: NodeName,
+        /// The declaration, with the template image that was found.
+        spec: Box<DeclaredSpec>,
+    },
+    /// The guest of a declared machine is configured and was started.
+    DeclaredMade { machine: AgentId, node: NodeName },
+    /// *Before acting.* A machine that is there is declared otherwise, or again: it is not destroyed.
+    DeclaredChanged { machine: AgentId, spec: Box<DeclaredSpec> },
+    /// *Before acting.* A difference of a machine from its declaration will be put right by this work.
+    DeclaredCorrecting { machine: AgentId, work: Work },
+    /// *Before acting.* The guest of a declared machine will be destroyed.
+    DeclaredRemoving { machine: AgentId },
+    /// The guest of a declared machine is gone, or is no concern of drover's any more.
+    DeclaredGone {
+        machine: AgentId,
+        /// Whether the id must be burned rather than rest.
+        burned: bool,
+    },
     /// A breaker moved.
     BreakerMoved {
         /// The node, storage or cloud it belongs to; none for the template's own.
@@ -505,6 +528,10 @@ impl Body {
             | Self::ImageIntended { .. }
             | Self::ImageSealed { .. }
             | Self::ImagePruned { .. }
+            | Self::DeclaredIntended { .. }
+            | Self::DeclaredChanged { .. }
+            | Self::DeclaredCorrecting { .. }
+            | Self::DeclaredRemoving { .. }
             | Self::RetireIntended { .. } => true,
             Self::TaskAccepted { .. }
             | Self::CloneSettled { .. }
@@ -525,6 +552,8 @@ impl Body {
             | Self::Stranded { .. }
             | Self::ImageBuilt { .. }
             | Self::ImageGone { .. }
+            | Self::DeclaredMade { .. }
+            | Self::DeclaredGone { .. }
             | Self::Gone { .. } => false,
         }
     }

@@ -15,9 +15,12 @@ use crate::addresses::{AddressPoolSpec, AddressSource};
 use crate::ambient::fnv1a;
 use crate::canary::MadeAs;
 use crate::container::ContainerSpec;
+use crate::declared::DeclaredSpec;
 use crate::demand::spec::{ShareSpec, SourceSpec};
 use crate::hardware::HardwareSpec;
-use crate::id::{AddressPoolId, CloudId, Generation, NodeName, SourceId, TemplateId, VmId};
+use crate::id::{
+    AddressPoolId, CloudId, DeclaredName, Generation, NodeName, SourceId, TemplateId, VmId,
+};
 use crate::image::ImageSpec;
 use crate::os::Os;
 use crate::placement::PlacementSpec;
@@ -44,6 +47,8 @@ pub struct HerdSpec {
     pub mappings: Vec<Arc<LabelMapping>>,
     /// Each image on each of its clouds.
     pub images: BTreeMap<TemplateId, Arc<ImageSpec>>,
+    /// Machines that are kept as they are declared.
+    pub declared: BTreeMap<DeclaredName, Arc<DeclaredSpec>>,
     /// Addresses for agents, whichever clouds use them.
     pub pools: BTreeMap<AddressPoolId, Arc<AddressPoolSpec>>,
     /// Sources of demand.
@@ -52,6 +57,14 @@ pub struct HerdSpec {
     pub asked: ShareSpec,
     /// What bounds them.
     pub leases: LeaseLimits,
+}
+
+impl HerdSpec {
+    /// Everything that is cloned: templates, and what machines are made like.
+    pub fn cloned(&self) -> impl Iterator<Item = &TemplateSpec> {
+        let machines = self.declared.values().map(|machine| &machine.template);
+        self.templates.values().map(AsRef::as_ref).chain(machines)
+    }
 }
 
 /// Labels that a list of templates serves (`labelMappings`).

@@ -13,7 +13,7 @@
 //! ```
 //!
 //! - Actors: `herd` (the root), `cloud`, `template`, `agent`, `cluster`, `reconciler`, `demand`,
-//!   `builder` (images).
+//!   `builder` (images), `keeper` (declared machines).
 //! - The scheduler (`scheduler`) is a mind under the herd.
 //! - Knowledge that actors of one thread share: `roster` (living agents), `board` (breakers of
 //!   nodes, storages and clouds), `canary` (versions of templates), `doubts` (what holds clones back),
@@ -46,6 +46,7 @@ mod effort;
 pub mod herd;
 pub mod history;
 pub mod hold_next;
+pub mod keeper;
 pub mod message;
 pub mod placement;
 mod ran;

@@ -280,6 +280,18 @@ pub enum HerdCommand {
         /// Receives the new version or a refusal.
         reply: Reply<Result<ImageImported, Refusal>>,
     },
+    /// Destroys the guest of a machine that left the configuration.
+    DeleteMachine {
+        name: String,
+        /// Receives a value when the command was passed on.
+        reply: Reply<Result<(), Refusal>>,
+    },
+    /// Lets go of a machine that left the configuration, or was lost; its guest stays.
+    ForgetMachine {
+        name: String,
+        /// Receives a value when the command was passed on.
+        reply: Reply<Result<(), Refusal>>,
+    },
     /// Takes no new work. The reply comes when nothing is in flight that must not be interrupted.
     Drain {
         policy: StopPolicy,

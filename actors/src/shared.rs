@@ -97,6 +97,9 @@ pub mod role {
     /// A build of an image.
     #[derive(Debug)]
     pub enum Builder {}
+    /// The keeper of a declared machine.
+    #[derive(Debug)]
+    pub enum Keeper {}
     /// No actor: a test of a whole herd.
     #[derive(Debug)]
     pub enum Reader {}
@@ -109,6 +112,7 @@ pub mod role {
     impl Starts<Reconciler> for Herd {}
     impl Starts<Source> for Herd {}
     impl Starts<Builder> for Herd {}
+    impl Starts<Keeper> for Herd {}
     impl Starts<Reader> for Herd {}
     impl Starts<Template> for Cloud {}
     impl Starts<Agent> for Template {}
@@ -123,6 +127,7 @@ pub mod role {
     impl Many for Reconciler {}
     impl Many for Source {}
     impl Many for Builder {}
+    impl Many for Keeper {}
     impl Many for Reader {}
 }
 

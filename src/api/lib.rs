@@ -26,6 +26,7 @@ mod breakers;
 mod call_in;
 mod clouds;
 mod control;
+mod declared;
 mod fields;
 mod holds;
 mod images;
@@ -50,6 +51,7 @@ pub use clouds::{CloudOut, CloudsOut, ConfirmIn, ConfirmOut};
 pub use control::{
     FoundOut, LogLevelIn, Nothing, ReapIn, ReapOut, ReloadOut, ResyncIn, ResyncOut, ResyncPlanOut,
 };
+pub use declared::{DeclaredMachineOut, DeclaredMachinesOut, DriftOut};
 pub use fields::fields_of;
 pub use holds::{CloneOut, HoldIn, HoldNextOut, HoldOut};
 pub use images::{

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    AddressPoolOut, AgentOut, BreakerOut, CloudOut, ImageBuildOut, LeaseOut, LostJobOut, SourceOut,
-    TemplateOut,
+    AddressPoolOut, AgentOut, BreakerOut, CloudOut, DeclaredMachineOut, ImageBuildOut, LeaseOut,
+    LostJobOut, SourceOut, TemplateOut,
 };
 
 /// The configuration in force.
@@ -112,6 +112,9 @@ pub struct StatusOut {
     /// Builds of images that run, and the last of each image and node where it failed.
     #[serde(default)]
     pub builds: Vec<ImageBuildOut>,
+    /// Declared machines, and those that left the configuration and are still there.
+    #[serde(default)]
+    pub machines: Vec<DeclaredMachineOut>,
     /// The last reconciliation of each cluster.
     pub reconciled: Vec<ReconcileOut>,
     /// The last restarts of actors.

@@ -108,6 +108,8 @@ fn log(view: &View, what: &What) {
         | What::Source(_)
         // A build logs its own moves.
         | What::Image(_)
+        // So does the keeper of a declared machine.
+        | What::Declared(_)
         | What::JobLost { .. }
         | What::TemplateGone { .. }
         | What::Resets { .. }

@@ -73,6 +73,11 @@ pub enum CallError {
 }
 
 impl CallError {
+    /// Whether the service knows nothing of that name.
+    pub fn is_unknown(&self) -> bool {
+        matches!(self, Self::Refused(problem) if problem.status == 404)
+    }
+
     /// Whether the same call may bring an answer later.
     pub fn is_passing(&self) -> bool {
         match self {

@@ -170,6 +170,13 @@ fn summary(kind: &str, value: &Value) -> String {
             text("/image/state"),
             text("/image/detail")
         ),
+        "machine" => format!(
+            "machine {} {} {} {}",
+            text("/machine/name"),
+            text("/machine/state"),
+            text("/machine/power"),
+            text("/machine/detail")
+        ),
         "alarm" => format!("ALARM agent {}: {}", text("/alarm/agent"), text("/alarm/text")),
         "otherDrover"
             if value.pointer("/why").and_then(Value::as_array).is_some_and(Vec::is_empty) =>

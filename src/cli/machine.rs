@@ -1,4 +1,7 @@
-//! `drover machine`: one machine of an agent or a lease: looks, orders and their ends, snapshots.
+//! `drover machine`: one machine of an agent or a lease: looks, orders and their ends, snapshots; and
+//! the machines that the configuration declares (`declared.rs`).
+
+mod declared;
 
 use std::time::Duration;
 
@@ -27,11 +30,10 @@ pub(super) async fn act(
     term: &mut Term<'_>,
 ) -> Result<u8, CliError> {
     let (wait, verb) = match action {
-        MachineAction::Show { target } => {
-            let out: MachineOut = client.get(&of(&target, "/machine"), LONG_LIMIT).await?;
-            print(term, json, &out, shown)?;
-            return Ok(0);
-        }
+        MachineAction::Show { target } => return show(client, &target, json, term).await,
+        MachineAction::List => return declared::list(client, json, term).await,
+        MachineAction::Delete { name } => return declared::delete(client, &name, json, term).await,
+        MachineAction::Forget { name } => return declared::forget(client, &name, json, term).await,
         MachineAction::Resize(options) => return resize(client, &options, json, term).await,
         MachineAction::Clone(options) => {
             let path = of(&options.target, "/clone");
@@ -50,6 +52,24 @@ pub(super) async fn act(
     let command = PowerIn { action: verb.to_owned(), idempotency_key: None };
     let out: OrderOut = client.post(&of(&wait.target, "/power"), &command, LONG_LIMIT).await?;
     follow(client, out, &wait, json, term).await
+}
+
+/// Shows the machine of an agent or of a lease; where neither is called so, one that is declared.
+async fn show(
+    client: &Client,
+    target: &str,
+    json: bool,
+    term: &mut Term<'_>,
+) -> Result<u8, CliError> {
+    let found: Result<MachineOut, _> = client.get(&of(target, "/machine"), LONG_LIMIT).await;
+    match found {
+        Err(fault) if fault.is_unknown() => declared::show(client, target, fault, json, term).await,
+        Err(fault) => Err(fault.into()),
+        Ok(out) => {
+            print(term, json, &out, shown)?;
+            Ok(0)
+        }
+    }
 }
 
 /// A path of the machine of an agent, or of that of a lease.

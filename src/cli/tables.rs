@@ -3,11 +3,13 @@
 use comfy_table::Table;
 use comfy_table::presets::NOTHING;
 use drover_model::finding::Does;
+use drover_model::phase::DeclaredPhase;
 use drover_model::size::Size;
 
 use drover_api::{
-    AddressPoolOut, AgentOut, AgentsOut, BreakerOut, CloudOut, ConfigOut, ImageBuildOut, LeaseOut,
-    ProvisionOut, ResyncOut, ResyncPlanOut, SourceOut, StatusOut, TemplateOut, UnreadOut,
+    AddressPoolOut, AgentOut, AgentsOut, BreakerOut, CloudOut, ConfigOut, DeclaredMachineOut,
+    DriftOut, ImageBuildOut, LeaseOut, ProvisionOut, ResyncOut, ResyncPlanOut, SourceOut,
+    StatusOut, TemplateOut, UnreadOut,
 };
 
 /// Text from elsewhere without anything that could move the cursor, on one line.
@@ -92,6 +94,9 @@ pub(super) fn status(status: &StatusOut) -> String {
             lost.agent
         ));
     }
+    if !status.machines.is_empty() {
+        text.push_str(&format!("\nMACHINES\n{}", machines(&status.machines)));
+    }
     text.push_str(&format!("\nAGENTS\n{}", live(&status.agents)));
     text.push_str(&format!("\nLEASES\n{}", leases(&status.leases)));
     if !status.reconciled.is_empty() {
@@ -127,6 +132,43 @@ fn config(config: &ConfigOut) -> String {
         }
     }
     text
+}
+
+/// Where a declared machine is in its life.
+pub(super) fn machine_state(out: &DeclaredMachineOut) -> String {
+    match (out.state, out.drift.is_empty()) {
+        (DeclaredPhase::Kept, false) => "kept, with drift".to_owned(),
+        (state, _) => state.name().to_owned(),
+    }
+}
+
+/// A difference between a machine and its declaration.
+pub(super) fn differs(one: &DriftOut) -> String {
+    format!("{} is {}, declared {}", one.what, one.found, one.declared)
+}
+
+/// Declared machines.
+pub(super) fn machines(machines: &[DeclaredMachineOut]) -> String {
+    if machines.is_empty() {
+        return "none\n".to_owned();
+    }
+    let row = |one: &DeclaredMachineOut| {
+        let drift: Vec<String> = one.drift.iter().map(differs).collect();
+        let said = if one.detail.is_empty() { drift.join("; ") } else { one.detail.clone() };
+        [
+            one.name.clone(),
+            machine_state(one),
+            one.power.to_string(),
+            dash(one.vmid),
+            dash(one.node.as_ref()),
+            dash(one.addresses.first()),
+            said,
+        ]
+    };
+    table(
+        ["MACHINE", "STATE", "POWER", "VMID", "NODE", "ADDRESS", "DETAIL"],
+        machines.iter().map(row).collect(),
+    )
 }
 
 /// That the service says how often its clouds are reconciled.

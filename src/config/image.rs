@@ -71,12 +71,12 @@ pub(super) fn images(
 }
 
 /// Checks that the images of templates exist on their clouds.
-pub(super) fn check_named(
-    templates: &BTreeMap<String, CheckedTemplate>,
+pub(super) fn check_named<'a>(
+    templates: impl Iterator<Item = &'a CheckedTemplate>,
     images: &Images,
     faults: &mut Vec<Fault>,
 ) {
-    for template in templates.values() {
+    for template in templates {
         let layer = &template.layer;
         let Some(name) = layer.text("image") else { continue };
         let missing = template.specs.iter().find(|spec| {

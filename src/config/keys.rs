@@ -72,6 +72,7 @@ mod demand;
 mod guest;
 mod hardware;
 mod image;
+mod machine;
 mod placement;
 mod service;
 mod shared;
@@ -94,6 +95,7 @@ pub(super) use demand::{DEMAND, FORGES, Launch, Mode, RawDemand, SourceKind};
 pub(super) use guest::RawNic;
 pub(super) use hardware::{RawAgentHardware, RawDisk};
 pub(super) use image::{HARDWARE, IMAGE, RawHardware, RawImage, RawImageRunner, RawSource};
+pub(super) use machine::{MACHINE, RawMachine};
 pub(super) use placement::{
     RawCoresLabel, RawDiskLabel, RawHeadroom, RawMemoryLabel, RawTerm, RawWeights, SIZES, Size,
 };
@@ -431,7 +433,7 @@ pub(super) const NODE_DEFAULTS_HELP: &str = "Values for all agents on one node (
                                              the node's name); they override agentDefaults.";
 
 /// The top level, beside the `agentDefaults-<node>` sections.
-pub(super) static SECTIONS: [Section; 11] = [
+pub(super) static SECTIONS: [Section; 12] = [
     section("cloudDefaults", Form::One(&CLOUD), "Values that all clouds inherit."),
     section(
         "cloudConfigurations",
@@ -448,6 +450,11 @@ pub(super) static SECTIONS: [Section; 11] = [
         "images",
         Form::Many(&IMAGE),
         "Template images that drover builds; an agent names one with the key image.",
+    ),
+    section(
+        "machines",
+        Form::Many(&MACHINE),
+        "Long-lived machines that drover makes once and keeps as they are declared here.",
     ),
     section(
         "labelMappings",
@@ -476,9 +483,6 @@ pub(super) static SECTIONS: [Section; 11] = [
     },
     Section { guarded: true, ..section("service", Form::One(&SERVICE), "drover itself.") },
 ];
-
-/// Top-level names that are reserved for a later version.
-pub(super) const LATER: [&str; 1] = ["machines"];
 
 /// Whether a section holds no secrets, so that its values may be shown.
 pub(super) fn is_open(name: &str) -> bool {

@@ -45,6 +45,7 @@ mod keys;
 mod layer;
 pub mod level;
 mod load;
+mod machine;
 mod mapping;
 mod mask;
 mod network;

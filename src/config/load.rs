@@ -25,10 +25,11 @@ use super::environment::{Defaults, Environment};
 use super::fault::{self, Fault, Place};
 use super::image::{self, Images};
 use super::keys::{
-    ADDRESS_POOL, AGENT, CLOUD, DEMAND, IMAGE, LATER, MAPPING, NODE_DEFAULTS, SECTIONS, SIZES,
+    ADDRESS_POOL, AGENT, CLOUD, DEMAND, IMAGE, MACHINE, MAPPING, NODE_DEFAULTS, SECTIONS, SIZES,
     Table,
 };
 use super::layer::{Layer, unknown, wrong_type};
+use super::machine::{self, CheckedMachine};
 use super::mapping;
 use super::node::{self, Entries, Entry, Value};
 use super::origin;
@@ -194,6 +195,7 @@ struct Parts {
     templates: BTreeMap<String, CheckedTemplate>,
     mappings: Vec<LabelMapping>,
     images: Images,
+    machines: BTreeMap<String, CheckedMachine>,
     pools: Pools,
     credentials: Credentials,
     demand: CheckedDemand,
@@ -235,7 +237,11 @@ fn parts(top: &[Entry], defaults: &Defaults, cx: &mut Context<'_>) -> Option<Par
     origin::fallbacks(&mut templates, &mut cx.faults);
     let images = many(top, "images", &IMAGE, &mut cx.faults);
     let images = image::images(&images, &clouds, &credentials, cx);
-    image::check_named(&templates, &images, &mut cx.faults);
+    image::check_named(templates.values(), &images, &mut cx.faults);
+    let machines = many(top, "machines", &MACHINE, &mut cx.faults);
+    let machines = machine::machines(&machines, &clouds, &credentials, cx);
+    let made_like = machines.values().map(|machine| &machine.template);
+    image::check_named(made_like, &images, &mut cx.faults);
     let mappings = many(top, "labelMappings", &MAPPING, &mut cx.faults);
     let mappings = mappings.iter();
     let mappings: Vec<LabelMapping> = mappings
@@ -253,6 +259,7 @@ fn parts(top: &[Entry], defaults: &Defaults, cx: &mut Context<'_>) -> Option<Par
         templates,
         mappings,
         images,
+        machines,
         pools,
         credentials,
         demand,
@@ -266,11 +273,7 @@ fn check_sections(top: &[Entry], faults: &mut Vec<Fault>) {
     let names = || SECTIONS.iter().map(|section| section.name);
     for entry in top {
         let of_node = entry.key.strip_prefix(NODE_DEFAULTS).is_some_and(|node| !node.is_empty());
-        if LATER.contains(&entry.key.as_str()) {
-            let message = format!("`{}` is not supported yet", entry.key);
-            let fault = Fault::at(entry.place, &*entry.key, message);
-            faults.push(fault.help("remove the section"));
-        } else if !of_node && !names().any(|name| name == entry.key) {
+        if !of_node && !names().any(|name| name == entry.key) {
             let known = names().chain(["agentDefaults-<node>"]);
             faults.push(unknown(&entry.key, entry.place, &entry.key, known));
         } else if !matches!(entry.value.value, Value::Map(_)) && !entry.value.is_null() {
@@ -432,6 +435,8 @@ impl Parts {
             }
             herd.images.insert(id, Arc::new(spec));
         }
+        let machines = self.machines.into_values().map(|machine| machine.spec);
+        herd.declared = machines.map(|spec| (spec.name.clone(), Arc::new(spec))).collect();
         let pools = self.pools.into_iter();
         herd.pools = pools.filter_map(|(id, pool)| Some((id, Arc::new(pool.spec?)))).collect();
         herd.asked = self.demand.asked;

@@ -158,6 +158,12 @@ pub(super) fn filled(text: &str) -> Checked {
     Ok(())
 }
 
+/// Checks a kind of drift that drover may put right.
+pub(super) fn correction(text: &str) -> Checked {
+    let sound = matches!(text, "POWER" | "SIZE" | "CREATE");
+    must(sound, text, "a difference that drover corrects", "use POWER, SIZE or CREATE")
+}
+
 /// Checks the name of a region or zone: it is part of a label; blank is fine.
 pub(super) fn place(text: &str) -> Checked {
     if made_of(text, "_.-") {

@@ -104,7 +104,7 @@ pub(crate) fn verify(config: &VmConfig, expected: &Marks, vmid: VmId) -> Result<
         return Err(locked(vmid, lock, expected.guest));
     }
     let allowed = match expected.kind {
-        Kind::Agent => !config.is_template(),
+        Kind::Agent | Kind::Machine => !config.is_template(),
         Kind::Image | Kind::Builder => true,
     };
     if allowed && marks::is_ours(&reading, expected, vmid) {

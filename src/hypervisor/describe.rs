@@ -17,7 +17,7 @@ use proxmox_client::refusal::bounded;
 use proxmox_client::types::{Current, GuestInterface, PendingRow, SnapshotRow, VmConfig};
 
 use crate::client::{Client, Failure};
-use crate::configure::{has_agent, is_drive, reading};
+use crate::configure::{has_agent, is_drive, primary_disk, reading, size_of};
 use crate::guest::{is_plain, not_yet};
 use crate::observe;
 
@@ -86,6 +86,7 @@ pub(crate) async fn describe(
         addresses,
         no_address,
         config: pending.iter().filter_map(hardware).collect(),
+        disk: primary_disk(&config).and_then(|disk| size_of(config.get(disk)?)),
         snapshots: rows.iter().filter(|row| row.name != "current").map(snapshot).collect(),
         parent: parent.as_deref().map(bounded),
         node,

@@ -231,7 +231,7 @@ fn unread_candidate(guest: &Listed, fleet: &Fleet) -> Candidate {
 /// A template image from its configuration; none for a guest with an agent's marks.
 fn candidate(guest: &Listed, config: &VmConfig, fleet: &Fleet) -> Option<Candidate> {
     if let Reading::Marked(marks) = reading(config)
-        && matches!(marks.kind, Kind::Agent | Kind::Builder)
+        && matches!(marks.kind, Kind::Agent | Kind::Builder | Kind::Machine)
     {
         return None;
     }

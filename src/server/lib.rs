@@ -15,6 +15,7 @@ mod clusters;
 mod control;
 mod copies;
 mod crowd;
+mod declared;
 mod demand;
 mod events;
 mod gate;

@@ -12,7 +12,9 @@ use drover_limits::call_queue::CallLoad;
 
 use super::state::State;
 use crate::view::View;
-use drover_model::phase::{AgentPhase, BreakerPhase, CloudHealth, LeasePhase};
+use drover_model::phase::{
+    AgentPhase, BreakerPhase, CloudHealth, DeclaredPhase, DriftKind, LeasePhase,
+};
 
 #[utoipa::path(
     get, path = "/metrics",
@@ -32,6 +34,7 @@ fn render(view: &View) -> String {
     calls(&mut page, view);
     places(&mut page, view);
     address_pools(&mut page, view);
+    declared(&mut page, view);
     sources(&mut page, view);
     page.head("drover_leases", "gauge", "Leases by state; ended ones as far as they are kept.");
     let leases = view.leases();
@@ -141,6 +144,24 @@ fn address_pools(page: &mut Page, view: &View) {
     }
 }
 
+fn declared(page: &mut Page, view: &View) {
+    let machines = view.declared();
+    page.head("drover_machines", "gauge", "Declared machines by state.");
+    for state in DeclaredPhase::ALL.into_iter().filter(|state| *state != DeclaredPhase::Removed) {
+        let count = machines.iter().filter(|machine| machine.phase == state).count();
+        page.line("drover_machines", &[("state", state.name())], count as u64);
+    }
+    let help = "Differences between a machine and its declaration, by kind.";
+    page.head("drover_machine_drift", "gauge", help);
+    for machine in &machines {
+        for kind in DriftKind::ALL {
+            let count = machine.drift.iter().filter(|drift| drift.kind == kind).count();
+            let labels = [("machine", machine.name.as_str()), ("kind", kind.name())];
+            page.line("drover_machine_drift", &labels, count as u64);
+        }
+    }
+}
+
 fn sources(page: &mut Page, view: &View) {
     let all = view.sources();
     page.head("drover_source_jobs", "gauge", "Jobs of a source of demand by what they do.");
@@ -229,16 +250,18 @@ impl Page {
 mod tests {
     use std::sync::Arc;
 
+    use drover_model::declared::{Drift, OnRemoval};
     use drover_model::fact::What;
     use drover_model::id::{
-        AddressPoolId, AgentId, CloudId, Generation, RunnerName, SourceId, TemplateId,
+        AddressPoolId, AgentId, CloudId, DeclaredName, Generation, RunnerName, SourceId, TemplateId,
     };
+    use drover_model::phase::Power;
     use drover_model::record::Reason;
     use drover_model::scope::Scope;
     use drover_model::size::Size;
     use drover_model::status::{
-        AddressPoolStatus, AgentStatus, BreakerStatus, CanaryStatus, CloudStatus, SourceStatus,
-        TemplateStatus,
+        AddressPoolStatus, AgentStatus, BreakerStatus, CanaryStatus, CloudStatus, DeclaredStatus,
+        SourceStatus, TemplateStatus,
     };
     use drover_model::time::WallTime;
 
@@ -290,6 +313,31 @@ mod tests {
             next_free: None,
         };
         reported(&view, What::AddressPools { pools: vec![pool] });
+        let machine = DeclaredStatus {
+            name: DeclaredName::new("gitea"),
+            id: None,
+            cloud: CloudId::new("lab"),
+            node: None,
+            vmid: None,
+            source: None,
+            phase: DeclaredPhase::Kept,
+            since: WallTime(0),
+            declared: true,
+            wanted: Power::Running,
+            power: Power::Stopped,
+            addresses: Vec::new(),
+            drift: vec![Drift {
+                kind: DriftKind::Power,
+                what: "power",
+                declared: "running".into(),
+                found: "stopped".into(),
+                stays: None,
+            }],
+            detail: String::new(),
+            corrected: None,
+            on_removal: OnRemoval::Keep,
+        };
+        reported(&view, What::Declared(Box::new(machine)));
         let source = SourceStatus {
             waiting: 4,
             unoffered: 1,

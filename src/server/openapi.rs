@@ -12,8 +12,8 @@ use super::gate::Access;
 use super::place::Place;
 use super::problem::CONTENT_TYPE;
 use super::{
-    addresses, agents, breakers, call_in, clusters, control, copies, demand, events, health, holds,
-    hooks, images, leases, machines, metrics, nodes, templates,
+    addresses, agents, breakers, call_in, clusters, control, copies, declared, demand, events,
+    health, holds, hooks, images, leases, machines, metrics, nodes, templates,
 };
 
 #[derive(OpenApi)]
@@ -26,6 +26,7 @@ use super::{
         agents::status, addresses::list, call_in::call, hooks::hear, templates::list, templates::provision, events::stream, control::reap, control::resync, control::plan_resync,
         control::reload,
         images::list, images::builds, images::cancel, images::build, images::prune, images::import,
+        declared::list, declared::show, declared::delete, declared::forget,
         machines::show, machines::power, machines::reconfigure, machines::snapshots, machines::take,
         machines::delete, machines::revert, machines::order_end::of_agent, machines::leased::show,
         machines::leased::power, machines::leased::reconfigure, machines::leased::snapshots,

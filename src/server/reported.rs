@@ -2,7 +2,8 @@
 
 use super::shapes::{self, Shown, rfc3339};
 use drover_api::{
-    AddressPoolOut, AlarmOut, BreakerOut, GoneOut, ImageBuildOut, LostJobOut, SourceOut,
+    AddressPoolOut, AlarmOut, BreakerOut, DeclaredMachineOut, GoneOut, ImageBuildOut, LostJobOut,
+    SourceOut,
 };
 use drover_model::fact::{Fact, What};
 use drover_model::tenant::By;
@@ -86,6 +87,9 @@ pub fn event_out(view: &View, fact: &Fact, by: &By) -> (&'static str, Value) {
         }
         What::Image(status) => {
             ("image", json!({ "image": Shown::<ImageBuildOut>::shown(&**status) }))
+        }
+        What::Declared(status) => {
+            ("machine", json!({ "machine": Shown::<DeclaredMachineOut>::shown(&**status) }))
         }
         What::Reconciled { cluster, findings, unread } => {
             let reported = json!({ "cluster": cluster, "findings": findings, "unread": unread });

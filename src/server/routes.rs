@@ -17,8 +17,8 @@ use super::place::{Place, guarded};
 use super::problem::Rejection;
 use super::state::BODY_LIMIT;
 use super::{
-    addresses, agents, breakers, call_in, clusters, control, copies, demand, events, health, holds,
-    hooks, images, leases, machines, metrics, nodes, openapi, problem, templates,
+    addresses, agents, breakers, call_in, clusters, control, copies, declared, demand, events,
+    health, holds, hooks, images, leases, machines, metrics, nodes, openapi, problem, templates,
 };
 
 const OPEN: Access = Access::Open;
@@ -100,6 +100,11 @@ pub(super) fn places() -> Vec<Place> {
         Place::at("/v1/images/prune").post(ADMIN, images::prune),
         Place::at("/v1/images/{id}/build").post(ADMIN, images::build),
         Place::at("/v1/images/{id}/import").post(ADMIN, images::import),
+        Place::at("/v1/machines").get(VIEWER, declared::list),
+        Place::at("/v1/machines/{name}")
+            .get(VIEWER, declared::show)
+            .delete(ADMIN, declared::delete),
+        Place::at("/v1/machines/{name}/forget").post(ADMIN, declared::forget),
         Place::at("/v1/jobs").get(VIEWER, demand::list),
         Place::at("/v1/nodes/{node}/drain").post(ADMIN, nodes::drain),
         Place::at("/v1/address-pools").get(VIEWER, addresses::list),

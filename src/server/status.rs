@@ -46,6 +46,7 @@ pub(super) fn status(view: &View, by: &By) -> StatusOut {
         sources: view.sources().iter().map(Shown::shown).collect(),
         lost_jobs: view.lost_jobs().iter().map(Shown::shown).collect(),
         builds: builds(view),
+        machines: view.declared().iter().map(Shown::shown).collect(),
         reconciled: view.reconciled().iter().map(Shown::shown).collect(),
         restarts: view.restarts().iter().map(Shown::shown).collect(),
     }

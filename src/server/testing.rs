@@ -331,9 +331,11 @@ fn book(view: Arc<View>, asks: Arc<Mutex<Vec<LeaseAsk>>>) -> impl FnMut(HerdComm
             };
             reply.send(if image == "debian" { Ok(imported) } else { Err(missing) });
         }
-        HerdCommand::Drain { reply, .. } => {
-            reply.send(());
+        HerdCommand::DeleteMachine { name, reply } | HerdCommand::ForgetMachine { name, reply } => {
+            let missing = || Refusal::Unknown(format!("no machine is called `{name}`"));
+            reply.send((name == "gitea").then_some(()).ok_or_else(missing));
         }
+        HerdCommand::Drain { reply, .. } => reply.send(()),
     }
 }
 

@@ -11,6 +11,7 @@ mod clients;
 mod containers;
 mod copies;
 mod death;
+mod declared;
 mod demo;
 mod examples;
 mod fallen;

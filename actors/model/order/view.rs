@@ -34,6 +34,8 @@ pub struct MachineView {
     pub console_url: String,
     /// Hardware, with changes that wait for a restart.
     pub config: Vec<ConfigValue>,
+    /// Bytes of the disk it boots from; none where its configuration does not say.
+    pub disk: Option<u64>,
     /// Snapshots, drover's own too.
     pub snapshots: Vec<SnapshotView>,
     /// The snapshot that its present state comes from.

@@ -21,11 +21,12 @@
 //! The words sort as their names do, in maps of the API too. `ALL` has them in the order of life.
 //!
 //! Beside this: `agent.rs` the life of an agent, with its diagram; `lease.rs`, `breaker.rs`,
-//! `cloud.rs`, `image.rs`, `node.rs`, `job.rs`, `order.rs` and `power.rs` the others.
+//! `cloud.rs`, `declared.rs`, `image.rs`, `node.rs`, `job.rs`, `order.rs` and `power.rs` the others.
 
 mod agent;
 mod breaker;
 mod cloud;
+mod declared;
 mod image;
 mod job;
 mod lease;
@@ -42,6 +43,7 @@ use serde::de::{Error, Visitor};
 pub use agent::AgentPhase;
 pub use breaker::BreakerPhase;
 pub use cloud::CloudHealth;
+pub use declared::{DeclaredPhase, DriftKind};
 pub use image::ImagePhase;
 pub use job::JobPhase;
 pub use lease::LeasePhase;

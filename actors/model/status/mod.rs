@@ -8,12 +8,13 @@
 //! of `drover-api`, which say why they are types of their own.
 //!
 //! Beside this: `agent.rs`, `lease.rs`, `template.rs`, `cloud.rs`, `breaker.rs`, `source.rs`,
-//! `addresses.rs` and `image.rs`, one thing each.
+//! `addresses.rs`, `declared.rs` and `image.rs`, one thing each.
 
 mod addresses;
 mod agent;
 mod breaker;
 mod cloud;
+mod declared;
 mod image;
 mod lease;
 mod source;
@@ -23,6 +24,7 @@ pub use addresses::AddressPoolStatus;
 pub use agent::{AgentStatus, Standing};
 pub use breaker::BreakerStatus;
 pub use cloud::CloudStatus;
+pub use declared::DeclaredStatus;
 pub use image::ImageStatus;
 pub use lease::LeaseStatus;
 pub use source::SourceStatus;

@@ -170,7 +170,7 @@ impl Herd {
     }
 
     /// The cluster of an image's cloud, where that works.
-    fn cluster_of_image(&self, cloud: &CloudId) -> Result<ClusterId, Refusal> {
+    pub(super) fn cluster_of_image(&self, cloud: &CloudId) -> Result<ClusterId, Refusal> {
         match (self.leads.get(cloud), self.tried.get(cloud)) {
             (Some(cluster), Some(Ok(_))) => Ok(cluster.clone()),
             (_, Some(Err(why))) => Err(unavailable(format!("cloud `{cloud}`: {why}"))),
@@ -407,7 +407,8 @@ impl Herd {
         Ok(())
     }
 
-    fn show_builds(&self, builds: &BTreeSet<AgentId>) {
+    pub(super) fn show_builds(&self, builds: &BTreeSet<AgentId>) {
+        let builds = builds | &self.declared.ids();
         for actors in self.clusters.values() {
             actors.reconciler.do_send(ReconcilerCommand::Builds(builds.clone()));
         }

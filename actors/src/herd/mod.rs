@@ -19,8 +19,8 @@
 //! again, and goes on from the roster and the journal.
 //!
 //! Beside it: `start.rs` (the start), `writes.rs` (records in order), `leases.rs`, `explain.rs` and
-//! `call_in.rs` (the door), `provision.rs`, `hold.rs`, `orders.rs`, `overrides.rs`, `breakers.rs`, `nodes.rs` and
-//! `drain.rs` (operators), `images.rs` (builds of images), `clusters.rs`, `continued.rs`,
+//! `call_in.rs` (the door), `provision.rs`, `resync.rs`, `hold.rs`, `orders.rs`, `overrides.rs`, `breakers.rs`, `nodes.rs` and
+//! `drain.rs` (operators), `images.rs` (builds of images), `declared.rs` (declared machines), `clusters.rs`, `continued.rs`,
 //! `sources.rs` and `addresses.rs` (what it leads), `orphan.rs` and `machine.rs` (what another drover
 //! may own).
 
@@ -29,6 +29,7 @@ mod breakers;
 mod call_in;
 mod clusters;
 mod continued;
+mod declared;
 mod drain;
 mod explain;
 mod hold;
@@ -40,6 +41,7 @@ mod orders;
 mod orphan;
 mod overrides;
 mod provision;
+mod resync;
 mod sources;
 mod start;
 mod sweep;
@@ -117,6 +119,7 @@ pub struct Herd {
     asking: BTreeMap<LeaseId, Vec<LeaseReply>>,
     releasing: BTreeMap<LeaseId, Vec<ReleaseReply>>,
     images: images::Images,
+    declared: declared::Declared,
     /// Appends under way.
     writes: writes::Writes,
     drain: Option<drain::Drain>,
@@ -304,6 +307,7 @@ impl Herd {
         let same = *old == HerdSpec { generation: old.generation, ..merged.clone() };
         self.spec = Arc::new(merged);
         self.apply_sources(&old, ctx);
+        self.apply_declared(&old, ctx);
         let reconcile_seconds = new.reconcile_period.map(|period| period.as_secs());
         self.observe(What::ConfigApplied { generation: new.generation, reconcile_seconds });
         self.check_ready();
@@ -533,7 +537,7 @@ impl Handler<HerdCommand> for Herd {
             HerdCommand::ConfirmCluster { cloud, no_guests, reply } => {
                 self.confirm_cluster(cloud, no_guests, reply, ctx);
             }
-            HerdCommand::Resync { reply } => self.findings(ReconcilerCommand::Resync, reply, ctx),
+            HerdCommand::Resync { reply } => self.resync(reply, ctx),
             HerdCommand::PlanResync { reply } => {
                 self.findings(ReconcilerCommand::Preview, reply, ctx);
             }
@@ -553,6 +557,8 @@ impl Handler<HerdCommand> for Herd {
             HerdCommand::ImportImage { image, vmid, dry_run, reply } => {
                 self.import_image(&image, (vmid, dry_run), reply, ctx);
             }
+            HerdCommand::DeleteMachine { name, reply } => reply.send(self.delete_machine(&name)),
+            HerdCommand::ForgetMachine { name, reply } => reply.send(self.forget_machine(&name)),
             HerdCommand::Drain { policy, reply } => self.begin_drain(policy, reply),
         }
         self.settle_soon(ctx);

@@ -131,6 +131,7 @@ impl Herd {
                 asking: BTreeMap::new(),
                 releasing: BTreeMap::new(),
                 images: super::images::Images::default(),
+                declared: super::declared::Declared::default(),
                 writes: super::writes::Writes::default(),
                 drain: None,
                 settling: false,
@@ -187,6 +188,7 @@ impl Herd {
             self.begin_cloud(cloud, journal_state, ctx);
         }
         self.adopt_builds(journal_state, ctx);
+        self.adopt_declared(journal_state, spec, ctx);
         let mut adopt: BTreeMap<CloudId, Vec<Adoption>> = BTreeMap::new();
         for (id, entry) in &journal_state.agents {
             tracing::info!(agent = %id, state = entry.phase().name(), "agent is taken over");
@@ -219,7 +221,8 @@ impl Herd {
         ctx: &Context<Self>,
     ) -> &ClusterActors {
         let (common, known, troubles) = (&self.common, &mut self.known, &mut self.troubles);
-        let builds_here = self.images.known();
+        let mut builds_here = self.images.known();
+        builds_here.extend(self.declared.ids());
         self.clusters.entry(id.clone()).or_insert_with(|| {
             let here =
                 || journal_state.agents.iter().filter(|(_, entry)| entry.marks.cluster == *id);
@@ -227,6 +230,9 @@ impl Herd {
             let builds = builds.filter(|entry| entry.marks.cluster == *id);
             let held = here().map(|(_, entry)| entry.marks.vmid);
             let held = held.chain(builds.map(|entry| entry.marks.vmid));
+            let machines = journal_state.declared.values();
+            let machines = machines.filter(|entry| entry.marks.cluster == *id);
+            let held = held.chain(machines.map(|entry| entry.marks.vmid));
             let mut lanes = ConcurrencyLimits::default();
             let now = common.ports.ambient.now();
             for (agent, entry) in here().filter(|(_, entry)| !entry.settled) {

@@ -123,7 +123,12 @@ pub(super) fn verdict(
     }
     match marks.kind {
         Kind::Image => Verdict::Image,
-        Kind::Builder if known.builds.contains(&marks.agent) => Verdict::Image,
+        Kind::Builder | Kind::Machine if known.builds.contains(&marks.agent) => Verdict::Image,
+        // Somebody may use it: only a command with its name destroys it.
+        Kind::Machine => Verdict::Stranger(format!(
+            "it is the declared machine `{}`, which no record knows",
+            marks.template
+        )),
         Kind::Agent if template => Verdict::Damaged("an agent's marks on a template".into()),
         Kind::Agent | Kind::Builder => Verdict::Orphan(marks.clone()),
     }

@@ -27,7 +27,7 @@ pub(crate) struct Known {
     pub cluster: ClusterId,
     /// Every living agent.
     pub agents: BTreeMap<AgentId, Living>,
-    /// Builds of images that run.
+    /// Builds of images that run, and declared machines.
     pub builds: BTreeSet<AgentId>,
     /// The journal's highest sequence.
     pub last_seq: u64,

@@ -129,7 +129,7 @@ pub async fn facts(
     let version = client.version().await?.version;
     let mut facts = Facts { zones: client.vnet_zones().await?, ..Facts::default() };
     let pools = client.pool_of_guests().await?;
-    for spec in herd.templates.values().filter(|spec| spec.id.cloud == *cloud) {
+    for spec in herd.cloned().filter(|spec| spec.id.cloud == *cloud) {
         let seen = match templates::sources_or_why(client, &spec.sought(), &pools).await? {
             Ok(seen) => seen,
             Err(why) => {

@@ -66,7 +66,9 @@ impl Facts {
     /// The pools of templates that are found by a search instead of a VMID: the next image that
     /// matches joins that pool, and has another VMID.
     pub fn template_pools(&self, herd: &HerdSpec) -> BTreeMap<String, String> {
-        let sought = |id| herd.templates.get(id).is_some_and(|spec| spec.search.is_some());
+        let searches = herd.cloned().filter(|spec| spec.search.is_some());
+        let searches: BTreeSet<&TemplateId> = searches.map(|spec| &spec.id).collect();
+        let sought = |id| searches.contains(id);
         let sources = self.sources.iter().filter(|(id, _)| sought(*id)).flat_map(|(_, all)| all);
         let pooled =
             sources.filter_map(|one| Some((format!("/vms/{}", one.vmid), one.pool.clone()?)));
@@ -76,7 +78,7 @@ impl Facts {
     /// The same, with what versions of images will be where there are none yet.
     fn with_expected(&self, herd: &HerdSpec) -> Self {
         let mut facts = self.clone();
-        for spec in herd.templates.values() {
+        for spec in herd.cloned() {
             let known = facts.sources.entry(spec.id.clone()).or_default();
             if let (true, Some(image)) = (known.is_empty(), image_of(spec, herd)) {
                 known.push(TemplateGuest {
@@ -116,7 +118,7 @@ impl Needs {
         let mut needs = Self::default();
         let facts = &facts.with_expected(herd);
         let templates: Vec<&TemplateSpec> =
-            herd.templates.values().map(AsRef::as_ref).filter(|t| t.id.cloud == *cloud).collect();
+            herd.cloned().filter(|spec| spec.id.cloud == *cloud).collect();
         let images: Vec<&ImageSpec> =
             herd.images.values().map(AsRef::as_ref).filter(|i| i.id.cloud == *cloud).collect();
         let builds = |feature: Feature| images.iter().filter(move |image| feature.builds(image));

@@ -12,10 +12,22 @@ use super::{read_size, read_span};
 /// What to do with one machine.
 #[derive(Debug, Clone, Subcommand)]
 pub enum MachineAction {
+    /// List the machines of the configuration, and those that left it
+    List,
     /// Show its state, load, addresses, console, hardware and orders
     Show {
-        /// The id of its agent, or of a lease on it
+        /// The id of its agent, or of a lease on it; or the name of a machine of the configuration
         target: String,
+    },
+    /// Destroy the guest of a machine that left the configuration
+    Delete {
+        /// The name of the machine
+        name: String,
+    },
+    /// Let go of a machine that left the configuration, or was lost; its guest stays
+    Forget {
+        /// The name of the machine
+        name: String,
     },
     /// Start the machine
     Start(WaitOptions),

@@ -457,6 +457,8 @@ async fn a_lost_answer_is_asked_for_again_with_the_same_key() {
         | HerdCommand::Images { .. }
         | HerdCommand::PruneImages { .. }
         | HerdCommand::ImportImage { .. }
+        | HerdCommand::DeleteMachine { .. }
+        | HerdCommand::ForgetMachine { .. }
         | HerdCommand::Drain { .. } => panic!("not asked for here"),
     };
     let served = Served::scripted(view, Arc::clone(&asks), script, Limits::default());

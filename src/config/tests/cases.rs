@@ -27,12 +27,14 @@ use std::fmt::{Debug, Write as _};
 use std::sync::LazyLock;
 
 use super::*;
-use crate::keys::{AGENT, CLOUD, IMAGE, SERVICE, Table};
+use crate::keys::{AGENT, CLOUD, IMAGE, MACHINE, SERVICE, Table};
 
 /// What is around the lines of a case.
 const AROUND: &str = include_str!("cases/around.yaml");
 /// The line around from which on it is for cases about images alone.
 const IMAGES: &str = "images:";
+/// The same for cases about machines.
+const MACHINES: &str = "machines:";
 
 /// Each topic is a file and a test.
 macro_rules! topics {
@@ -54,17 +56,18 @@ macro_rules! topics {
 
 topics! {
     addresses agents cloud_init clouds containers credentials demand environment github hardware images
-    layers mappings networks origins placing service steps syntax windows
+    layers machines mappings networks origins placing service steps syntax windows
 }
 
 // Invariant: of every key there is a case of what it gives, and of what zero or blank means.
 
 #[test]
 fn every_key_has_its_case() {
-    let topics: [(_, _, &Table); 4] = [
+    let topics: [(_, _, &Table); 5] = [
         ("clouds", "cloud", &CLOUD),
         ("agents", "agent", &AGENT),
         ("images", "image", &IMAGE),
+        ("machines", "machine", &MACHINE),
         ("service", "service", &SERVICE),
     ];
     for (topic, place, table) in topics {
@@ -157,17 +160,27 @@ impl<'a> Text<'a> {
         self.places.contains_key("image") || self.places.contains_key("images")
     }
 
+    fn has_machines(&self) -> bool {
+        self.places.contains_key("machine") || self.places.contains_key("machines")
+    }
+
     /// The whole configuration.
     pub fn yaml(&self) -> String {
         if let Some(whole) = self.places.get("whole") {
             return whole.join("\n") + "\n";
         }
         let mut yaml = String::new();
+        let mut left_out = false;
         for line in AROUND.lines() {
             let bare = line.trim_start();
-            // Others need no image, nor its disc images on the cloud.
-            if line == IMAGES && !self.has_images() {
-                break;
+            // Others need no image, nor its disc images on the cloud, and no machine.
+            match line {
+                IMAGES => left_out = !self.has_images(),
+                MACHINES => left_out = !self.has_machines(),
+                _ => {}
+            }
+            if left_out {
+                continue;
             }
             let indent = &line[..line.len() - bare.len()];
             let Some(place) = bare.strip_prefix('@') else {
@@ -211,7 +224,11 @@ fn outcome(text: &Text<'_>) -> String {
     if !shown.is_empty() {
         shown.push('\n');
     }
-    let plain = if text.has_images() { &WITH_IMAGE } else { &PLAIN };
+    let plain = match (text.has_images(), text.has_machines()) {
+        (true, _) => &WITH_IMAGE,
+        (false, true) => &WITH_MACHINE,
+        (false, false) => &PLAIN,
+    };
     for (name, value) in &values(&checked) {
         if plain.get(name).or_else(|| plain.get(&of_plain(name))) != Some(value) {
             writeln!(shown, "{}", scene.placed(&format!("{name}: {value}"))).unwrap();
@@ -228,6 +245,10 @@ static PLAIN: LazyLock<BTreeMap<String, String>> =
 static WITH_IMAGE: LazyLock<BTreeMap<String, String>> =
     LazyLock::new(|| values(&Scene::new().good(&Text::of("image", "").yaml())));
 
+/// The values without any lines, beside a machine.
+static WITH_MACHINE: LazyLock<BTreeMap<String, String>> =
+    LazyLock::new(|| values(&Scene::new().good(&Text::of("machine", "").yaml())));
+
 /// The name of a value of another cloud or template for the one that is always there.
 fn of_plain(name: &str) -> String {
     let mut parts: Vec<&str> = name.split('.').collect();
@@ -235,6 +256,7 @@ fn of_plain(name: &str) -> String {
         ["clouds" | "connections", _, ..] => parts[1] = "c",
         ["templates", _, ..] => parts[1] = "c/a",
         ["images", _, ..] => parts[1] = "c/i",
+        ["machines", _, ..] => parts[1] = "m",
         _ => {}
     }
     parts.join(".")
@@ -249,6 +271,7 @@ fn values(checked: &Checked) -> BTreeMap<String, String> {
     herd.clouds.iter().for_each(|(id, cloud)| add(format!("clouds.{id}"), cloud));
     herd.templates.iter().for_each(|(id, template)| add(format!("templates.{id}"), template));
     herd.images.iter().for_each(|(id, image)| add(format!("images.{id}"), image));
+    herd.declared.iter().for_each(|(name, machine)| add(format!("machines.{name}"), machine));
     herd.pools.iter().for_each(|(id, pool)| add(format!("pools.{id}"), pool));
     herd.sources.iter().for_each(|(id, source)| add(format!("sources.{id}"), source));
     add("mappings".to_owned(), &herd.mappings);

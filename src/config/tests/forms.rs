@@ -15,7 +15,7 @@ macro_rules! checks {
 #[test]
 fn right_texts_pass_and_wrong_ones_say_why() {
     let checks: BTreeMap<&str, Check> = checks! {
-        address address_range bridge cidr cron directory endpoint filled grpc_server guest_file
+        address address_range bridge cidr correction cron directory endpoint filled grpc_server guest_file
         ip4 ip6 ip_config label listen log_level mac name_prefix nameserver network octal_mode
         package pattern pin place proxy repository size_label snippet step_name storage
         storage_or_none tag template_tag time_zone token_id url user_id

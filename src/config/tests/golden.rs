@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 
 use super::*;
 use crate::keys::{
-    ADDRESS_POOL, AGENT, CLOUD, CREDENTIALS, IMAGE, Key, Kind, MAPPING, SERVICE, SIZES, Table,
+    ADDRESS_POOL, AGENT, CLOUD, CREDENTIALS, IMAGE, Key, Kind, MACHINE, MAPPING, SERVICE, SIZES,
+    Table,
 };
 
 /// Texts of which each check refuses one at least.
@@ -94,11 +95,12 @@ fn faults_of(key: &Key, value: &str, around: &dyn Fn(&str) -> String) -> String 
 
 #[test]
 fn every_key_says_what_is_wrong() {
-    let tables: [(&str, &Table, &str, &str); 7] = [
+    let tables: [(&str, &Table, &str, &str); 8] = [
         ("cloud", &CLOUD, "cloud", "LINE"),
         ("agent", &AGENT, "agent", "LINE"),
         ("service", &SERVICE, "service", "LINE"),
         ("image", &IMAGE, "images", "m: {LINE}"),
+        ("machine", &MACHINE, "machines", "x: {LINE}"),
         ("mapping", &MAPPING, "labelMappings", "m: {LINE}"),
         ("pool", &ADDRESS_POOL, "addressPools", "lab: {LINE}"),
         ("size", &SIZES, "sizes", "small: {LINE}"),

@@ -95,6 +95,7 @@ fn a_machine(power: Power) -> MachineView {
         no_address: None,
         console_url: "https://pve1:8006/?console=kvm&novnc=1&vmid=10417".into(),
         config: vec![value("cores", "2", Some("4")), value("memory", "2048", None)],
+        disk: Some(20 << 30),
         snapshots: vec![
             snapshot("after", Some("before"), 1_795_248_700),
             snapshot("drover-clean", None, 1_795_248_600),

@@ -13,13 +13,15 @@ use std::sync::{Arc, OnceLock};
 use dashmap::DashMap;
 use drover_limits::call_queue::CallLoad;
 use drover_model::fact::{Fact, What};
-use drover_model::id::{AgentId, CloudId, ClusterId, Generation, LeaseId, SourceId, TemplateId};
-use drover_model::phase::{AgentPhase, LeasePhase};
+use drover_model::id::{
+    AgentId, CloudId, ClusterId, DeclaredName, Generation, LeaseId, SourceId, TemplateId,
+};
+use drover_model::phase::{AgentPhase, DeclaredPhase, LeasePhase};
 use drover_model::ports::Observer;
 use drover_model::scope::Scope;
 use drover_model::status::{
-    AddressPoolStatus, AgentStatus, BreakerStatus, CloudStatus, ImageStatus, LeaseStatus,
-    SourceStatus, TemplateStatus,
+    AddressPoolStatus, AgentStatus, BreakerStatus, CloudStatus, DeclaredStatus, ImageStatus,
+    LeaseStatus, SourceStatus, TemplateStatus,
 };
 use drover_model::time::WallTime;
 use parking_lot::{Mutex, MutexGuard};
@@ -56,6 +58,7 @@ pub struct View {
     reconciled: DashMap<ClusterId, ReconcileStatus>,
     pools: Mutex<Vec<AddressPoolStatus>>,
     builds: Mutex<VecDeque<ImageStatus>>,
+    declared: DashMap<DeclaredName, DeclaredStatus>,
     sources: DashMap<SourceId, SourceStatus>,
     alarms: DashMap<AgentId, AlarmStatus>,
     /// What speaks for another drover on this installation.
@@ -100,6 +103,7 @@ impl View {
             reconciled: DashMap::new(),
             pools: Mutex::new(Vec::new()),
             builds: Mutex::default(),
+            declared: DashMap::new(),
             sources: DashMap::new(),
             alarms: DashMap::new(),
             other_drover: Mutex::default(),
@@ -405,6 +409,7 @@ impl View {
                 self.pools.lock().clone_from(pools);
             }
             What::Image(status) => self.fold_image(status),
+            What::Declared(status) => self.fold_declared(status),
             What::Template(status) => {
                 self.templates.insert(status.template.clone(), (**status).clone());
             }
@@ -445,6 +450,26 @@ impl View {
     /// Builds of images that run, and the last that ended, in the order of their beginning.
     pub fn image_builds(&self) -> Vec<ImageStatus> {
         self.builds.lock().iter().cloned().collect()
+    }
+
+    fn fold_declared(&self, status: &DeclaredStatus) {
+        if status.phase == DeclaredPhase::Removed {
+            self.declared.remove(&status.name);
+        } else {
+            self.declared.insert(status.name.clone(), status.clone());
+        }
+    }
+
+    /// Declared machines, and those that left the configuration and are still there, by name.
+    pub fn declared(&self) -> Vec<DeclaredStatus> {
+        let mut all: Vec<_> = self.declared.iter().map(|entry| entry.value().clone()).collect();
+        all.sort_by(|a, b| a.name.cmp(&b.name));
+        all
+    }
+
+    /// One of them.
+    pub fn declared_one(&self, name: &DeclaredName) -> Option<DeclaredStatus> {
+        self.declared.get(name).map(|entry| entry.value().clone())
     }
 
     fn fold_lease(&self, status: &LeaseStatus) {

@@ -265,7 +265,9 @@ impl Journal for Recorder {
                     Body::CloneIntended { marks, .. } => {
                         seen.intended.insert(marks.agent.clone());
                     }
-                    Body::ImageIntended { marks, .. } | Body::ImageSealed { marks, .. } => {
+                    Body::ImageIntended { marks, .. }
+                    | Body::ImageSealed { marks, .. }
+                    | Body::DeclaredIntended { marks, .. } => {
                         seen.images.insert(marks.agent.clone());
                     }
                     _ => {}

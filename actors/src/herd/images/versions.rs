@@ -85,6 +85,7 @@ impl Herd {
                 uses.cloned.extend(place.source);
             }
         });
+        uses.cloned.extend(self.declared.sources(cluster));
         let here = |cloud: &CloudId| self.leads.get(cloud) == Some(cluster);
         let templates = self.spec.templates.values().filter(|spec| here(&spec.id.cloud));
         uses.named.extend(templates.filter_map(|spec| spec.sought().vmid()));

@@ -241,6 +241,12 @@ fn agent_of(body: &Body) -> Option<&AgentId> {
         | Body::ImageBuilt { .. }
         | Body::ImagePruned { .. }
         | Body::ImageGone { .. }
+        | Body::DeclaredIntended { .. }
+        | Body::DeclaredMade { .. }
+        | Body::DeclaredChanged { .. }
+        | Body::DeclaredCorrecting { .. }
+        | Body::DeclaredRemoving { .. }
+        | Body::DeclaredGone { .. }
         | Body::OverrideSet { .. }
         | Body::MachineOrdered { .. }
         | Body::HoldSet { .. }
