@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use crate::id::{DeclaredName, Generation};
+use crate::image::Hardware;
 use crate::phase::{DriftKind, Power};
 use crate::spec::TemplateSpec;
 
@@ -23,6 +24,20 @@ pub enum OnRemoval {
     Delete,
 }
 
+/// A new guest with an empty disk that boots from an ISO image. Somebody installs it at its console, or
+/// the image does.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Installer {
+    /// Proxmox's volume id of the ISO image.
+    pub iso: String,
+    /// The storage of the disk.
+    pub storage: String,
+    /// The size of the disk in GiB, as it is made.
+    pub disk_gb: u32,
+    pub hardware: Hardware,
+}
+
 /// One machine as it is declared.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -31,6 +46,9 @@ pub struct DeclaredSpec {
     /// What it is cloned from, and how it is configured; `cloud/name` is its id. Once a clone is
     /// intended, `source` and `node` say which template image that was.
     pub template: TemplateSpec,
+    /// What it is installed from, in place of a template image.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub installer: Option<Installer>,
     /// [`Power::Running`] or [`Power::Stopped`].
     pub power: Power,
     /// What drover puts right by itself.

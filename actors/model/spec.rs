@@ -62,7 +62,8 @@ pub struct HerdSpec {
 impl HerdSpec {
     /// Everything that is cloned: templates, and what machines are made like.
     pub fn cloned(&self) -> impl Iterator<Item = &TemplateSpec> {
-        let machines = self.declared.values().map(|machine| &machine.template);
+        let machines = self.declared.values().filter(|machine| machine.installer.is_none());
+        let machines = machines.map(|machine| &machine.template);
         self.templates.values().map(AsRef::as_ref).chain(machines)
     }
 }

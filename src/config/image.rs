@@ -257,7 +257,8 @@ fn downloader(
     })
 }
 
-fn hardware_of(raw: RawHardware) -> Hardware {
+/// The virtual hardware of a guest that is made new.
+pub(super) fn hardware_of(raw: RawHardware) -> Hardware {
     Hardware {
         machine: raw.machine,
         bios: if raw.bios == "OVMF" { Bios::Ovmf } else { Bios::Seabios },

@@ -240,7 +240,7 @@ fn parts(top: &[Entry], defaults: &Defaults, cx: &mut Context<'_>) -> Option<Par
     image::check_named(templates.values(), &images, &mut cx.faults);
     let machines = many(top, "machines", &MACHINE, &mut cx.faults);
     let machines = machine::machines(&machines, &clouds, &credentials, cx);
-    let made_like = machines.values().map(|machine| &machine.template);
+    let made_like = machines.values().filter_map(|machine| machine.template.as_ref());
     image::check_named(made_like, &images, &mut cx.faults);
     let mappings = many(top, "labelMappings", &MAPPING, &mut cx.faults);
     let mappings = mappings.iter();

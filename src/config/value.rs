@@ -359,6 +359,12 @@ pub(super) fn iso(text: &str) -> Checked {
     must(sound, text, "an ISO image", FORM)
 }
 
+/// Checks an ISO image that is on a storage already.
+pub(super) fn iso_volume(text: &str) -> Checked {
+    let sound = !text.contains("://") && !text.contains("${") && iso(text).is_ok();
+    must(sound, text, "an ISO image on a storage", "write it as `local:iso/installer.iso`")
+}
+
 /// Checks a bridge's name as Proxmox takes it; blank is fine.
 pub(super) fn bridge(text: &str) -> Checked {
     let sound = made_of(text, "_.-") && text.len() <= 15;

@@ -382,7 +382,9 @@ pub(crate) async fn start(
     plan.changes.extend(serial.map(|smbios| ("smbios1".to_owned(), smbios)));
     let container = call.marks.guest.is_container();
     let without_drive = disc.is_none() && disc::cloud_init_drive(config).is_none();
-    if without_drive && !call.spec.os.is_windows() && !container {
+    // A guest that an installer made has no template image: the installer asks for all that.
+    let cloned = call.spec.source != VmId(0);
+    if without_drive && cloned && !call.spec.os.is_windows() && !container {
         tracing::warn!(
             cloud = %call.vm.cloud,
             template = %call.spec.id,

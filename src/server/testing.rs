@@ -332,14 +332,12 @@ fn book(view: Arc<View>, asks: Arc<Mutex<Vec<LeaseAsk>>>) -> impl FnMut(HerdComm
             reply.send(if image == "debian" { Ok(imported) } else { Err(missing) });
         }
         HerdCommand::DeleteMachine { name, reply } | HerdCommand::ForgetMachine { name, reply } => {
-            let missing = || Refusal::Unknown(format!("no machine is called `{name}`"));
-            reply.send((name == "gitea").then_some(()).ok_or_else(missing));
+            reply.send(machine::declared(&name));
         }
         HerdCommand::Drain { reply, .. } => reply.send(()),
     }
 }
 
-/// A node with more promised than there is.
 /// What waits at a source, runs there, and is left alone.
 fn jobs_of_git() -> SourceJobs {
     let job = |id: &str, name: &str, wanted: &str| JobObservation {

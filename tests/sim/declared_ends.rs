@@ -11,6 +11,7 @@ use pve_sim::spec::GuestSpec;
 
 use super::declared::{finish, gitea, guests, is, kept, machines, reload, runs, setup};
 use super::world::World;
+use super::world::tally::Hold;
 
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
@@ -268,5 +269,81 @@ async fn a_correction_changes_what_differs_and_nothing_else() {
     let kinds: Vec<DriftKind> =
         gitea(world.view()).unwrap().drift.iter().map(|one| one.kind).collect();
     assert_eq!(kinds, []);
+    finish(world);
+}
+
+// Invariant: a machine of an ISO image is made new, once, with an empty disk, and the image stays.
+
+const ISO: &str = "local:iso/opnsense.iso";
+
+fn of_iso(keys: &str) -> String {
+    format!(
+        "machines:\n  gitea: {{cloud: rack, iso: \"{ISO}\", node: pve1, storage: local-lvm, \
+         diskSizeGb: 8, cores: 2, memoryMb: 1024, tags: [infra], {keys}}}\n"
+    )
+}
+
+fn with_iso(keys: &str) -> World {
+    let mut world = World::new(setup(""));
+    world.setup.sections = of_iso(keys);
+    world.side.add_volume("pve1", ISO, 700 << 20);
+    world
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_of_an_iso_boots_it_until_its_disk_is_installed_and_is_kept_as_others() {
+    let mut world = with_iso("correct: [POWER, SIZE], onRemoval: DELETE");
+    world.start().await;
+    world.until("it runs", runs).await;
+    let status = gitea(world.view()).unwrap();
+    let vmid = status.vmid.unwrap().0;
+    assert_eq!((guests(&world), status.source), (vec![vmid], None));
+    let made = config(&world, vmid);
+    assert!(made["scsi0"].contains(&format!("vm-{vmid}-disk-")), "{made:?}");
+    assert!(made["scsi0"].contains("size=8G"), "{made:?}");
+    assert!(made["ide0"].starts_with(ISO), "{made:?}");
+    assert_eq!((&*made["boot"], made.get("serial0")), ("order=scsi0;ide0", None), "{made:?}");
+    assert!(made["tags"].contains("infra"), "{made:?}");
+    assert_eq!((made.get("ciuser"), made.get("sshkeys")), (None, None), "{made:?}");
+    world.side.kill_guest(vmid).await;
+    let again = |view: &View| runs(view) && gitea(view).unwrap().corrected.is_some();
+    world.until("it runs again", again).await;
+    assert_eq!(world.resync().await, Vec::<String>::new());
+    reload(&mut world, String::new());
+    world.until("it is gone", |view| gitea(view).is_none()).await;
+    assert_eq!(world.side.volumes_of(vmid), Vec::<String>::new());
+    assert!(world.side.volumes("pve1", "local").contains(&ISO.to_owned()), "the image stays");
+    finish(world);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_of_an_iso_is_made_once_though_the_power_goes_at_its_calls() {
+    for (method, end) in [("POST", "/qemu"), ("PUT", "/config"), ("POST", "/status/start")] {
+        for hold in [Hold::Call, Hold::Answer] {
+            let mut world = with_iso("");
+            world.wire.hold(method, end, hold);
+            world.start().await;
+            world.until_sprung().await;
+            world.restart(30 * SECOND).await;
+            world.until("it runs after all", runs).await;
+            world.pass(10 * MINUTE).await;
+            assert_eq!(guests(&world).len(), 1, "{method} {end} {hold:?}");
+            assert_eq!(world.journal_state().declared.len(), 1, "{method} {end} {hold:?}");
+            finish(world);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_whose_iso_is_not_there_waits_and_says_so() {
+    let mut world = World::new(setup(""));
+    world.setup.sections = of_iso("");
+    world.start().await;
+    world.pass(10 * MINUTE).await;
+    let status = gitea(world.view()).unwrap();
+    assert_eq!((guests(&world), world.side.volumes_of(10_000)), (Vec::new(), Vec::new()));
+    assert!(status.detail.contains("opnsense.iso"), "{status:?}");
+    world.side.add_volume("pve1", ISO, 700 << 20);
+    world.until("it runs", runs).await;
     finish(world);
 }

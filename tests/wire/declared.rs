@@ -65,8 +65,11 @@ fn a_machine_of_the_yaml_runs_drifts_by_a_hand_and_is_corrected_once_that_is_all
     let shown =
         String::from_utf8_lossy(&site.cli(&["machine", "show", "gitea"]).stdout).into_owned();
     assert!(shown.contains("power is stopped, declared running"), "{shown}");
-    let metrics = site.cli(&["machine", "list"]);
-    assert!(String::from_utf8_lossy(&metrics.stdout).contains("kept, with drift"));
+    for list in [&["machine", "list"][..], &["status"]] {
+        let shown = String::from_utf8_lossy(&site.cli(list).stdout).into_owned();
+        let line = shown.lines().find(|line| line.starts_with("gitea")).unwrap_or(&shown);
+        assert!(line.contains("kept, with drift") && line.contains("stopped"), "{shown}");
+    }
 
     // A kill of the service changes nothing of it, and the next YAML allows to correct it.
     service.child.signal("KILL");

@@ -88,8 +88,9 @@ impl Bios {
     }
 }
 
-/// The virtual hardware of an image made from a disk image.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The virtual hardware of a guest that is made new: of a disk image, or by an installer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Hardware {
     /// Proxmox's `machine`, such as `q35`.
     pub machine: String,

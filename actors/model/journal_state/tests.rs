@@ -576,6 +576,7 @@ fn gitea() -> DeclaredSpec {
     DeclaredSpec {
         name: DeclaredName::new("gitea"),
         template: template("c/machines.gitea", &[]),
+        installer: None,
         power: Power::Running,
         correct: [DriftKind::Power].into(),
         on_removal: OnRemoval::Delete,

@@ -48,6 +48,7 @@ pub enum Call {
     LookAt(VmId, NodeName),
     /// Find the template image.
     Locate,
+    /// Make the guest: clone the template image, or create one that an ISO image installs.
     Clone,
     /// Wait for a task.
     Await(Upid, Duration),

@@ -21,6 +21,8 @@ use crate::ran::can_pass;
 /// How long a clone that was asked for may still begin: Proxmox's own proxy gives up after 30 s, and
 /// drover's client after `callTimeoutSec`.
 pub(super) const HORIZON: Duration = Duration::from_secs(180);
+/// In place of the template image of a guest that is made new.
+pub(super) const NO_TEMPLATE: VmId = VmId(0);
 /// The pause between two looks at a guest that is unclear.
 pub(super) const LOOK_PAUSE: Duration = Duration::from_secs(5);
 
@@ -97,11 +99,16 @@ impl Mind {
 
     /// Goes on with the guests that may be of a machine of this name.
     fn checked(&mut self, rest: Vec<(VmId, NodeName)>, now: Now, out: Out<'_>) {
-        let state = match rest.is_empty() {
-            true => State::Creating(Create::Locate),
-            false => State::Checking(Check::Look(rest)),
-        };
-        self.enter(state, now, out);
+        if !rest.is_empty() {
+            return self.enter(State::Checking(Check::Look(rest)), now, out);
+        }
+        match (&self.spec.installer, &self.spec.template.node) {
+            (Some(_), Some(node)) => {
+                self.found = Some((NO_TEMPLATE, node.clone()));
+                self.want_id(None, now, out);
+            }
+            (_, _) => self.enter(State::Creating(Create::Locate), now, out),
+        }
     }
 
     /// The marks of a guest with this name were read.

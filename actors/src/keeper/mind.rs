@@ -24,7 +24,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use drover_model::declared::{DeclaredSpec, Drift};
+use drover_model::declared::{DeclaredSpec, Drift, Installer};
 use drover_model::fault::Fault;
 use drover_model::id::{
     AgentId, Attempt, CloudId, ClusterId, DeclaredName, Installation, NodeName, VmId,
@@ -40,6 +40,7 @@ use drover_model::status::DeclaredStatus;
 use drover_model::time::{Moment, Now, WallTime};
 
 use super::event::{Answer, Call, Effect, Event};
+use super::make::NO_TEMPLATE;
 use super::remove::REMOVAL_GRACE;
 use super::state::{Check, Create, Remove, Standing, State, Watch};
 
@@ -185,6 +186,11 @@ impl Mind {
         self.waiting == Some(attempt)
     }
 
+    /// What makes the guest, in place of a template image.
+    pub fn installer(&self) -> Option<&Installer> {
+        self.spec.installer.as_ref()
+    }
+
     pub fn vmid(&self) -> Option<VmId> {
         self.guest.as_ref().map(|guest| guest.marks.vmid)
     }
@@ -291,7 +297,12 @@ impl Mind {
                 out.push(Effect::Ask(attempt, call));
             }
             None => match &self.state {
-                State::Checking(Check::Cluster) => out.push(Effect::WantCluster),
+                // A herd that panicked answers nobody: it is asked again.
+                State::Checking(Check::Cluster) => {
+                    out.push(Effect::WantCluster);
+                    self.again_in(LOOK_EVERY, now, out);
+                }
+                State::Creating(Create::Id) => self.again_in(LOOK_EVERY, now, out),
                 State::Resting(_, Watch::Pause) => self.again_in(LOOK_EVERY, now, out),
                 State::Removing(Remove::Grace) => self.again_in(REMOVAL_GRACE, now, out),
                 State::Waiting
@@ -424,6 +435,23 @@ impl Mind {
         self.power = Power::Unknown;
     }
 
+    /// A call was not made. What was decided on an old look is not carried out later: a correction
+    /// and a removal begin again with a look.
+    fn held(&mut self, why: String, now: Now, out: Out<'_>) {
+        if matches!(self.state, State::Correcting(_)) {
+            self.enter(State::Resting(Standing::Kept, Watch::Pause), now, out);
+        } else {
+            if self.state.removal().is_some() {
+                self.state = State::Removing(Remove::Look);
+                if self.was_declared_again(now, out) {
+                    return;
+                }
+            }
+            self.again_in(LOOK_EVERY, now, out);
+        }
+        self.detail = why;
+    }
+
     /// Something is due.
     fn woken(&mut self, now: Now, out: Out<'_>) {
         if self.retry_at.is_none_or(|at| now.mono < at) {
@@ -433,6 +461,8 @@ impl Mind {
             matches!(self.state, State::Waiting | State::Blocked | State::Resting(_, Watch::Pause));
         if self.state == State::Removing(Remove::Grace) {
             self.delete(now, out);
+        } else if self.state == State::Creating(Create::Id) {
+            self.failed("it waited for a VMID in vain", now, out);
         } else if rests {
             self.look_now(now, out);
         } else {
@@ -487,7 +517,7 @@ impl Mind {
             cloud: self.cloud().clone(),
             node: self.guest.as_ref().map(|guest| guest.node.clone()),
             vmid: self.vmid(),
-            source: self.guest.as_ref().map(|guest| guest.source),
+            source: self.guest.as_ref().map(|guest| guest.source).filter(|id| *id != NO_TEMPLATE),
             phase: self.phase(),
             since: self.since,
             declared: self.is_declared(),
@@ -525,8 +555,7 @@ impl StateMachine for Mind {
             }
             Event::Held(attempt, why) => {
                 if self.awaits(attempt) {
-                    self.detail = why;
-                    self.again_in(LOOK_EVERY, now, out);
+                    self.held(why, now, out);
                 }
             }
             Event::Answer(attempt, answer) => {

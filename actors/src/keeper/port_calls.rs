@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use drover_model::container::GuestType;
+use drover_model::declared::Installer;
 use drover_model::fault::Fault;
 use drover_model::id::{CloudId, Upid};
-use drover_model::ports::{CloneCall, ConfigureCall, OrderCall, Ports, VmRef};
+use drover_model::ports::{CloneCall, ConfigureCall, CreateCall, NewDisk, OrderCall, Ports, VmRef};
 use drover_model::spec::TemplateSpec;
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
@@ -40,6 +41,14 @@ pub(super) fn make(
             pve.look(&at).map(Answer::Looked).boxed_local()
         }
         Call::Locate => pve.locate(&cloud, &spec.sought(), None).map(Answer::Located).boxed_local(),
+        Call::Clone if let Some(installer) = mind.installer() => {
+            let (_, node) = mind.found()?.clone();
+            let Installer { iso, storage, disk_gb, hardware } = installer.clone();
+            let disk = NewDisk::InstalledFrom { iso, gib: disk_gb };
+            let marks = marks?;
+            let call = CreateCall { cloud, node, marks, hardware, disk, storage, spec };
+            pve.create(call).map(accepted).boxed_local()
+        }
         Call::Clone => {
             let (source, home) = mind.found()?.clone();
             let node = guest?.node.clone();

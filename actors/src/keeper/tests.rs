@@ -12,11 +12,12 @@ mod table;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use drover_model::declared::{DeclaredSpec, OnRemoval};
+use drover_model::declared::{DeclaredSpec, Installer, OnRemoval};
 use drover_model::fault::{Culprit, Fault, FaultKind};
 use drover_model::id::{
     AgentId, Attempt, ClusterId, DeclaredName, Installation, NodeName, Upid, VmId,
 };
+use drover_model::image::{Bios, Hardware};
 use drover_model::journal_state::JournalState;
 use drover_model::marks::{Kind, Marks, Reading};
 use drover_model::order::{ConfigValue, MachineView, Work};
@@ -52,6 +53,7 @@ pub(super) fn gitea() -> DeclaredSpec {
     DeclaredSpec {
         name: DeclaredName::new("gitea"),
         template: made_like,
+        installer: None,
         power: Power::Running,
         correct: BTreeSet::new(),
         on_removal: OnRemoval::Keep,
@@ -377,6 +379,45 @@ fn a_machine_is_cloned_configured_and_started_and_each_intent_comes_first() {
     let clone = place(&|effect| matches!(effect, Effect::Ask(_, Call::Clone)));
     assert!(intent < clone);
     assert_eq!(play.mind.status().addresses, view(Power::Running).addresses);
+}
+
+#[test]
+fn a_machine_of_an_iso_looks_for_no_template_image() {
+    let installer = Installer {
+        iso: "local:iso/a.iso".into(),
+        storage: "nfs".into(),
+        disk_gb: 20,
+        hardware: Hardware {
+            machine: "q35".into(),
+            bios: Bios::Ovmf,
+            cpu: "host".into(),
+            scsi: "virtio-scsi-single".into(),
+            serial: false,
+            os_type: "l26".into(),
+            bridge: "vmbr0".into(),
+            vlan: None,
+        },
+    };
+    let mut spec = DeclaredSpec { installer: Some(installer), ..gitea() };
+    spec.template.node = Some(NodeName::new("pve1"));
+    let mut play = Play::new(&spec);
+    play.up_to(&State::Resting(Standing::Kept, Watch::Pause));
+    assert!(!play.all.iter().any(|one| matches!(one, Effect::Ask(_, Call::Locate))));
+    assert_eq!((play.mind.guest().unwrap().source, play.mind.status().source), (VmId(0), None));
+}
+
+#[test]
+fn a_herd_that_answers_nothing_is_asked_again() {
+    let mut play = Play::new(&gitea());
+    play.ring();
+    assert!(play.last.contains(&Effect::WantCluster));
+    play.up_to(&State::Creating(Create::Id));
+    play.ring();
+    assert_eq!((play.phase(), play.journal.declared.len()), (DeclaredPhase::Waiting, 0));
+    // An id that comes late is given back.
+    play.feed(Event::Id(Ok((VmId(10_000), AgentId::new(ID)))));
+    assert!(play.last.contains(&Effect::IdBack { vmid: VmId(10_000), burned: false }));
+    play.up_to(&State::Resting(Standing::Kept, Watch::Pause));
 }
 
 #[test]

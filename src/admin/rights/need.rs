@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use drover_model::declared::{DeclaredSpec, Installer};
 use drover_model::id::{CloudId, NodeName, TemplateId, VmId};
-use drover_model::image::{ImageSource, ImageSpec};
+use drover_model::image::{Downloader, ImageLimits, ImageSource, ImageSpec, IsoImage};
 use drover_model::placement::Thickness;
 use drover_model::spec::{CloneStrategy, HerdSpec, TemplateSpec};
 use drover_model::template_image::Sought;
@@ -100,6 +101,29 @@ fn image_of<'h>(spec: &TemplateSpec, herd: &'h HerdSpec) -> Option<&'h ImageSpec
     herd.images.get(&TemplateId::new(spec.id.cloud.clone(), name)).map(AsRef::as_ref)
 }
 
+/// The image that needs the rights of a machine that an installer makes.
+fn as_image(machine: &DeclaredSpec) -> Option<ImageSpec> {
+    let Installer { iso, storage, disk_gb, hardware } = machine.installer.clone()?;
+    let clone = machine.template.limits.clone;
+    let import_storage = iso.split(':').next().unwrap_or_default().to_owned();
+    Some(ImageSpec {
+        id: machine.template.id.clone(),
+        source: Some(ImageSource::Iso { iso: IsoImage::Volume(iso), disk_gb }),
+        hardware,
+        machine: TemplateSpec { target_storage: Some(storage.clone()), ..machine.template.clone() },
+        variables: BTreeMap::new(),
+        clean: String::new(),
+        nodes: machine.template.node.iter().cloned().collect(),
+        storage,
+        import_storage,
+        downloader: Downloader::Node,
+        vmid_floor: VmId(100),
+        keep: 0,
+        rebuild_days: None,
+        limits: ImageLimits { pull: clone, lock: clone, build: clone },
+    })
+}
+
 /// The bridges of an image's network cards, while it is built and later.
 fn bridges_of(image: &ImageSpec, facts: &Facts) -> BTreeSet<(String, Option<u16>)> {
     let copied = facts.copied.get(&image.id).into_iter().flatten();
@@ -119,8 +143,10 @@ impl Needs {
         let facts = &facts.with_expected(herd);
         let templates: Vec<&TemplateSpec> =
             herd.cloned().filter(|spec| spec.id.cloud == *cloud).collect();
-        let images: Vec<&ImageSpec> =
-            herd.images.values().map(AsRef::as_ref).filter(|i| i.id.cloud == *cloud).collect();
+        let installed: Vec<ImageSpec> =
+            herd.declared.values().filter_map(|machine| as_image(machine)).collect();
+        let images = herd.images.values().map(AsRef::as_ref).chain(&installed);
+        let images: Vec<&ImageSpec> = images.filter(|image| image.id.cloud == *cloud).collect();
         let builds = |feature: Feature| images.iter().filter(move |image| feature.builds(image));
         let floor = herd.clouds.get(cloud).map_or(VmId(100), |cloud| cloud.vmid_floor);
         for row in TABLE {

@@ -26,6 +26,12 @@ fn meant(view: &View, target: &Target) -> Result<Arc<AgentStatus>, Refusal> {
     view.agent(&agent).ok_or_else(missing)
 }
 
+/// The one declared machine.
+pub(super) fn declared(name: &str) -> Result<(), Refusal> {
+    let missing = || Refusal::Unknown(format!("no machine is called `{name}`"));
+    (name == "gitea").then_some(()).ok_or_else(missing)
+}
+
 pub(super) fn answer(view: &View, command: HerdCommand) {
     if let HerdCommand::Copy(CopyAsk { target, reply, .. }) = command {
         reply.send(meant(view, &target).map(|status| Copied {

@@ -131,6 +131,22 @@ fn a_locked_machine_and_one_that_another_drover_may_own_are_not_corrected() {
     assert_eq!(call, Call::Order(Work::Start));
     play.feed(Event::Held(attempt, "another drover may own it".into()));
     assert_eq!((play.call(), &*play.detail()), (None, "another drover may own it"));
+    // What was decided on an old look is not carried out later.
+    play.feed(Event::Declare(Some(Arc::new(gitea()))));
+    play.shows(view(Power::Stopped));
+    assert_eq!((play.phase(), play.call()), (DeclaredPhase::Kept, None));
+}
+
+#[test]
+fn a_removal_that_was_held_back_looks_again_before_it_destroys() {
+    let (mut play, _) = removing(5);
+    assert_eq!(play.call(), Some(Call::Destroy));
+    let (attempt, _) = play.asked().unwrap();
+    play.feed(Event::Held(attempt, "another drover may own it".into()));
+    play.ring();
+    assert_eq!(play.call(), Some(Call::Look));
+    play.answer(Answer::Looked(Ok(unmarked(None))));
+    assert_eq!((play.phase(), destroys(&play)), (DeclaredPhase::Removed, 1));
 }
 
 // Invariant: a machine is gone only when a quorate cluster said so twice; silence says nothing.
