@@ -147,7 +147,7 @@ pub(super) fn differs(one: &DriftOut) -> String {
     format!("{} is {}, declared {}", one.what, one.found, one.declared)
 }
 
-/// Declared machines.
+/// Declared machines, with what differs where nothing else is to say.
 pub(super) fn machines(machines: &[DeclaredMachineOut]) -> String {
     if machines.is_empty() {
         return "none\n".to_owned();

@@ -84,6 +84,9 @@ fn machine(
         return None;
     }
     check_kind(&raw, layer, cx);
+    if layer.is_faulty("iso") || raw.cloud.trim().is_empty() {
+        return None;
+    }
     let Some(cloud) = clouds.get(&CloudId::new(&raw.cloud)) else {
         let known = clouds.keys().map(CloudId::as_str);
         let fault = layer.fault("cloud", format!("unknown cloud `{}`", raw.cloud));
@@ -128,15 +131,18 @@ fn declared(
 
 /// Whether each key means something for a machine that is cloned, or for one that is installed.
 fn check_kind(raw: &RawMachine, layer: &Layer, cx: &mut Context<'_>) {
-    let (wrong, without) = match raw.iso {
-        Some(_) => (&OF_CLONES[..], "with"),
-        None => (&OF_NEW[..], "without"),
+    let installed = layer.has("iso");
+    let (wrong, with, help) = match installed {
+        true => (&OF_CLONES[..], "with", "remove it: an installer knows nothing of it"),
+        false => {
+            (&OF_NEW[..], "without", "remove it, or give `iso` in place of the template image")
+        }
     };
     for key in wrong.iter().filter(|key| layer.has(key)) {
-        let fault = layer.fault(key, format!("`{key}` means nothing {without} `iso`"));
-        cx.faults.push(fault.help("remove one of the two"));
+        let fault = layer.fault(key, format!("`{key}` means nothing {with} `iso`"));
+        cx.faults.push(fault.help(help));
     }
-    if raw.iso.is_none() {
+    if !installed {
         if !layer.has("credentialsId") {
             let fault = layer.missing_fault("credentialsId", "`credentialsId` is missing");
             cx.faults.push(fault.help("name an sshKey of `credentials`"));
@@ -234,5 +240,9 @@ fn as_agent(
         // No machine calls in.
         listens: false,
     };
-    template(&format!("machines.{name}"), &own, &inputs, cx)
+    let known = cx.warnings.len();
+    let template = template(&format!("machines.{name}"), &own, &inputs, cx);
+    // They are about many agents of one template, and about drover's login.
+    cx.warnings.truncate(known);
+    template
 }

@@ -286,7 +286,7 @@ impl Storm {
         }
     }
 
-    fn mend(&mut self) {
+    fn repair(&mut self) {
         for (vmid, words) in std::mem::take(&mut self.defaced) {
             self.world.side.set_config(vmid, "description", Some(&words));
         }
@@ -306,7 +306,7 @@ impl Storm {
                 self.say(said, true);
             }
             4..7 => self.by_hand().await,
-            7 => self.mend(),
+            7 => self.repair(),
             8 => {
                 let (name, delete) = ("gitea".to_owned(), self.dice.below(2) == 0);
                 if delete && !self.said.declared {
@@ -363,7 +363,7 @@ impl Storm {
     /// Everything is calm: the machine is there once, as it is declared.
     async fn end(mut self) {
         self.world.faults(Faults::default());
-        self.mend();
+        self.repair();
         self.say(AT_FIRST, true);
         self.pass(900).await;
         if gitea(self.world.view()).is_some_and(|one| !one.detail.is_empty()) {

@@ -68,7 +68,7 @@ pub enum Watch {
 /// How the guest is destroyed. Every new try begins at the look.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Remove {
-    /// It left the configuration a moment ago: whoever edits the file may put it back.
+    /// It left the configuration a moment ago: the author of the file may put it back.
     Grace,
     Look,
     /// Whether the guest is stopped already.
