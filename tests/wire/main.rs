@@ -24,6 +24,7 @@ mod gitlab;
 mod harness;
 mod hostile;
 mod hudson;
+mod image_scripts;
 mod images;
 mod installations;
 mod jenkins;

@@ -8,6 +8,7 @@ home=$HOME
 if command -v cloud-init >/dev/null 2>&1; then
     as_root cloud-init clean --logs || die "cloud-init could not be cleaned"
 fi
+# shellcheck disable=SC2016
 as_root sh -c '
     rm -f /etc/ssh/ssh_host_*
     if [ -e /etc/machine-id ]; then : >/etc/machine-id; fi

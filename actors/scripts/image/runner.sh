@@ -15,7 +15,7 @@ trap 'rm -rf "$work"' EXIT
 # Downloads to $work/file from the URL, or the usual one, and checks it.
 fetch() {
     if ! command -v curl >/dev/null 2>&1; then
-        refresh && install curl ca-certificates || die "$manager could not install curl"
+        { refresh && install curl ca-certificates; } || die "$manager could not install curl"
     fi
     curl -fsSL --retry 3 -o "$work/file" "${url:-$1}" || die "${url:-$1} could not be downloaded"
     [ -z "$sum" ] && return
@@ -28,7 +28,7 @@ fetch() {
 newest() {
     [ "$version" = latest ] && [ -z "$url" ] || return 0
     if ! command -v curl >/dev/null 2>&1; then
-        refresh && install curl ca-certificates || die "$manager could not install curl"
+        { refresh && install curl ca-certificates; } || die "$manager could not install curl"
     fi
     at=$(curl -fsSL --retry 3 -o /dev/null -w '%{url_effective}' "$1") || die "$1 could not be read"
     version=${at##*/}
@@ -55,6 +55,7 @@ github)
         || die "the runner's dependencies could not be installed"
     # For a registration token: URL, token, and perhaps labels and a name. The runner takes one job
     # and ends.
+    # shellcheck disable=SC2016,SC1003
     printf '%s\n' '#!/bin/sh' 'cd /opt/actions-runner || exit 1' \
         './config.sh --unattended --ephemeral --disableupdate --url "$1" --token "$2" \' \
         '    ${3:+--labels "$3"} --name "${4:-$(hostname)}" || exit 1' \
@@ -91,7 +92,7 @@ woodpecker)
     program "$work/woodpecker-agent" woodpecker-agent
     ;;
 buildbot)
-    refresh && install python3-venv python3-pip || die "$manager could not install Python"
+    { refresh && install python3-venv python3-pip; } || die "$manager could not install Python"
     as_root python3 -m venv /opt/buildbot || die "/opt/buildbot could not be made"
     worker="buildbot-worker==$version"
     [ "$version" = latest ] && worker=buildbot-worker

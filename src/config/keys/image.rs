@@ -59,7 +59,7 @@ table! {
         "variablesFile" => variables_file: Option<String>, text().eg(r#""files/debian.vars""#),
             "file with lines name=value, relative to this file; unset: none";
         "netplan" => netplan: bool, flag().or_flag(true),
-            "true: where the guest has netplan, its clones use DHCP on every card called en*";
+            "true: where the guest has netplan, its clones use DHCP on every card called en* or eth*";
         "cleanCommands" => clean_commands: Vec<String>, texts().or_empty().check(value::filled),
             "commands before drover removes host keys, machine-id and cloud-init's state";
         "ipConfig" => ip_config: String, text().or_text("ip=dhcp").check(value::ip_config),
