@@ -7,7 +7,7 @@ use crate::api::{ask, call, ready, release};
 use crate::harness::{Service, Site, world};
 
 /// What a command of `drover machine` answers, with its code.
-fn machine(site: &Site, words: &[&str]) -> (Option<i32>, Value) {
+pub(super) fn machine(site: &Site, words: &[&str]) -> (Option<i32>, Value) {
     let words: Vec<&str> = ["--json", "machine"].iter().chain(words).copied().collect();
     let out = site.cli(&words);
     let said = serde_json::from_slice(&out.stdout).unwrap_or_else(|_| {
@@ -17,7 +17,7 @@ fn machine(site: &Site, words: &[&str]) -> (Option<i32>, Value) {
     (out.status.code(), said)
 }
 
-fn done(site: &Site, words: &[&str]) -> Value {
+pub(super) fn done(site: &Site, words: &[&str]) -> Value {
     let (code, said) = machine(site, words);
     assert_eq!((code, &said["state"]), (Some(0), &json!("done")), "{words:?}: {said}");
     said

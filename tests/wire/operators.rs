@@ -126,3 +126,30 @@ fn a_held_agent_lets_the_new_key_in_and_is_destroyed_when_it_is_released() {
     assert_eq!(gone["agent"]["reason"], "hold-over");
     assert_eq!(sim.guests(), Vec::<u64>::new());
 }
+
+// Invariant: the level that an operator gives by the API is the one of the very next lines.
+
+#[test]
+fn the_level_of_the_log_changes_what_a_running_service_logs() {
+    let (_dir, _sim, site) = world();
+    let (_service, mut log) = Service::start_logged(&site);
+    let level = |level: &str| call(&site, "PUT", "/v1/log-level", Some(&json!({"level": level}))).0;
+    let ask = |name: &str| {
+        call(&site, "POST", &format!("/v1/leases/{name}/renew"), Some(&json!({"ttlSeconds": 60}))).0
+    };
+    // Each call is logged before it is answered, and from `info` on.
+    for round in ["first", "second"] {
+        assert_eq!(level("warn"), 204);
+        assert_eq!(ask(&format!("silent-{round}")), 404);
+        assert_eq!((level("loud"), level("info")), (400, 204));
+        assert_eq!(ask(&format!("reported-{round}")), 404);
+        let line = log.until(|line| {
+            assert!(!line.contains("silent-"), "{line}");
+            line.contains(&format!("reported-{round}"))
+        });
+        assert!(line.contains("INFO") && line.contains("request answered"), "{line}");
+    }
+    assert_eq!(level("debug"), 204);
+    assert!(site.cli(&["provision", "linux"]).status.success());
+    log.until(|line| line.contains("DEBUG") && line.contains("agent asks"));
+}

@@ -6,7 +6,9 @@ use std::process::Output;
 
 use serde_json::Value;
 
+use super::api::{ask, ready};
 use super::harness::{Events, Service, Sim, Site, drover};
+use super::machines::machine;
 
 /// A site whose token is yet to be made.
 pub fn site(sim: &Sim, keys: &str) -> Site {
@@ -411,4 +413,57 @@ fn one_agent_of_a_template_is_made_and_reported() {
         "{reported} {said}"
     );
     assert_eq!(sim.guests(), Vec::<u64>::new());
+}
+
+// Invariant: what `--orders` grants is enough for every order on a machine; without it each of them fails
+// with the privilege that is missing, and changes nothing.
+
+#[test]
+fn orders_on_machines_need_what_setup_grants_for_them_and_no_more() {
+    versions(|sim, version| {
+        let site = site(sim, "");
+        assert_eq!(setup(&site, &[]).0, 0);
+        let _service = Service::start(&site);
+        let lease = ask(&site, "linux", "ann");
+        ready(&site, &lease);
+        let vmid = sim.guests()[0];
+        let guest = || sim.config(sim.fact("node"), vmid);
+        let before = guest();
+        let mut events = Events::follow(&site);
+        // A clone is an agent of its own, which ends where it may not be made.
+        let clone = || machine(&site, &["clone", &lease]).1["agent"].clone();
+        let orders = [
+            (&["snapshot", "create", &lease, "one"][..], "VM.Snapshot"),
+            (&["resize", &lease, "--cores", "3"], "VM.Config.CPU"),
+            (&["resize", &lease, "--memory", "4096"], "VM.Config.Memory"),
+            (&["resize", &lease, "--disk", "20"], "VM.Config.Disk"),
+        ];
+        for (order, privilege) in orders {
+            let (code, said) = machine(&site, order);
+            assert!(code == Some(1), "{version} {order:?}: {said}");
+            assert!(said.to_string().contains(privilege), "{version} {order:?}: {said}");
+        }
+        let agent = clone();
+        let gone = events.until("agentGone", |fact| fact["agent"]["id"] == agent);
+        assert!(gone["agent"]["detail"].to_string().contains("VM.Clone"), "{version}: {gone}");
+        assert_eq!((guest(), sim.guests()), (before, vec![vmid]), "{version}");
+        let (code, said) = setup(&site, &["--orders"]);
+        assert_eq!(code, 0, "{said}");
+        for (order, _) in orders {
+            let (code, said) = machine(&site, order);
+            assert_eq!(code, Some(0), "{version} {order:?}: {said}");
+        }
+        let agent = clone();
+        events.until("agent", |fact| {
+            fact["agent"]["id"] == agent && fact["agent"]["detail"] == "the login is open"
+        });
+        let after = guest();
+        let setting = |key: &str| after[key].to_string();
+        // Cores and memory hold after a restart, which is what `pending` says of them.
+        assert!(setting("cores").contains('3') && setting("memory").contains("4096"), "{after}");
+        assert!(setting("scsi0").contains("size=20G"), "{after}");
+        assert_eq!(sim.guests().len(), 2, "{version}: the machine and its clone");
+        let path = format!("/nodes/{}/qemu/{vmid}/snapshot", sim.fact("node"));
+        assert!(sim.call("GET", &path)["data"].to_string().contains("\"one\""), "{version}");
+    });
 }

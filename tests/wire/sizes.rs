@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 
 use crate::gitlab::kind;
-use crate::harness::{Service, Sim, Site, world};
+use crate::harness::{Service, Sim, Site, drover, world};
+use crate::open::Open;
 use crate::ways::Scene;
 
 const SIZABLE: &str = "    cores: 1\n    memoryMb: 512\n    \
@@ -50,6 +51,50 @@ fn the_command_line_leases_a_machine_of_a_size() {
     assert_eq!(out.status.code(), Some(1), "{said}");
     let limits = "template `lab/linux` gives 1 to 8 cores (`sizeLabels`), not 64";
     assert!(said.contains(limits), "{said}");
+}
+
+// Invariant: a quota bounds the size of a machine by whichever way it is asked for, and nothing is started
+// for what is beyond it.
+
+#[test]
+fn a_quota_bounds_the_size_that_a_token_may_ask_for() {
+    let (_dir, sim, site) = world();
+    let (open, yaml) = Open::of(&site, &site.yaml(&sim, SIZABLE));
+    let quota = "{principal: \"token:ci\", maxCores: 4, maxMemoryMB: 2048, maxDiskGB: 20}";
+    let leases = format!("service:\n  leases: {{quotas: [{quota}]}}\n");
+    site.write_yaml(&yaml.replace("service:\n", &leases));
+    let _service = Service::start(&site);
+    let lease = |size: &[&str]| {
+        let mut command = drover();
+        command.env("DROVER_URL", &open.url).env("DROVER_TOKEN_FILE", &open.token);
+        command.env("XDG_RUNTIME_DIR", site.dir.path());
+        let out = command.args(["--json", "lease"]).args(size).output().unwrap();
+        (
+            out.status.code(),
+            String::from_utf8_lossy(&[out.stdout, out.stderr].concat()).into_owned(),
+        )
+    };
+    for (size, key) in [
+        (&["--template", "linux", "--cpu", "5", "--disk", "20g"][..], "maxCores"),
+        (&["--template", "linux", "--memory", "3g", "--disk", "20g"], "maxMemoryMB"),
+        (&["--template", "linux", "--disk", "21g"], "maxDiskGB"),
+        (&["--labels", "linux,cpu=8,disk=20g"], "maxCores"),
+        // As large as its template image, which nobody says.
+        (&["--template", "linux"], "maxDiskGB"),
+    ] {
+        let (code, said) = lease(size);
+        assert!(code == Some(1) && said.contains(&format!("`{key}`")), "{size:?}: {said}");
+    }
+    assert_eq!(sim.guests(), Vec::<u64>::new());
+    let most = ["--template", "linux", "--cpu", "4", "--memory", "2g", "--disk", "20g"];
+    let (code, said) = lease(&most);
+    assert_eq!(code, Some(0), "{said}");
+    let shown = site.json(&["agents"])["agents"][0].clone();
+    assert_eq!(guest(&sim, &shown), ["4", "2048", "20G"]);
+    // The socket is another principal.
+    let asked = ["lease", "--template", "linux", "--cpu", "8"];
+    let shown = agent(&site, &site.json(&asked)["agent"]);
+    assert_eq!(guest(&sim, &shown)[0], "8");
 }
 
 // Invariant: the labels of a job say how large its machine is, and its runner has them.
