@@ -236,6 +236,17 @@ async fn agents_that_must_be_apart_are_one_on_a_node() {
     end(world, &[]).await;
 }
 
+/// A running guest of others with the tag `vm.type.cache`.
+fn stranger(setup: &Setup, node: &str) -> GuestSpec {
+    let template = &setup.cluster.guests[0];
+    let mut config = template.config.clone();
+    config.insert("tags".into(), "vm.type.cache".into());
+    config.insert("name".into(), "cache".into());
+    config.retain(|key, _| key != "scsi0" && key != "ide2");
+    let node = node.into();
+    GuestSpec { vmid: 300, node, template: false, running: true, config, ..template.clone() }
+}
+
 #[tokio::test(start_paused = true)]
 async fn only_nodes_with_the_label_and_guests_with_the_tag_are_joined() {
     let keys = "templateName: debian-12, nodeSelector: [gpu]";
@@ -243,19 +254,8 @@ async fn only_nodes_with_the_label_and_guests_with_the_tag_are_joined() {
     let mut setup = Setup::linux(keys)
         .rack(rack)
         .template("beside", &format!("{ANYWHERE}, affinity: [{{key: vm.type, values: [cache]}}]"));
-    let template = &setup.cluster.guests[0];
-    let mut config = template.config.clone();
-    config.insert("tags".into(), "vm.type.cache".into());
-    config.insert("name".into(), "cache".into());
-    config.retain(|key, _| key != "scsi0" && key != "ide2");
-    setup.cluster.guests.push(GuestSpec {
-        vmid: 300,
-        node: "pve3".into(),
-        template: false,
-        running: true,
-        config,
-        ..template.clone()
-    });
+    let cache = stranger(&setup, "pve3");
+    setup.cluster.guests.push(cache);
     let world = World::started(setup).await;
     let (first, one) = world.leased("linux").await;
     let (second, other) = world.leased("linux").await;
@@ -263,6 +263,26 @@ async fn only_nodes_with_the_label_and_guests_with_the_tag_are_joined() {
     let (third, beside) = world.leased("beside").await;
     assert_eq!(node(&beside), "pve3");
     end(world, &[first, second, third]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_has_no_more_guests_than_the_template_allows_crash_or_not() {
+    let mut setup = Setup::linux(&format!("{ANYWHERE}, maxVmsPerNode: 3, instanceMin: 12"));
+    let cache = stranger(&setup, "pve3");
+    setup.cluster.guests.push(cache);
+    let mut world = World::started(setup).await;
+    world.until_state(AgentPhase::Cloning).await;
+    world.restart(Duration::from_secs(5)).await;
+    world.pass(10 * MINUTE).await;
+    let all: Vec<(String, usize)> = spread(&world).into_iter().collect();
+    let wanted = [("pve1", 3), ("pve2", 3), ("pve3", 2)];
+    assert_eq!(all, wanted.map(|(node, count)| (node.to_owned(), count)));
+    let report = why(&world, "linux").await;
+    let full = |why: &Option<String>| {
+        why.as_deref() == Some("3 guests are on it, and 3 may be (maxVmsPerNode)")
+    };
+    assert!(report.nodes.iter().all(|(_, why)| full(why)), "{report:?}");
+    end(world, &[]).await;
 }
 
 // Invariant: on a drained node nothing is started, idle agents go, busy ones finish; across restarts.
