@@ -44,7 +44,6 @@ mod provision;
 mod resync;
 mod sources;
 mod start;
-mod sweep;
 mod writes;
 
 use std::collections::{BTreeMap, BTreeSet};

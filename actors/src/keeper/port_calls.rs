@@ -1,5 +1,6 @@
 //! Turns a call of a machine's mind into a call of a port.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use drover_model::container::GuestType;
@@ -77,6 +78,8 @@ pub(super) fn make(
                 vm: vm()?,
                 marks: marks?,
                 work,
+                // It gives no order about snapshots.
+                snapshots: BTreeSet::new(),
                 repeated: true,
                 shutdown,
                 limit: limits.operation + shutdown,

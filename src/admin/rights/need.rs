@@ -97,8 +97,7 @@ impl Facts {
 
 /// The image that a template names.
 fn image_of<'h>(spec: &TemplateSpec, herd: &'h HerdSpec) -> Option<&'h ImageSpec> {
-    let Some(Sought::Image(name)) = &spec.search else { return None };
-    herd.images.get(&TemplateId::new(spec.id.cloud.clone(), name)).map(AsRef::as_ref)
+    herd.images.get(&spec.image()?).map(AsRef::as_ref)
 }
 
 /// The image that needs the rights of a machine that an installer makes.
@@ -120,6 +119,7 @@ fn as_image(machine: &DeclaredSpec) -> Option<ImageSpec> {
         vmid_floor: VmId(100),
         keep: 0,
         rebuild_days: None,
+        build_missing: false,
         limits: ImageLimits { pull: clone, lock: clone, build: clone },
     })
 }
