@@ -475,7 +475,7 @@ async fn sizes_of_which_proxmox_refuses_one_are_said_one_by_one() {
 async fn a_machine_whose_agent_says_nothing_is_shown_with_the_reason() {
     for (quirk, text) in [
         (Quirk::NoAgent, "QEMU guest agent is not running"),
-        (Quirk::Hangs, "got timeout"),
+        (Quirk::Hangs, "QEMU guest agent is not running"),
         (Quirk::NoAddress, "its guest agent reports no address yet"),
     ] {
         let (world, lease, agent) = leased("").await;
