@@ -76,7 +76,12 @@ impl Lines {
 
     /// Everything until the stream ends.
     pub fn rest(&mut self) -> String {
-        let deadline = Instant::now() + WAIT_LIMIT;
+        self.rest_within(WAIT_LIMIT)
+    }
+
+    /// The same of a stream that may last longer.
+    pub fn rest_within(&mut self, limit: Duration) -> String {
+        let deadline = Instant::now() + limit;
         let mut lines = Vec::new();
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -237,6 +242,17 @@ pub fn note(text: &str) {
 pub fn world() -> (tempfile::TempDir, Sim, Site) {
     let dir = tempfile::tempdir().unwrap();
     let sim = Sim::start(dir.path());
+    let site = Site::new(&sim);
+    (dir, sim, site)
+}
+
+/// The same with a cluster of one's own.
+pub fn world_of(cluster: &str) -> (tempfile::TempDir, Sim, Site) {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("cluster.yaml");
+    std::fs::write(&file, cluster).unwrap();
+    let options = ["--guests", "process", "--cluster", file.to_str().unwrap()];
+    let sim = Sim::start_with(dir.path(), &options);
     let site = Site::new(&sim);
     (dir, sim, site)
 }

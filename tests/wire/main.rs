@@ -21,6 +21,7 @@ mod gitea;
 mod gitea_server;
 mod github;
 mod gitlab;
+mod hardware;
 mod harness;
 mod hostile;
 mod hudson;

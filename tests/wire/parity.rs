@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use serde_json::Value;
 
+use crate::api::{ask, ready};
 use crate::harness::{Sim, Site, WAIT_LIMIT};
 
 /// A YAML for the simulator: keys of its cloud, and templates with keys of theirs beside the usual.
@@ -78,6 +79,33 @@ pub fn agents(site: &Site, template: &str) -> Vec<Value> {
     let id = format!("lab/{template}");
     let all = site.json(&["agents"])["agents"].as_array().cloned().unwrap();
     all.into_iter().filter(|agent| agent["template"] == *id).collect()
+}
+
+/// Leases an agent of each of these templates, all at once: the leases, with the agents as the API reports
+/// them.
+pub fn leased<const COUNT: usize>(
+    site: &Site,
+    templates: [&str; COUNT],
+) -> [(String, Value); COUNT] {
+    let leases = templates.map(|template| (ask(site, template, "wire"), template));
+    leases.map(|(lease, template)| {
+        let id = ready(site, &lease)["agent"].clone();
+        let agent = agents(site, template).into_iter().find(|one| one["id"] == id).unwrap();
+        (lease, agent)
+    })
+}
+
+/// The configuration of an agent's guest.
+pub fn guest_of(sim: &Sim, agent: &Value) -> Value {
+    sim.config(agent["node"].as_str().unwrap(), agent["vmid"].as_u64().unwrap())
+}
+
+/// A setting of a guest as text, blank where there is none.
+pub fn setting(guest: &Value, key: &str) -> String {
+    match &guest[key] {
+        Value::Null => String::new(),
+        other => other.to_string().trim_matches('"').to_owned(),
+    }
 }
 
 // Invariant: every behaviour of the table is tested on the wire, by a test that is there.

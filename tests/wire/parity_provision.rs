@@ -5,7 +5,7 @@ use std::process::Output;
 use serde_json::{Value, json};
 
 use crate::api::{Board, ask, call, ready, release};
-use crate::harness::{Events, Service, Sim, Site, drover, world};
+use crate::harness::{Events, Service, Sim, drover, world, world_of};
 use crate::parity::{agents, checked, yaml};
 
 // Invariant: a file of the Jenkins plugin loads as it is, and each key's default is the plugin's.
@@ -215,12 +215,7 @@ fn buses() -> String {
 
 #[test]
 fn the_disk_a_guest_boots_from_is_resized_on_every_bus() {
-    let dir = tempfile::tempdir().unwrap();
-    let cluster = dir.path().join("cluster.yaml");
-    std::fs::write(&cluster, buses()).unwrap();
-    let options = ["--guests", "process", "--cluster", cluster.to_str().unwrap()];
-    let sim = Sim::start_with(dir.path(), &options);
-    let site = Site::new(&sim);
+    let (_dir, sim, site) = world_of(&buses());
     let keys: Vec<(&str, String)> = ["scsi", "virtio", "sata", "ide"]
         .into_iter()
         .enumerate()

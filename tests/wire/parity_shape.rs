@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::api::{ask, ready, release};
-use crate::harness::{Events, Service, Sim, Site, world};
+use crate::harness::{Events, Service, Sim, Site, world, world_of};
 use crate::parity::{agents, yaml};
 
 /// A cluster whose template has a network card with a firewall, no guest agent, and notes.
@@ -12,16 +12,6 @@ const CLUSTER: &str = "name: shapes\nnodes: [{name: pve1}]\n\
     - {vmid: 9000, node: pve1, template: true, config: {name: t, memory: \"512\", cores: \"1\", \
     scsi0: \"local-lvm:base-9000-disk-0,size=4G\", ide2: \"local-lvm:vm-9000-cloudinit,media=cdrom\", \
     boot: \"order=scsi0\", net0: \"e1000=BC:24:11:00:00:01,bridge=vmbr0,firewall=1\"}}\n";
-
-fn shapes() -> (tempfile::TempDir, Sim, Site) {
-    let dir = tempfile::tempdir().unwrap();
-    let cluster = dir.path().join("cluster.yaml");
-    std::fs::write(&cluster, CLUSTER).unwrap();
-    let options = ["--guests", "process", "--cluster", cluster.to_str().unwrap()];
-    let sim = Sim::start_with(dir.path(), &options);
-    let site = Site::new(&sim);
-    (dir, sim, site)
-}
 
 fn configured(site: &Site, sim: &Sim, template: &str) -> (u64, Value) {
     let agent = ready(site, &ask(site, template, "wire"))["agent"].clone();
@@ -34,7 +24,7 @@ fn configured(site: &Site, sim: &Sim, template: &str) -> (u64, Value) {
 
 #[test]
 fn network_cards_cloud_init_and_notes_are_as_the_yaml_says() {
-    let (_dir, sim, site) = shapes();
+    let (_dir, sim, site) = world_of(CLUSTER);
     let keys = "bridge: vmbr0, vlan: 7, onBoot: true, ciUpgrade: true, ipConfigs: [\"ip=10.9.0.7/24\"], \
                 description: \"Ask the build team.\"";
     site.write_yaml(&yaml(&site, &sim, &[], &[("shaped", keys), ("plain", "")]));
