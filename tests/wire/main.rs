@@ -49,6 +49,7 @@ mod parity_reconcile;
 mod parity_retirement;
 mod parity_shape;
 mod parity_warm;
+mod placement;
 mod prepare;
 mod proofs;
 mod proxies;
