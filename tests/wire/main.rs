@@ -74,6 +74,7 @@ mod stress;
 mod trials;
 mod trust;
 mod twins;
+mod variables;
 mod ways;
 mod why;
 mod windows;
