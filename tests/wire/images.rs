@@ -4,20 +4,21 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use crate::harness::{Events, Service, Sim, Site};
+use crate::harness::{Events, Service, Sim, Site, world_of};
+
+/// Between two bytes of a file that comes slowly, and what the gate is meanwhile.
+const PAUSE: Duration = Duration::from_secs(1);
+const CLOSED: RecvTimeoutError = RecvTimeoutError::Timeout;
 
 /// A cluster without templates, and a site with an image and a template that names it.
 pub(super) fn world() -> (tempfile::TempDir, Sim, Site) {
-    let dir = tempfile::tempdir().unwrap();
-    let cluster = dir.path().join("cluster.yaml");
-    std::fs::write(&cluster, include_str!("images_cluster.yaml")).unwrap();
-    let options = ["--guests", "process", "--cluster", cluster.to_str().unwrap()];
-    let sim = Sim::start_with(dir.path(), &options);
-    let site = Site::new(&sim);
+    let (dir, sim, site) = world_of(include_str!("images_cluster.yaml"));
     let yaml = site.yaml(&sim, "").replace("templateVmId: 9000", "image: debian");
     let images = format!(
         "images:\n  debian:\n    cloudIds: [lab]\n    credentialsId: agents\n    \
@@ -40,7 +41,7 @@ pub(super) fn says(site: &Site, args: &[&str]) -> String {
 }
 
 /// The VMIDs of the templates.
-fn templates(sim: &Sim) -> Vec<u64> {
+pub(super) fn templates(sim: &Sim) -> Vec<u64> {
     let answer = sim.call("GET", "/cluster/resources?type=vm");
     let all = answer["data"].as_array().cloned().unwrap_or_default();
     let templates = all.iter().filter(|guest| guest["template"] == 1);
@@ -134,8 +135,18 @@ fn a_job_waits_for_the_image_that_it_has_built_and_runs_on_it() {
     until_templates(&site, &sim, &[]);
 }
 
-/// A web server on loopback with one file, and how often it was asked.
-fn publish(content: Vec<u8>) -> (String, Arc<AtomicU32>) {
+/// A disk image full of a byte, and its SHA-256.
+pub(super) fn disk(byte: u8) -> (Vec<u8>, String) {
+    let mut content = b"QFI\xfb".to_vec();
+    content.resize(700_000, byte);
+    let digest = Sha256::digest(&content);
+    let sum = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    (content, sum)
+}
+
+/// A web server on loopback with one file, and how often it was asked. While the gate is closed, which its
+/// sender does by living, a file comes byte by byte.
+pub(super) fn publish(content: Vec<u8>, gate: Option<Receiver<()>>) -> (String, Arc<AtomicU32>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/disk.qcow2", listener.local_addr().unwrap());
     let asked = Arc::new(AtomicU32::new(0));
@@ -149,8 +160,16 @@ fn publish(content: Vec<u8>) -> (String, Arc<AtomicU32>) {
                 line.clear();
             }
             let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", content.len());
+            let _sent = stream.write_all(head.as_bytes());
+            let mut rest = content.iter().copied();
+            while gate.as_ref().is_some_and(|gate| gate.recv_timeout(PAUSE) == Err(CLOSED)) {
+                let Some(byte) = rest.next() else { break };
+                if stream.write_all(&[byte]).is_err() {
+                    break;
+                }
+            }
             // One that does not read it all has seen enough.
-            let _sent = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&content));
+            let _sent = stream.write_all(&rest.collect::<Vec<u8>>());
         }
     });
     (url, asked)
@@ -161,11 +180,8 @@ fn publish(content: Vec<u8>) -> (String, Arc<AtomicU32>) {
 #[test]
 fn an_image_is_built_of_a_source_that_drover_downloads_and_uploads() {
     let (dir, sim, site) = world();
-    let mut content = b"QFI\xfb".to_vec();
-    content.resize(700_000, 7);
-    let digest = Sha256::digest(&content);
-    let sum: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-    let (url, asked) = publish(content);
+    let (content, sum) = disk(7);
+    let (url, asked) = publish(content, None);
     let yaml = std::fs::read_to_string(site.config()).unwrap();
     let yaml = yaml.replace("https://cloud.example/debian-13.qcow2", &url);
     let keys = "storage: local-lvm\n    downloadBy: DROVER\n    downloadProxy: none\n";

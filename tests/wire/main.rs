@@ -55,6 +55,7 @@ mod proofs;
 mod proxies;
 mod proxy;
 mod quickstart;
+mod recipes;
 mod recovery;
 mod reload;
 mod resets;
