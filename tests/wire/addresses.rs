@@ -10,7 +10,7 @@ use crate::harness::{Events, Service, Sim, Site, WAIT_LIMIT, world};
 use crate::open::free_port;
 
 /// The first three bytes of loopback addresses that no other run of tests on this machine has.
-fn network() -> String {
+pub(super) fn network() -> String {
     let run = std::process::id();
     format!("127.{}.{}", 78 + run % 100, run / 100 % 250)
 }

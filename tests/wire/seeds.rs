@@ -7,7 +7,10 @@ use std::process::{Command, Output};
 use drover_nocloud::iso::CloudInitTexts;
 use serde_json::Value;
 
-use crate::harness::{Events, Service, world};
+use crate::addresses::network;
+use crate::api::release;
+use crate::harness::{Events, Service, world, world_of};
+use crate::parity::{guest_of, leased, yaml};
 
 /// Texts as drover makes them, with everything in them that it says.
 fn texts() -> CloudInitTexts {
@@ -181,4 +184,76 @@ fn a_guest_is_called_and_logged_in_to_as_its_user_data_says() {
     events.until("agentGone", |_| true);
     let content = format!("/nodes/{}/storage/local/content?content=iso", sim.fact("node"));
     assert_eq!(sim.call("GET", &content)["data"], serde_json::json!([]));
+}
+
+/// A cluster whose card for `own` is known, and on whose storage somebody put a snippet: a drive names it.
+const CLUSTER: &str = r#"
+name: seeds
+nodes: [{name: pve1}]
+storages:
+  - {name: local, type: dir, content: [iso, snippets]}
+  - {name: local-lvm, type: lvmthin, content: [images]}
+guests:
+  - vmid: 9000
+    node: pve1
+    template: true
+    config:
+      name: debian
+      memory: "512"
+      cores: "1"
+      scsi0: "local-lvm:base-9000-disk-0,size=2G"
+      ide2: "local-lvm:vm-9000-cloudinit,media=cdrom"
+      net0: "virtio=BC:24:11:90:00:00,bridge=vmbr0"
+      boot: "order=scsi0"
+      agent: "1"
+  - {vmid: 100, node: pve1, config: {name: keeper, ide3: "local:snippets/ci.yaml,media=cdrom,size=1K"}}
+"#;
+
+// Invariant: meta data, network and values of the YAML's own reach the guest, and snippets are named to it.
+
+#[test]
+fn a_guest_has_the_names_the_address_and_the_snippets_that_its_template_gives_it() {
+    let (_dir, sim, site) = world_of(CLUSTER);
+    let place = format!("{}.9", network());
+    let texts = [
+        ("user.yaml", "#cloud-config\nuser: ${user}\nruncmd: [\"echo $${team}\"]\n".to_owned()),
+        ("meta.yaml", "instance-id: ${instanceId}\nlocal-hostname: ${team}-${vmid}\n".to_owned()),
+        (
+            "network.yaml",
+            format!(
+                "version: 2\nethernets:\n  lan:\n    match: {{macaddress: \"${{card}}\"}}\n    \
+                 addresses: [{place}/24]\n"
+            ),
+        ),
+    ];
+    for (name, text) in texts {
+        std::fs::write(site.dir.path().join(name), text).unwrap();
+    }
+    let own = "instanceCap: 1, maxTotalUses: 1, networks: [{name: lan, mac: \"BC:24:11:00:00:09\"}], \
+               userDataFile: user.yaml, metaDataFile: meta.yaml, networkConfigFile: network.yaml, \
+               userDataValues: {team: \"blue-${template}\", card: \"bc:24:11:00:00:09\"}, \
+               guestNetworks: [127.0.0.0/8]";
+    let snippets = "cloudInitCustom: {vendor: \"local:snippets/ci.yaml\"}";
+    let missing = "cloudInitCustom: {vendor: \"local:snippets/gone.yaml\"}, breakerThreshold: 100";
+    let templates = [("own", own), ("snippets", snippets), ("missing", missing)];
+    site.write_yaml(&yaml(&site, &sim, &[], &templates));
+    let _service = Service::start(&site);
+    let mut events = Events::follow(&site);
+    assert!(site.cli(&["provision", "missing"]).status.success());
+    let [(lease, agent), (_, other)] = leased(&site, ["own", "snippets"]);
+    assert_eq!(agent["ssh"]["host"], place.as_str(), "{agent}");
+    let vmid = agent["vmid"].as_u64().unwrap();
+    // What the guest calls itself, as its guest agent says it.
+    let path = format!("/nodes/pve1/qemu/{vmid}/agent/get-host-name");
+    let name = sim.call("GET", &path)["data"]["result"]["host-name"].clone();
+    assert_eq!(name, format!("blue-own-{vmid}").as_str());
+    let guest = guest_of(&sim, &other);
+    assert_eq!(guest["cicustom"], "vendor=local:snippets/ci.yaml", "{guest}");
+    let gone = events.until("agentGone", |fact| fact["agent"]["template"] == "lab/missing");
+    let detail = gone["agent"]["detail"].as_str().unwrap();
+    assert!(detail.contains("volume 'local:snippets/gone.yaml' does not exist"), "{gone}");
+    release(&site, &lease);
+    events.until("agentGone", |fact| fact["agent"]["id"] == agent["id"]);
+    let content = sim.call("GET", "/nodes/pve1/storage/local/content?content=iso")["data"].clone();
+    assert_eq!(content, serde_json::json!([]));
 }
