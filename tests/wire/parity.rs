@@ -102,10 +102,11 @@ pub fn guest_of(sim: &Sim, agent: &Value) -> Value {
 
 /// A setting of a guest as text, blank where there is none.
 pub fn setting(guest: &Value, key: &str) -> String {
-    match &guest[key] {
-        Value::Null => String::new(),
-        other => other.to_string().trim_matches('"').to_owned(),
+    let value = &guest[key];
+    if value.is_null() {
+        return String::new();
     }
+    value.to_string().trim_matches('"').to_owned()
 }
 
 // Invariant: every behaviour of the table is tested on the wire, by a test that is there.

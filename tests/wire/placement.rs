@@ -202,7 +202,7 @@ fn two_clusters_serve_the_leases_of_their_own_regions_whatever_becomes_of_the_ot
     release(&site, &first);
     assert!(site.cli(&["retire", agent.as_str().unwrap()]).status.success());
     until("its machine is gone", || count(&east) == 1);
-    assert_eq!(count(&west), 1, "nothing is made away with that cannot be seen");
+    assert_eq!(count(&west), 1, "nothing is destroyed that cannot be seen");
     wire.set(Way::Open);
     ready(&site, &waiting);
     assert_eq!((count(&east), count(&west)), (1, 2));
