@@ -409,7 +409,8 @@ pub enum Body {
         /// The declaration, with the template image that was found.
         spec: Box<DeclaredSpec>,
     },
-    /// The guest of a declared machine is configured and was started.
+    /// *Before acting.* The guest of a declared machine is configured and was started; from here on only
+    /// corrections that are allowed change it.
     DeclaredMade { machine: AgentId, node: NodeName },
     /// *Before acting.* A machine that is there is declared otherwise, or again: it is not destroyed.
     DeclaredChanged { machine: AgentId, spec: Box<DeclaredSpec> },
@@ -529,6 +530,9 @@ impl Body {
             | Self::ImageSealed { .. }
             | Self::ImagePruned { .. }
             | Self::DeclaredIntended { .. }
+            // Without it a machine that somebody stopped since would be started once more.
+            | Self::DeclaredMade { .. }
+            | Self::DeclaredGone { .. }
             | Self::DeclaredChanged { .. }
             | Self::DeclaredCorrecting { .. }
             | Self::DeclaredRemoving { .. }
@@ -552,8 +556,6 @@ impl Body {
             | Self::Stranded { .. }
             | Self::ImageBuilt { .. }
             | Self::ImageGone { .. }
-            | Self::DeclaredMade { .. }
-            | Self::DeclaredGone { .. }
             | Self::Gone { .. } => false,
         }
     }

@@ -96,7 +96,8 @@ async fn a_machine_is_made_runs_and_is_nobodys_agent() {
     assert!(config["scsi0"].contains(&format!("vm-{vmid}-disk-0")), "{config:?}");
     let status = gitea(world.view()).unwrap();
     assert_eq!((status.drift.len(), &*status.detail), (0, ""));
-    assert!(!status.addresses.is_empty());
+    let addressed = |view: &View| gitea(view).is_some_and(|one| !one.addresses.is_empty());
+    world.until("its guest agent says its address", addressed).await;
     // Agents come and go, orphans are cleaned, and everything idle is reaped.
     let (lease, agent) = world.leased("linux").await;
     assert_ne!(agent.vmid.unwrap().0, vmid);

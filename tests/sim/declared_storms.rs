@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use drover_actors::message::HerdCommand;
 use drover_model::ambient::Dice;
+use drover_model::declared::Drift;
 use drover_model::fact::Fact;
 use drover_model::id::AgentId;
 use drover_model::record::Body;
@@ -324,9 +325,16 @@ impl Storm {
             }
             10 => {
                 let away = one_of(&mut self.dice, &[5, 100, 400]);
-                NODES.iter().for_each(|node| self.world.side.set_partitioned(node, true));
+                let split = self.dice.below(2) == 0;
+                let cut = |away: bool| match split {
+                    true => {
+                        NODES.iter().for_each(|node| self.world.side.set_partitioned(node, away))
+                    }
+                    false => self.world.ways.cut(0, away),
+                };
+                cut(true);
                 self.pass(away).await;
-                NODES.iter().for_each(|node| self.world.side.set_partitioned(node, false));
+                cut(false);
             }
             _ => {
                 let away = one_of(&mut self.dice, &[1_u32, 20, 200]);
@@ -377,7 +385,9 @@ impl Storm {
         self.pass(4000).await;
         let status = gitea(self.world.view()).unwrap();
         assert!(runs(self.world.view()), "seed {}: {status:?}", self.seed);
-        assert!(status.drift.is_empty(), "seed {}: {status:?}", self.seed);
+        // What a hand changed while it ran waits for the next restart, which drover never makes.
+        let waits = |one: &Drift| one.stays.is_some_and(|why| why.contains("next restart"));
+        assert!(status.drift.iter().all(waits), "seed {}: {status:?}", self.seed);
         let entries = self.world.journal_state().declared;
         assert_eq!(entries.len(), 1, "seed {}: {entries:?}", self.seed);
         assert!(guests(&self.world).contains(&status.vmid.unwrap().0), "seed {}", self.seed);

@@ -8,14 +8,14 @@ use drover_model::fault::{Culprit, Fault, FaultKind};
 use drover_model::id::{AgentId, ClusterId, NodeName, Upid, VmId};
 use drover_model::marks::{Kind, Marks, Reading, parse_name, slug};
 use drover_model::phase::Power;
-use drover_model::ports::{Carried, Configured, IdStatus, Survey, TaskEnd, VmObservation};
+use drover_model::ports::{Carried, Configured, IdStatus, Listed, Survey, TaskEnd, VmObservation};
 use drover_model::record::Body;
 use drover_model::template_image::{Found, Sought};
 use drover_model::time::Now;
 
 use super::event::Effect;
 use super::mind::{Guest, Mind, Out, Seen};
-use super::state::{Check, Create, Standing, State, Watch};
+use super::state::{Check, Create, Namesake, Standing, State, Watch};
 use crate::ran::can_pass;
 
 /// How long a clone that was asked for may still begin: Proxmox's own proxy gives up after 30 s, and
@@ -92,13 +92,17 @@ impl Mind {
                 && text.len() == prefix.len() + 26
                 && text.starts_with(&prefix)
         };
-        let alike = survey.guests.iter().filter(|one| one.name.as_deref().filter(alike).is_some());
-        let alike: Vec<_> = alike.map(|one| (one.vmid, one.node.clone())).collect();
-        self.checked(alike, now, out);
+        let may_be = |one: &&Listed| one.name.as_deref().is_none_or(|name| alike(&name));
+        let namesake = |one: &Listed| {
+            let (vmid, node, named) = (one.vmid, one.node.clone(), one.name.is_some());
+            Namesake { vmid, node, named }
+        };
+        let namesakes = survey.guests.iter().filter(may_be).map(namesake).collect();
+        self.checked(namesakes, now, out);
     }
 
     /// Goes on with the guests that may be of a machine of this name.
-    fn checked(&mut self, rest: Vec<(VmId, NodeName)>, now: Now, out: Out<'_>) {
+    fn checked(&mut self, rest: Vec<Namesake>, now: Now, out: Out<'_>) {
         if !rest.is_empty() {
             return self.enter(State::Checking(Check::Look(rest)), now, out);
         }
@@ -114,8 +118,8 @@ impl Mind {
     /// The marks of a guest with this name were read.
     fn checked_one(&mut self, observation: &VmObservation, now: Now, out: Out<'_>) {
         let State::Checking(Check::Look(guests)) = &self.state else { return };
-        let Some(((vmid, node), rest)) = guests.split_first() else { return };
-        let (vmid, node, rest) = (*vmid, node.clone(), rest.to_vec());
+        let Some((first, rest)) = guests.split_first() else { return };
+        let (Namesake { vmid, node, named }, rest) = (first.clone(), rest.to_vec());
         let name = &self.birth.name;
         match (&observation.marks, observation.id) {
             (_, IdStatus::Free) => self.checked(rest, now, out),
@@ -123,7 +127,9 @@ impl Mind {
                 let text = format!("guest {vmid} on {node} could not be read, which may be it");
                 self.back_off(&unclear(text), now, out);
             }
-            (Some(Reading::Marked(marks)), _) if marks.kind != Kind::Machine => {
+            (Some(Reading::Marked(marks)), _)
+                if marks.kind != Kind::Machine || marks.template != name.as_str() =>
+            {
                 self.checked(rest, now, out);
             }
             (Some(Reading::Marked(marks)), _) => {
@@ -136,6 +142,12 @@ impl Mind {
                      alone and makes no other one"
                 );
                 self.blocked(text, now, out);
+            }
+            (Some(Reading::Unmarked | Reading::Damaged(_)), _) if !named => {
+                let text = format!("guest {vmid} on {node} has no name in the list of guests yet");
+                // The next try lists them again.
+                self.state = State::Checking(Check::List);
+                self.back_off(&unclear(text), now, out);
             }
             (Some(Reading::Unmarked | Reading::Damaged(_)), _) => {
                 let text = format!(

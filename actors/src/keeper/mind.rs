@@ -341,7 +341,7 @@ impl Mind {
             | State::Removed => None,
             State::Checking(Check::List) | State::Resting(_, Watch::List) => Some(Call::Survey),
             State::Checking(Check::Look(guests)) => {
-                guests.first().map(|(vmid, node)| Call::LookAt(*vmid, node.clone()))
+                guests.first().map(|one| Call::LookAt(one.vmid, one.node.clone()))
             }
             State::Creating(Create::Locate) => Some(Call::Locate),
             State::Creating(Create::Call) => Some(Call::Clone),

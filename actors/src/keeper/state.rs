@@ -30,7 +30,17 @@ pub enum Check {
     /// All guests are listed.
     List,
     /// These guests may be of a machine of this name; the marks of the first are read.
-    Look(Vec<(VmId, NodeName)>),
+    Look(Vec<Namesake>),
+}
+
+/// A guest that may be of a machine of this name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Namesake {
+    pub vmid: VmId,
+    pub node: NodeName,
+    /// Whether the list of guests says its name. A new guest has none there for some seconds (book:
+    /// proxmox), whatever it is called.
+    pub named: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

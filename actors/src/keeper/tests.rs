@@ -541,6 +541,7 @@ fn a_machine_of_this_name_that_no_record_knows_blocks_it_and_an_agent_does_not()
         let marks = Marks {
             kind,
             installation: Installation::new(installation),
+            template: "gitea".into(),
             ..drover_model::testing::marks(ID, 120)
         };
         play.answer(Answer::Looked(Ok(seen(&marks, true))));

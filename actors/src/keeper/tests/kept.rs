@@ -422,3 +422,36 @@ fn a_declaration_that_changes_is_written_down_and_looked_at_at_once() {
     play.feed(Event::Declare(Some(Arc::new(other))));
     assert!(!play.last.iter().any(|one| matches!(one, Effect::Record(_))));
 }
+
+// Invariant: a guest whose name is not known yet is no proof that the name is free.
+
+#[test]
+fn a_guest_without_a_name_in_the_list_is_looked_at_and_waited_for() {
+    let nameless = || drover_model::ports::Listed { name: None, ..listed(300, "") };
+    let looked = |observation| {
+        let mut play = Play::new(&gitea());
+        play.up_to(&State::Checking(Check::List));
+        play.answer(Answer::Surveyed(Ok(survey(vec![nameless()]))));
+        assert_eq!(play.call(), Some(Call::LookAt(VmId(300), NodeName::new("pve1"))));
+        play.answer(Answer::Looked(Ok(observation)));
+        play
+    };
+    let marks = |kind, template: &str| Marks {
+        kind,
+        template: template.to_owned(),
+        ..drover_model::testing::marks("nnnnnnnnnnnnnnnn", 300)
+    };
+    for other in [marks(Kind::Agent, "gitea"), marks(Kind::Machine, "forge")] {
+        assert_eq!(looked(seen(&other, true)).call(), Some(Call::Locate));
+    }
+    let same = looked(seen(&marks(Kind::Machine, "gitea"), true));
+    assert_eq!(same.phase(), DeclaredPhase::Blocked);
+    let mut plain = looked(unmarked(None));
+    assert_eq!((plain.phase(), plain.call()), (DeclaredPhase::Waiting, None));
+    assert!(plain.detail().contains("no name in the list"), "{}", plain.detail());
+    // Its name comes within seconds.
+    plain.ring();
+    assert_eq!(plain.call(), Some(Call::Survey));
+    plain.answer(Answer::Surveyed(Ok(survey(vec![listed(300, "gitea")]))));
+    assert_eq!(plain.phase(), DeclaredPhase::Blocked);
+}

@@ -92,6 +92,7 @@ fn answers(call: &Call, play: &Play) -> Vec<(&'static str, Answer)> {
         Call::LookAt(..) => {
             let machine = Marks {
                 kind: Kind::Machine,
+                template: "gitea".into(),
                 ..drover_model::testing::marks("nnnnnnnnnnnnnnnn", 120)
             };
             let agent = Marks { kind: Kind::Agent, ..machine.clone() };
