@@ -184,7 +184,7 @@ fn installer(
 fn made_new(name: &str, raw: &RawMachine, cloud: &CheckedCloud) -> TemplateSpec {
     let number = |number: u32| Some(number).filter(|number| *number > 0);
     let given = |text: &str| Some(text.trim().to_owned()).filter(|text| !text.is_empty());
-    let id = TemplateId::new(cloud.spec.id.clone(), &format!("machines.{name}"));
+    let id = TemplateId::new(cloud.spec.id.clone(), format!("machines.{name}"));
     let bare = TemplateSpec::bare(id, VmId(0));
     TemplateSpec {
         node: raw.node.as_deref().map(NodeName::new),
