@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use drover_model::container::GuestType;
 use drover_model::fault::{Culprit, Fault, FaultKind};
-use drover_model::id::{AgentId, ClusterId, NodeName, Upid, VmId};
+use drover_model::id::{AgentId, ClusterId, Upid, VmId};
 use drover_model::marks::{Kind, Marks, Reading, parse_name, slug};
 use drover_model::phase::Power;
 use drover_model::ports::{Carried, Configured, IdStatus, Listed, Survey, TaskEnd, VmObservation};

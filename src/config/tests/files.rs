@@ -33,6 +33,7 @@ fn the_full_file_says_what_holds_without_it() {
          templateVmId: 9000, credentialsId: agent-key, labelString: linux}\n\
          images:\n  debian: {cloudIds: [primary], source: {templateVmId: 9000}, \
          storage: local-lvm, credentialsId: agent-key}\n\
+         machines: {gitea: {cloud: primary, templateVmId: 9000, credentialsId: agent-key}}\n\
          labelMappings: {builds: {labels: docker linux, templates: [linux-builder]}}\n\
          addressPools: {lab: {ranges: [10.20.0.50-10.20.0.99], prefix: 24}}\n\
          demand: {git: {kind: gitea, url: \"https://git.lan\", credentialsId: git-token}}\n\

@@ -116,7 +116,9 @@ fn content(section: &Section) -> String {
         ("cloudConfigurations", _) => CLOUD_ENTRY.to_owned(),
         ("agentConfigurations", _) => AGENT_ENTRY.to_owned(),
         ("images", Form::Many(table)) => entry("debian", table, &["source"]),
-        ("machines", Form::Many(table)) => entry("gitea", table, &["templateVmId"]),
+        ("machines", Form::Many(table)) => {
+            entry("gitea", table, &["templateVmId", "credentialsId"])
+        }
         ("labelMappings", Form::Many(table)) => entry("builds", table, &[]),
         ("addressPools", Form::Many(table)) => entry("lab", table, &[]),
         ("demand", Form::Many(table)) => {
