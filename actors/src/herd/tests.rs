@@ -358,9 +358,9 @@ fn what_the_journal_knows_is_taken_over_before_anything_is_started() {
         let spec = herd(vec![cloud("c", None)], vec![spec]);
         let bed = Bed::start(World::new(&["c"]), spec, journal_state);
         let shown = bed.world.with(|script| {
-            let shown = script.facts.iter().filter_map(|fact| match &fact.what {
-                What::Agent(status) => Some(format!("{} {}", status.agent, status.phase)),
-                _ => None,
+            let shown = script.facts.iter().filter_map(|fact| {
+                let What::Agent(status) = &fact.what else { return None };
+                Some(format!("{} {}", status.agent, status.phase))
             });
             shown.collect::<Vec<_>>()
         });
