@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use actix::{Actor, Context, Handler, Recipient, System};
 use drover_actors::message::{
-    ClusterConfirmed, HerdCommand, ImageBuildAsk, ImageImported, ImagesPruned, ImagesSeen,
-    NodeDrained, NodesSeen, Provisioned, Refusal,
+    ClusterConfirmed, HerdCommand, ImageImported, ImagesPruned, ImagesSeen, NodeDrained, NodesSeen,
+    Provisioned, Refusal,
 };
 use drover_ci::{HookAuth, HookSecret, Hooks};
 use drover_model::demand::report::Outage;
@@ -299,15 +299,14 @@ fn book(view: Arc<View>, asks: Arc<Mutex<Vec<LeaseAsk>>>) -> impl FnMut(HerdComm
             reply.send(account.map(an_account).ok_or_else(missing));
         }
         HerdCommand::BuildImage(ask) => {
-            let ImageBuildAsk { image, node, dry_run, reply, .. } = *ask;
-            let node = node.unwrap_or_else(|| NodeName::new("pve1"));
+            let node = ask.node.unwrap_or_else(|| NodeName::new("pve1"));
             let (build, version) = (AgentId::new("b1"), AgentId::new("v1"));
-            let plan = match dry_run {
+            let plan = match ask.dry_run {
                 true => ImagePlan::WouldStart { node, version },
                 false => ImagePlan::Starts { node, build, version },
             };
-            let missing = || Refusal::Unknown(format!("no image is called `{image}`"));
-            reply.send((image == "debian").then(|| vec![plan]).ok_or_else(missing));
+            let missing = || Refusal::Unknown(format!("no image is called `{}`", ask.image));
+            ask.reply.send((ask.image == "debian").then(|| vec![plan]).ok_or_else(missing));
         }
         HerdCommand::CancelBuild { build, reply } => {
             let missing = || Refusal::Unknown(format!("no build `{build}` runs"));

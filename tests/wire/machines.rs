@@ -65,7 +65,8 @@ fn a_leased_machine_is_switched_resized_and_put_back_from_the_command_line() {
     service.child.signal("KILL");
     service.child.wait();
     let _service = Service::start(&site);
-    let (status, reported) = call(&site, "GET", &format!("/v1/leases/{lease}"), None);
+    let (status, reported) =
+        call(&site, "GET", &format!("/v1/leases/{lease}?waitSeconds=60&until=ready"), None);
     assert_eq!((status, &reported["state"]), (200, &json!("ready")), "{reported}");
     done(&site, &["start", &lease]);
     done(&site, &["snapshot", "create", &lease, "before", "--description", "two words"]);

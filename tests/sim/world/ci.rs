@@ -527,10 +527,9 @@ impl Demand for Ci {
                 Life::Left => started.map_or(3600, |started| started.elapsed().as_secs()),
                 Life::Runs | Life::Ended(_) => 0,
             };
-            let lines = "too old".to_owned();
             let old = row.is_some_and(|(habit, _)| habit == Habit::Old);
             let too_old = old.then(|| "its runner 1 is too old".to_owned());
-            Ok(Words { life, seconds: 1, ago, lines, too_old })
+            Ok(Words { life, seconds: 1, ago, lines: "too old".to_owned(), too_old })
         }
         .boxed()
     }
