@@ -32,6 +32,7 @@
 
 pub mod addresses;
 pub mod agent;
+mod appended;
 pub mod birth;
 pub mod board;
 pub mod boot_times;

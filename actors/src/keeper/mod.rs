@@ -46,14 +46,14 @@ use drover_model::fault::Fault;
 use drover_model::id::{AgentId, Attempt, ClusterId, DeclaredName, VmId};
 use drover_model::journal_state::{DeclaredEntry, JournalState};
 use drover_model::ports::JournalFault;
-use drover_model::record::{Body, RECORD_VERSION, Record};
+use drover_model::record::{Body, Record};
 use drover_model::state_machine::StateMachine as _;
 use drover_model::status::DeclaredStatus;
 use drover_model::time::Moment;
 use drover_runtime::supervise::{count_message, limit_turns};
 
+use crate::appended::{Appended, append};
 use crate::birth::Common;
-use crate::records::try_append;
 use crate::shared::role;
 use event::{Call, Effect, Event};
 pub use mind::{Birth, Mind};
@@ -100,15 +100,6 @@ pub enum KeeperReport {
     },
     /// It is over, and everything of it is durable.
     Over(DeclaredName),
-}
-
-/// A record is durable, or not.
-#[derive(Debug, Message)]
-#[rtype(result = "()")]
-struct Appended {
-    incarnation: u32,
-    done: Result<Box<Record>, JournalFault>,
-    body: Body,
 }
 
 /// The actor of one declared machine.
@@ -229,21 +220,12 @@ impl Keeper {
         }
     }
 
-    /// Appends a record, as a task that a panic of this actor does not end.
+    /// Appends a record; nothing behind it runs before it is durable.
     fn append(&mut self, body: Body, ctx: &mut Context<Self>) {
         self.writing = true;
-        let address = ctx.address();
-        let journal = Arc::clone(&self.common.ports.journal);
-        let (epoch, ambient) = (self.common.run.epoch, Arc::clone(&self.common.ports.ambient));
-        let incarnation = self.birth.incarnation;
         self.appending += 1;
-        actix::spawn(async move {
-            let done = try_append(&journal, vec![body.clone()]).await.map(|seq| {
-                let (version, wall_time) = (RECORD_VERSION, ambient.now().wall);
-                Box::new(Record { version, seq, epoch, wall_time, body: body.clone() })
-            });
-            address.do_send(Appended { incarnation, done, body });
-        });
+        let by = (self.common.run.epoch, self.birth.incarnation);
+        append(&self.common.ports, by, body, ctx.address().recipient());
     }
 
     /// Adds a durable record to what the journal knows.
