@@ -127,11 +127,6 @@ impl Recipe {
         Self { afresh: true, ..self }
     }
 
-    /// Whether it makes a version of today, whatever there is.
-    pub fn is_afresh(&self) -> bool {
-        self.afresh
-    }
-
     /// The versions that the recipe made in the periods before this one.
     pub fn earlier(&self) -> BTreeSet<AgentId> {
         let content = self.content();
@@ -141,8 +136,12 @@ impl Recipe {
         made.chain(days.map(|day| Self::hash(&Self::of_day(day), &content))).collect()
     }
 
-    /// The versions that are up to date: that of the period, and those that were made afresh in it.
+    /// The versions that are up to date: that of the period, and those that were made afresh in it. Of a
+    /// recipe that is built afresh it is today's alone.
     pub fn current(&self) -> BTreeSet<AgentId> {
+        if self.afresh {
+            return [self.version()].into();
+        }
         let content = self.content();
         let days = self.period_start().max(self.first_day())..=self.today;
         let made = days.map(|day| Self::hash(&Self::of_day(day), &content));

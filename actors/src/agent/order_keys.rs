@@ -21,10 +21,14 @@ pub(super) fn no_key_yet(why: &str) -> String {
     )
 }
 
+/// Whether a lease is one whose holder logs in with a key in the guest.
+fn has_key(lease: &Lease) -> bool {
+    lease.stage == Stage::Ready && matches!(lease.granted.pass(), Some(Pass::Holder(_)))
+}
+
 /// Whether a lease's key must be put into its guest, and the lease goes on meanwhile.
 fn owes_key(lease: &Lease) -> bool {
-    let holder = matches!(lease.granted.pass(), Some(Pass::Holder(_)));
-    lease.unseen && holder && lease.stage == Stage::Ready
+    lease.unseen && has_key(lease)
 }
 
 impl Mind {
@@ -38,8 +42,7 @@ impl Mind {
     fn owe_keys_again(&mut self) {
         for id in self.leases.in_line() {
             let Some(lease) = self.leases.get_mut(&id) else { continue };
-            lease.unseen |= lease.stage == Stage::Ready
-                && matches!(lease.granted.pass(), Some(Pass::Holder(_)));
+            lease.unseen |= has_key(lease);
         }
         if let State::Held { login, .. } = &mut self.state {
             *login = Login::Owed;

@@ -265,7 +265,7 @@ impl Herd {
         for node in Self::nodes_of_image(spec, node, fleet)? {
             let there = versions.iter().find(|one| {
                 let marks = &one.marks;
-                (marks.agent == version || !recipe.is_afresh() && current.contains(&marks.agent))
+                current.contains(&marks.agent)
                     && *marks.template == *spec.id.name
                     && marks.installation == self.common.run.installation
                     && marks.cluster == *cluster

@@ -182,8 +182,10 @@ impl Herd {
         let mut others = BTreeMap::new();
         for cloud in clouds {
             let Ok(cluster) = self.cluster_of_image(cloud) else { continue };
-            let (cloud, configured) = (cloud.clone(), configured.clone());
-            others.entry(cluster).or_insert(Unconfigured { cloud, configured, go });
+            others.entry(cluster).or_insert_with(|| {
+                let (cloud, configured) = (cloud.clone(), configured.clone());
+                Unconfigured { cloud, configured, go }
+            });
         }
         others
     }
