@@ -13,7 +13,7 @@
 //! ```
 //!
 //! - Actors: `herd` (the root), `cloud`, `template`, `agent`, `cluster`, `reconciler`, `demand`,
-//!   `builder` (images), `keeper` (declared machines).
+//!   `builder` (images), `keeper` (declared machines); the last two share a body, `embodied`.
 //! - The scheduler (`scheduler`) is a mind under the herd.
 //! - Knowledge that actors of one thread share: `roster` (living agents), `board` (breakers of
 //!   nodes, storages and clouds), `canary` (versions of templates), `doubts` (what holds clones back),
@@ -32,7 +32,6 @@
 
 pub mod addresses;
 pub mod agent;
-mod appended;
 pub mod birth;
 pub mod board;
 pub mod boot_times;
@@ -44,6 +43,7 @@ pub mod cluster;
 pub mod demand;
 pub mod doubts;
 mod effort;
+mod embodied;
 pub mod herd;
 pub mod history;
 pub mod hold_next;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use drover_actors::message::{HerdCommand, ImageBuildAsk, Refusal};
 use drover_model::id::{AgentId, NodeName, VmId};
 use drover_model::image::{ImagePlan, Route};
+use drover_model::machine::Machine;
 use drover_model::marks::{Kind, Reading, read};
 use drover_model::phase::ImagePhase;
 use drover_model::record::Want;
@@ -437,6 +438,34 @@ async fn a_crash_in_any_state_leads_to_the_same_end() {
         assert!(discs.is_empty(), "{state}: {discs:?}");
         finish(world);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_build_in_a_journal_on_another_machine_goes_only_once_an_operator_says_that_it_moved() {
+    let machine = |id: &str| Some(Machine { id: Some(id.to_owned()), ..Machine::default() });
+    let mut world = World::new(setup(""));
+    let file = WebFile { url: URL.into(), size: 400 << 20, sha256: sum(), ..WebFile::default() };
+    world.side.publish(file);
+    world.machine = machine("m1");
+    world.start().await;
+    ask(&world, &[], false).await.unwrap();
+    let connects = |view: &View| builds(view).iter().any(|b| b.phase == ImagePhase::Connecting);
+    world.until("it has a guest", connects).await;
+    let guests = ours(&world);
+    assert_eq!(guests.len(), 1);
+    world.crash();
+    world.machine = machine("m2");
+    world.start().await;
+    world.pass(30 * 60 * SECOND).await;
+    assert_eq!(ours(&world), guests, "the drover on the first machine may be building it");
+    let waits = builds(world.view());
+    assert!(waits.iter().any(|b| b.detail.contains("--confirm-machine")), "{waits:?}");
+    world.send(HerdCommand::ConfirmMachine);
+    let done = |view: &View| builds(view).iter().any(|one| one.phase == ImagePhase::Done);
+    world.until("it is built", done).await;
+    world.pass(20 * SECOND).await;
+    assert_eq!(ours(&world).len(), 1, "what was cut off is gone");
+    finish(world);
 }
 
 // Invariant: versions beyond `keep` go, and none in use does.

@@ -29,6 +29,8 @@ pub enum Event {
     Cancel,
     /// The intent to make the guest is durable, with this sequence.
     Intended(u64),
+    /// A call was not made, and why: another drover may own the guest, or no cloud leads to it.
+    Held(Attempt, String),
     /// The result of a call.
     Answer(Attempt, Answer),
     /// The timer of [`Effect::WakeAt`].
@@ -68,6 +70,36 @@ pub enum Call {
     Destroy,
     IdTaken,
     Leftovers,
+}
+
+impl Call {
+    /// Whether it may change something on the cluster, or in a guest.
+    pub fn changes(&self) -> bool {
+        match self {
+            Self::Pull
+            | Self::Create
+            | Self::Configure
+            | Self::Eject
+            | Self::Start
+            | Self::Run(..)
+            | Self::Upload(..)
+            | Self::Shutdown
+            | Self::Finish
+            | Self::Seal
+            | Self::Fence
+            | Self::Stop
+            | Self::Destroy
+            | Self::Leftovers => true,
+            Self::Await(..)
+            | Self::Locate
+            | Self::Look
+            | Self::Address
+            | Self::HostKeys
+            | Self::Greet(_)
+            | Self::Check
+            | Self::IdTaken => false,
+        }
+    }
 }
 
 /// The result of a call.

@@ -365,6 +365,15 @@ impl Mind {
         self.again_in(pause.min(PAUSE_LONGEST), now, out);
     }
 
+    /// A call was not made. A removal begins again with a look.
+    fn held(&mut self, why: String, now: Now, out: Out<'_>) {
+        if matches!(self.state, State::Removing(_)) {
+            self.state = State::Removing(Remove::Look);
+        }
+        self.detail = why;
+        self.again_in(PAUSE_LONGEST, now, out);
+    }
+
     /// Repeats the call where its fault may pass, else the build fails.
     fn failed(&mut self, fault: &Fault, now: Now, out: Out<'_>) {
         if can_pass(&fault.kind) {
@@ -516,6 +525,11 @@ impl StateMachine for Mind {
             Event::Intended(seq) => {
                 if let Some(marks) = &mut self.marks {
                     marks.seq = seq;
+                }
+            }
+            Event::Held(attempt, why) => {
+                if self.awaits(attempt) {
+                    self.held(why, now, out);
                 }
             }
             Event::Answer(attempt, answer) => {
