@@ -5,9 +5,9 @@
 #          place of cloud-init. It takes the user-data that Proxmox VE writes, and little more.
 #   full   Debian with systemd, cloud-init, OpenSSH, the QEMU guest agent, sudo and Python.
 #
-# The result is FOLDER/KIND.qcow2. Each image boots by itself from a BIOS: a partition table, GRUB
-# before the first partition, and an ext4 named `root`. So whatever is cloned or built from it is a
-# disk of its own, too.
+# The result is FOLDER/KIND.qcow2. Each image boots by itself from a BIOS and from UEFI: a partition
+# table, GRUB before the first sector of a partition and in an EFI system partition, and an ext4
+# named `root` behind that. So whatever is cloned or built from it is a disk of its own, too.
 #
 # An image is built again when this script or Debian's suite changes (FOLDER/KIND.made).
 # It needs root on a Debian with apt, and downloads nothing but packages of apt's sources. It needs
@@ -86,23 +86,33 @@ INIT
 
 # pack SIZE: the folder as a disk that boots.
 pack() {
-  local disk=$work/disk grub=$work/grub start=2048
+  local disk=$work/disk grub=$work/grub esp=$work/esp start=2048 length=8192 root_at
+  root_at=$((start + length))
   truncate -s "$1" "$disk"
-  echo "$start,,L,*" | sfdisk --quiet "$disk"
+  # The root is the first partition and the last on the disk, so that it can grow.
+  printf 'label: dos\n1: start=%s, type=L, bootable\n2: start=%s, size=%s, type=U\n' \
+    "$root_at" "$start" "$length" | sfdisk --quiet "$disk"
   # GRUB reads no file system whose checksums have a seed of their own.
-  mke2fs -q -F -t ext4 -L root -m 0 -O ^metadata_csum_seed -E "offset=$((start * 512)),root_owner=0:0" \
-    -d "$root" "$disk" "$((($(stat -c %s "$disk") - start * 512) / 1024))k"
+  mke2fs -q -F -t ext4 -L root -m 0 -O ^metadata_csum_seed -E "offset=$((root_at * 512)),root_owner=0:0" \
+    -d "$root" "$disk" "$((($(stat -c %s "$disk") - root_at * 512) / 1024))k"
   # On a busy computer the kernel would take an emulated timer for a broken one.
   cat >"$grub.cfg" <<'CFG'
-set root=(hd0,msdos1)
+search --no-floppy --label root --set root
 linux /boot/vmlinuz rw quiet console=ttyS0 net.ifnames=0 no_timer_check systemd.show_status=0
 initrd /boot/initrd
 boot
 CFG
-  grub-mkimage -O i386-pc -p '(hd0,msdos1)/boot' -c "$grub.cfg" -o "$grub.img" biosdisk part_msdos ext2 linux
+  grub-mkimage -O i386-pc -p /boot -c "$grub.cfg" -o "$grub.img" biosdisk part_msdos ext2 search search_label linux
   # The first sector keeps its partition table; GRUB's own code looks for the rest in the next one.
   dd if=/usr/lib/grub/i386-pc/boot.img of="$disk" bs=1 count=440 conv=notrunc status=none
   dd if="$grub.img" of="$disk" bs=512 seek=1 conv=notrunc status=none
+  # The path that firmware without an entry of its own looks for.
+  grub-mkimage -O x86_64-efi -p /boot -c "$grub.cfg" -o "$grub.efi" part_msdos ext2 search search_label linux
+  truncate -s $((length * 512)) "$esp"
+  mkfs.vfat -n EFI "$esp" >/dev/null
+  mmd -i "$esp" ::/EFI ::/EFI/BOOT
+  mcopy -i "$esp" "$grub.efi" ::/EFI/BOOT/BOOTX64.EFI
+  dd if="$esp" of="$disk" bs=512 seek=$start conv=notrunc status=none
   qemu-img convert -c -O qcow2 -o compression_type=zstd "$disk" "$folder/$kind.new"
   mv "$folder/$kind.new" "$folder/$kind.qcow2"
   echo "$made" >"$folder/$kind.made"

@@ -45,7 +45,7 @@ fn an_image_is_built_from_a_debian_and_leased_from() {
         "images:\n  debian:\n    cloudIds: [lab]\n    credentialsId: agents\n    \
          storage: local-lvm\n    importStorage: shared\n    nodes: [{node}]\n    \
          source: {{url: \"{url}\", checksum: {sum}}}\n    \
-         hardware: {{machine: pc, bios: SEABIOS}}\n    memoryMb: 768\n    diskSizeGb: 4\n    \
+         memoryMb: 768\n    diskSizeGb: 4\n    \
          commands: [\"echo by drover | sudo tee /etc/built\", \
            \"sudo cp /etc/ssh/ssh_host_ed25519_key.pub /etc/built-host-key\"]\n    \
          guestNetworks: [\"127.77.0.0/16\"]\n    sshPort: 2222\n    startupWaitSeconds: 600\n",
@@ -63,7 +63,8 @@ fn an_image_is_built_from_a_debian_and_leased_from() {
         &site,
         "ann",
         "cat /etc/built; cmp -s /etc/built-host-key /etc/ssh/ssh_host_ed25519_key.pub; echo $?; \
-         wc -c < /etc/machine-id; df --output=size -BM / | tail -n 1; cloud-init status",
+         wc -c < /etc/machine-id; df --output=size -BM / | tail -n 1; cloud-init status; \
+         test -d /sys/firmware/efi && echo uefi",
     );
     let said: Vec<&str> = said.lines().map(str::trim).collect();
     assert_eq!(said[0], "by drover", "{said:?}");
@@ -71,6 +72,8 @@ fn an_image_is_built_from_a_debian_and_leased_from() {
     let size: u64 = said[3].trim_end_matches('M').parse().unwrap();
     assert!(size > 3500, "{said:?}");
     assert_eq!(said[4], "status: done");
+    // A recipe without hardware of its own is a q35 with UEFI.
+    assert_eq!(said.get(5), Some(&"uefi"), "{said:?}");
     let version = &site.json(&["image", "list"])["versions"][0];
     assert_eq!(version["kept"], "it is the newest", "{version}");
     reap(&site);

@@ -7,6 +7,7 @@
 #[path = "../wire/api.rs"]
 #[expect(dead_code, reason = "shared with the tier wire")]
 mod api;
+mod firmware;
 mod full;
 #[path = "../wire/gitea_server.rs"]
 #[expect(dead_code, reason = "shared with the tier wire")]
@@ -19,6 +20,7 @@ mod leases;
 #[path = "../wire/open.rs"]
 #[expect(dead_code, reason = "shared with the tier wire")]
 mod open;
+mod orders;
 mod power;
 mod processes;
 mod world;

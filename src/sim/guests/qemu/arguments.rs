@@ -5,11 +5,17 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use super::accelerator::Accelerator;
+use super::firmware::{EFI_DISK, Uefi, is_q35};
 use crate::conf::{self, Config, Nic};
 use crate::guest::GuestBoot;
 
 /// QEMU's cache of translated code. Without a limit it grows to a GiB for each guest.
 const TRANSLATED_CODE_MIB: u32 = 128;
+/// The format of an image that a guest writes to. Nothing of a guest outlives this computer's crash, so
+/// nothing waits for the disk.
+const DISK: &str = "driver=qcow2,discard=unmap,cache.no-flush=on,file.cache.no-flush=on";
+/// The format of an image that it only reads.
+const DISC: &str = "driver=raw,read-only=on";
 /// How many network devices a machine can have.
 const NICS_MAX: u32 = 32;
 
@@ -32,17 +38,18 @@ pub(super) fn node_name(drive: &str) -> String {
     format!("drive-{drive}")
 }
 
-/// The arguments; an error is what Proxmox's task would say.
+/// The node of the firmware's code.
+const CODE_NODE: &str = "firmware";
+
+/// The arguments of a guest.
 pub(super) fn arguments(
     boot: &GuestBoot,
     files: &GuestFiles<'_>,
     accelerator: Accelerator,
-) -> Result<Vec<OsString>, String> {
+) -> Vec<OsString> {
     let config = &boot.config;
-    if config.get("bios").is_some_and(|bios| bios == "ovmf") {
-        return Err("drover sim has no UEFI: leave `bios` at its default".into());
-    }
-    let is_q35 = config.get("machine").is_some_and(|machine| machine.contains("q35"));
+    let is_q35 = is_q35(config);
+    let uefi = Uefi::of(config);
     let (accelerated, cpu) = match accelerator {
         Accelerator::Emulation => (format!("tcg,tb-size={TRANSLATED_CODE_MIB}"), "max"),
         // Some nested hosts show this feature and then refuse it.
@@ -51,7 +58,13 @@ pub(super) fn arguments(
     let mut line = CommandLine::default();
     line.add(["-name", &format!("drover-sim-{}", boot.vmid)]);
     line.add(["-nodefaults", "-no-user-config", "-display", "none"]);
-    line.add(["-machine", if is_q35 { "q35" } else { "pc" }, "-accel", &accelerated, "-cpu", cpu]);
+    let mut machine = if is_q35 { "q35" } else { "pc" }.to_owned();
+    if let Some(uefi) = &uefi {
+        machine += &format!(",pflash0={CODE_NODE},pflash1={}", node_name(EFI_DISK));
+        line.add_uefi(uefi, files);
+        machine += if uefi.is_guarded { ",smm=on" } else { "" };
+    }
+    line.add(["-machine", &machine, "-accel", &accelerated, "-cpu", cpu]);
     line.add(["-smp", &conf::cpus(config).max(1).to_string()]);
     line.add(["-m", &format!("{}M", conf::memory_bytes(config) >> 20)]);
     line.add_path("-qmp", "unix:", files.qmp_socket, ",server=on,wait=off");
@@ -72,7 +85,7 @@ pub(super) fn arguments(
     if let Some(snapshot) = files.resume_from {
         line.add(["-loadvm", snapshot]);
     }
-    Ok(line.words)
+    line.words
 }
 
 #[derive(Default)]
@@ -109,6 +122,22 @@ impl CommandLine {
         }
     }
 
+    fn add_block(&mut self, node: &str, path: &Path, format: &str) {
+        let before = format!("{format},node-name={node},file.driver=file,file.filename=");
+        self.add_path("-blockdev", &before, path, "");
+    }
+
+    /// The code of a UEFI and its variables, which are no drive of the guest.
+    fn add_uefi(&mut self, uefi: &Uefi, files: &GuestFiles<'_>) {
+        self.add_block(CODE_NODE, &uefi.code, DISC);
+        if let Some(variables) = files.disks.get(EFI_DISK) {
+            self.add_block(&node_name(EFI_DISK), variables, DISK);
+        }
+        if uefi.is_guarded {
+            self.add(["-global", "driver=cfi.pflash01,property=secure,value=on"]);
+        }
+    }
+
     fn add_drives(&mut self, config: &Config, files: &GuestFiles<'_>, is_q35: bool) {
         let order = conf::boot_order(config);
         let images = files.disks.iter().map(|image| (image, false));
@@ -124,13 +153,7 @@ impl CommandLine {
         for ((drive, path), is_disc) in images {
             let node = node_name(drive);
             let Some(device) = device(drive, is_disc, is_q35) else { continue };
-            // Nothing of a guest outlives this computer's crash, so nothing waits for the disk.
-            let format = match is_disc {
-                true => "driver=raw,read-only=on",
-                false => "driver=qcow2,discard=unmap,cache.no-flush=on,file.cache.no-flush=on",
-            };
-            let before = format!("{format},node-name={node},file.driver=file,file.filename=");
-            self.add_path("-blockdev", &before, path, "");
+            self.add_block(&node, path, if is_disc { DISC } else { DISK });
             let index = order.iter().position(|key| key == drive);
             let index = index.map(|index| format!(",bootindex={index}")).unwrap_or_default();
             self.add(["-device", &format!("{device},drive={node},id={drive}{index}")]);
@@ -177,21 +200,21 @@ mod tests {
         }
     }
 
-    fn of(config: &[(&str, &str)], resume_from: Option<&str>) -> Result<String, String> {
+    fn of(config: &[(&str, &str)], resume_from: Option<&str>) -> String {
         let paths = |drives: &[&str]| {
             let path = |drive: &&str| ((*drive).to_owned(), PathBuf::from(format!("/d/{drive}")));
             drives.iter().map(path).collect::<BTreeMap<_, _>>()
         };
         let files = GuestFiles {
-            disks: &paths(&["scsi0", "virtio1"]),
+            disks: &paths(&["efidisk0", "scsi0", "virtio1"]),
             discs: &paths(&["ide2"]),
             qmp_socket: Path::new("/r/qmp"),
             agent_socket: Path::new("/r/agent"),
             console: Path::new("/r/console"),
             resume_from,
         };
-        let words = arguments(&boot(config), &files, Accelerator::Emulation)?;
-        Ok(words.iter().map(|word| word.to_str().unwrap()).collect::<Vec<_>>().join(" "))
+        let words = arguments(&boot(config), &files, Accelerator::Emulation);
+        words.iter().map(|word| word.to_str().unwrap()).collect::<Vec<_>>().join(" ")
     }
 
     // Invariant: a guest gets the hardware of its configuration.
@@ -213,7 +236,6 @@ mod tests {
             ],
             None,
         );
-        let line = line.unwrap();
         for part in [
             "-smp 4 -m 768M",
             "-machine pc -accel tcg,",
@@ -233,13 +255,24 @@ mod tests {
 
     #[test]
     fn a_guest_without_an_agent_has_no_port_for_it_and_saved_memory_is_loaded() {
-        let line = of(&[("machine", "q35"), ("agent", "0")], Some("clean")).unwrap();
+        let line = of(&[("machine", "q35"), ("agent", "0")], Some("clean"));
         assert!(line.contains("-machine q35") && line.ends_with("-loadvm clean"), "{line}");
         assert!(!line.contains("virtserialport") && line.contains("ide-cd,bus=ide.2,unit=0"));
     }
 
     #[test]
-    fn a_guest_that_needs_uefi_is_refused() {
-        assert!(of(&[("bios", "ovmf")], None).unwrap_err().contains("no UEFI"));
+    fn a_guest_with_uefi_has_its_code_and_the_variables_of_its_efi_disk() {
+        let disk = ("efidisk0", "local-lvm:vm-101-disk-2,efitype=4m,size=528K");
+        let line = of(&[("bios", "ovmf"), ("machine", "q35"), disk], None);
+        for part in [
+            "-machine q35,pflash0=firmware,pflash1=drive-efidisk0,smm=on ",
+            "driver=raw,read-only=on,node-name=firmware,file.driver=file,\
+             file.filename=/usr/share/OVMF/OVMF_CODE_4M.secboot.fd ",
+            "node-name=drive-efidisk0,file.driver=file,file.filename=/d/efidisk0 ",
+            "-global driver=cfi.pflash01,property=secure,value=on ",
+        ] {
+            assert!(line.contains(part), "{part} is not in {line}");
+        }
+        assert!(!line.contains("id=efidisk0"), "it is no drive: {line}");
     }
 }

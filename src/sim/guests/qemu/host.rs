@@ -11,6 +11,7 @@ use tokio::sync::OnceCell;
 use super::accelerator::Accelerator;
 use super::arguments::{GuestFiles, arguments, node_name};
 use super::disks::{Disk, DiskFolder, SnapshotAct};
+use super::firmware::{EFI_DISK, Uefi};
 use super::machine::{self, Launch, Machine};
 use super::{Image, QemuError, download};
 use crate::conf;
@@ -126,7 +127,7 @@ impl Inner {
         let mut disks = BTreeMap::new();
         let guest = self.guest(boot.vmid);
         for (key, drive) in conf::drives(&boot.config) {
-            if !is_disk(&drive) || key.starts_with("efidisk") || key.starts_with("tpmstate") {
+            if !is_disk(&drive) || key.starts_with("tpmstate") || key == EFI_DISK {
                 continue;
             }
             let disk = match guest.disks.get(&key) {
@@ -140,8 +141,26 @@ impl Inner {
         if disks.is_empty() && boot.discs.is_empty() {
             return Err("a QEMU guest boots from a drive, and this one has none".to_owned());
         }
+        let kept = boot.config.contains_key(EFI_DISK);
+        let variables = match Uefi::of(&boot.config) {
+            Some(uefi) => Some(self.variables(&guest, &uefi).await?),
+            None => None,
+        };
+        // Without an EFI disk, Proxmox forgets them at the guest's end.
+        disks.extend(variables.clone().filter(|_| kept).map(|disk| (EFI_DISK.to_owned(), disk)));
         self.change(boot.vmid, |guest| guest.disks.extend(disks.clone()));
+        disks.extend(variables.map(|disk| (EFI_DISK.to_owned(), disk)));
         Ok(disks)
+    }
+
+    /// The disk of a guest's UEFI variables; a new one begins with those of the firmware.
+    async fn variables(&self, guest: &Guest, uefi: &Uefi) -> Result<Arc<Disk>, String> {
+        uefi.check()?;
+        match guest.disks.get(EFI_DISK) {
+            Some(disk) if disk.is_own() => Ok(Arc::clone(disk)),
+            Some(base) => self.disks.overlay(base).await,
+            None => self.disks.copy(&Disk::image(uefi.variables.clone())).await,
+        }
     }
 
     /// Starts QEMU with what it needs in a folder of its own.
@@ -175,7 +194,7 @@ impl Inner {
         };
         let launch = Launch {
             vmid: boot.vmid,
-            arguments: arguments(boot, &files, accelerator)?,
+            arguments: arguments(boot, &files, accelerator),
             folder,
             has_agent: conf::agent_enabled(&boot.config),
             mac: boot.mac.clone(),

@@ -20,13 +20,14 @@
 //! killed. What a killed simulator leaves on the disk, the next one removes (`crate::run`).
 //!
 //! Files beside this one: `host` (the guests), `images` (the operator's), `disks` (files of drives),
-//! `download` (files that disks are made of), `arguments` (QEMU's command line), `machine` (one QEMU), `qmp` and `agent` (its sockets), `accelerator`.
+//! `download` (files that disks are made of), `firmware` (UEFI), `arguments` (QEMU's command line), `machine` (one QEMU), `qmp` and `agent` (its sockets), `accelerator`.
 
 mod accelerator;
 mod agent;
 mod arguments;
 mod disks;
 mod download;
+mod firmware;
 mod host;
 mod images;
 mod machine;
