@@ -389,8 +389,9 @@ pub(crate) async fn start(
             cloud = %call.vm.cloud,
             template = %call.spec.id,
             "template has no cloud-init drive: drover cannot give its guests a user, a key or an \
-             address; `qm set {} --ide2 STORAGE:cloudinit` adds one",
-            call.spec.source
+             address; `qm set {} --{} STORAGE:cloudinit` adds one",
+            call.spec.source,
+            disc::cloud_init_place(config)
         );
     }
     // Only root may set it. If a guest has one, Proxmox makes a new one at each rollback.

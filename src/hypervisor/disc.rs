@@ -40,9 +40,15 @@ const IMAGE_REMOVAL_LIMIT: Duration = Duration::from_secs(60);
 /// between.
 const UPLOAD_CHECKS: u32 = 3;
 const UPLOAD_CHECK_PAUSE: Duration = Duration::from_secs(1);
-/// The drives to use if there is no cloud-init drive, the usual one first.
-const FREE_DRIVES: [&str; 10] =
+/// The drives for a disc in a machine of another type than q35, the usual one first: every kernel reads
+/// them.
+const IDE_FIRST: [&str; 10] =
     ["ide2", "ide3", "ide0", "ide1", "sata5", "sata4", "sata3", "sata2", "sata1", "sata0"];
+/// The drives for a disc in a q35 with VirtIO SCSI.
+const SCSI_FIRST: [&str; 8] =
+    ["scsi1", "scsi2", "scsi3", "scsi4", "scsi5", "scsi6", "scsi7", "scsi8"];
+/// The drives for a disc in any other q35, whose IDE channels take one device each.
+const Q35_IDE: [&str; 8] = ["ide2", "ide0", "sata5", "sata4", "sata3", "sata2", "sata1", "sata0"];
 /// The privileges to upload and to remove an image.
 const IMAGE_PRIVILEGES: [&str; 2] = ["Datastore.AllocateTemplate", "Datastore.Allocate"];
 
@@ -76,6 +82,30 @@ pub(crate) fn cloud_init_drive(config: &VmConfig) -> Option<&str> {
     drives.find(|(_, value)| file_of(value).contains("cloudinit")).map(|(key, _)| key)
 }
 
+/// A free drive for a disc that the system of the guest must be able to read; none where all are taken.
+///
+/// The IDE and SATA drives of a q35 are on an AHCI controller, and kernels made for clouds have no driver
+/// for that: `CONFIG_SATA_AHCI` is not set in Debian's `linux-image-cloud-amd64`, which its
+/// `genericcloud` images have. They read SCSI, as their own disk.
+pub(crate) fn free_drive(config: &VmConfig) -> Option<&'static str> {
+    let starts =
+        |key: &str, with: &str| config.get(key).is_some_and(|value| value.starts_with(with));
+    let is_q35 = config.get("machine").is_some_and(|machine| machine.contains("q35"));
+    // An installed Windows has the driver of VirtIO only where somebody put it in.
+    let reads_scsi = starts("scsihw", "virtio-scsi") && !starts("ostype", "w");
+    let drives: &[&'static str] = match (is_q35, reads_scsi) {
+        (false, _) => &IDE_FIRST,
+        (true, true) => &SCSI_FIRST,
+        (true, false) => &Q35_IDE,
+    };
+    drives.iter().copied().find(|key| config.get(key).is_none())
+}
+
+/// The drive that a template without a cloud-init drive is to get one in, for people.
+pub fn cloud_init_place(config: &VmConfig) -> &'static str {
+    free_drive(config).unwrap_or("ide2")
+}
+
 /// The drive for an image: the one it is in, that of cloud-init or of the machine that the guest is a
 /// copy of, or a free one. Two such discs in one guest would leave it to chance which one it reads.
 fn drive_for(config: &VmConfig, volume: &str) -> Option<String> {
@@ -85,7 +115,7 @@ fn drive_for(config: &VmConfig, volume: &str) -> Option<String> {
     };
     let own = holding(&|file| file == volume);
     let copied = || holding(&|file| owner(file).is_some());
-    let free = || FREE_DRIVES.into_iter().find(|key| config.get(key).is_none());
+    let free = || free_drive(config);
     own.or_else(|| cloud_init_drive(config)).or_else(copied).or_else(free).map(str::to_owned)
 }
 
@@ -113,7 +143,7 @@ impl Cloud {
         let Some(key) = drive_for(config, &volume) else {
             return Err(broken(format!(
                 "guest `{}` has no free drive for its cloud-init disc image: free one of ide0 to \
-                 ide3 or sata0 to sata5 in its template",
+                 ide3 in its template, or one of scsi1 to scsi8 where that is a q35 machine",
                 call.vm.vmid
             )));
         };

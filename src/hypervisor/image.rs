@@ -24,7 +24,7 @@ use proxmox_client::types::VmConfig;
 
 use crate::client::{Client, Failure, task};
 use crate::configure::{self, has_agent, has_cloud_init, is_drive, primary_disk, split_tags};
-use crate::disc::cloud_init_drive;
+use crate::disc::{cloud_init_drive, free_drive};
 use crate::download::Downloads;
 use crate::fleet;
 use crate::list::LIST_SHARED_FOR;
@@ -32,11 +32,9 @@ use crate::observe::listed;
 use crate::proxmox::Cloud;
 use crate::template_image::{created, storages};
 
-/// The drive of an installer. q35 has no second device on an IDE channel (qemu-server,
-/// `PVE/QemuServer.pm`), and `ide2` is for the disc with the answers.
+/// The drive of an installer: every firmware and every installer reads it. The disc with the answers has
+/// another one ([`free_drive`]).
 const INSTALLER_DRIVE: &str = "ide0";
-/// The drive of cloud-init in a template that has none yet.
-const CLOUD_INIT_DRIVE: &str = "ide2";
 /// What the build set for cloud-init and no clone begins with.
 const OF_THE_BUILD: [&str; 6] =
     ["ciuser", "cicustom", "ciupgrade", "nameserver", "searchdomain", "sshkeys"];
@@ -162,8 +160,10 @@ fn finish_changes(config: &VmConfig, storage: &str) -> Params {
     let seed = drives.find(|(_, value)| owner(&file(value)).is_some()).map(|(key, _)| key);
     if let Some(key) = seed {
         changes.push((key.to_owned(), format!("{storage}:cloudinit")));
-    } else if cloud_init_drive(config).is_none() {
-        changes.push((CLOUD_INIT_DRIVE.to_owned(), format!("{storage}:cloudinit")));
+    } else if cloud_init_drive(config).is_none()
+        && let Some(key) = free_drive(config)
+    {
+        changes.push((key.to_owned(), format!("{storage}:cloudinit")));
     }
     let left: Vec<&str> =
         OF_THE_BUILD.into_iter().filter(|key| config.get(key).is_some()).collect();
@@ -425,6 +425,18 @@ mod tests {
             ("ipconfig0", "ip=dhcp"),
         ]);
         assert_eq!(finish_changes(&done, "thin"), Params::new());
+    }
+
+    #[test]
+    fn a_template_without_a_cloud_init_drive_gets_one_that_kernels_of_clouds_read() {
+        let drive = |config: &[(&str, &str)]| {
+            let config = config.iter().copied().chain([("ipconfig0", "ip=dhcp")]);
+            finish_changes(&VmConfig::new(config.collect::<Vec<_>>()), "thin")
+        };
+        let wanted = |key: &str| vec![(key.to_owned(), "thin:cloudinit".to_owned())];
+        assert_eq!(drive(&[("scsi0", "thin:vm-9000-disk-0")]), wanted("ide2"));
+        let q35 = [("machine", "pc-q35-9.0"), ("scsihw", "virtio-scsi-single"), ("scsi0", "x")];
+        assert_eq!(drive(&q35), wanted("scsi1"));
     }
 
     // Invariant: what keeps clones from booting is named.

@@ -67,6 +67,7 @@ pub use cloud_init::network::is_mac;
 pub use cloud_init::{BUILT_IN_PLACEHOLDERS, TextsError, texts};
 pub use configure::{has_agent, has_cloud_init, primary_disk};
 pub use devices::read as read_devices;
+pub use disc::cloud_init_place;
 pub use fleet::{read_fleet, template_sizes};
 pub use observe::identify;
 pub use proxmox::{Proxmox, TASK_POLL_INTERVAL};

@@ -132,7 +132,7 @@ async fn an_image_is_built_once_and_agents_are_cloned_from_it() {
     assert_eq!(made["template"], "1");
     assert_eq!((&*made["machine"], &*made["bios"], &*made["agent"]), ("q35", "ovmf", "enabled=1"));
     assert!(made["scsi0"].starts_with("local-lvm:base-9003-disk-"), "{made:?}");
-    assert!(made["ide2"].contains("cloudinit"), "{made:?}");
+    assert!(made["scsi1"].contains("cloudinit"), "{made:?}");
     assert!(!made.contains_key("sshkeys") && !made.contains_key("ciuser"), "{made:?}");
     let ran = world.shell.ran();
     assert!(ran.iter().any(|command| command == "echo hello"), "{ran:?}");
@@ -353,7 +353,7 @@ async fn an_image_is_installed_from_an_iso_without_questions() {
     let made = config(&world, status.vmid.unwrap().0).unwrap();
     assert!(made["scsi0"].contains("base-9003-disk-") && made["scsi0"].contains("size=20G"));
     assert_eq!((made.get("ide0"), &*made["boot"]), (None, "order=scsi0"), "{made:?}");
-    assert!(made["ide2"].contains("cloudinit"), "{made:?}");
+    assert!(made["scsi1"].contains("cloudinit"), "{made:?}");
     let kept = world.side.volumes("pve1", "local");
     assert!(kept.iter().any(|name| name.starts_with("local:iso/ubuntu-24.04-")), "{kept:?}");
     assert!(kept.iter().all(|name| !name.starts_with("local:iso/drover-")), "{kept:?}");

@@ -80,7 +80,7 @@ fn an_image_is_built_listed_leased_from_and_pruned() {
     assert!(text("name").starts_with("debian-"), "{config}");
     assert!(text("scsi0").starts_with("local-lvm:base-9000-disk-"), "{config}");
     assert_eq!((text("machine"), text("bios")), ("q35".to_owned(), "ovmf".to_owned()));
-    assert!(text("ide2").contains("cloudinit") && text("sshkeys").is_empty(), "{config}");
+    assert!(text("scsi1").contains("cloudinit") && text("sshkeys").is_empty(), "{config}");
     let lease = ["lease", "--template", "linux", "--owner", "ann", "--"];
     let said =
         says(&site, &[&lease[..], &["cat ~/built; grep -c . ~/.ssh/authorized_keys"]].concat());

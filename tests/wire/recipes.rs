@@ -159,7 +159,7 @@ fn images_are_made_on_two_nodes_of_an_iso_and_of_what_somebody_made_by_hand() {
     let made = sim.config("pve2", version.unwrap()["vmid"].as_u64().unwrap());
     assert_eq!((&made["ide0"], setting(&made, "boot")), (&Value::Null, "order=scsi0".to_owned()));
     assert!(setting(&made, "scsi0").contains("size=20G"), "{made}");
-    assert!(setting(&made, "ide2").contains("cloudinit"), "{made}");
+    assert!(setting(&made, "scsi1").contains("cloudinit"), "{made}");
     let discs = sim.call("GET", "/nodes/pve2/storage/local/content?content=iso")["data"].clone();
     let names: Vec<&str> =
         discs.as_array().unwrap().iter().filter_map(|one| one["volid"].as_str()).collect();

@@ -6,7 +6,7 @@ use drover_ci::{Remedy, Severity};
 use drover_hypervisor::Client;
 use drover_hypervisor::Failure;
 use drover_hypervisor::locate;
-use drover_hypervisor::{has_agent, has_cloud_init, primary_disk};
+use drover_hypervisor::{cloud_init_place, has_agent, has_cloud_init, primary_disk};
 use drover_model::addresses::AddressSource;
 use drover_model::fault::{Culprit, FaultKind};
 use drover_model::id::{CloudId, TemplateId};
@@ -269,7 +269,11 @@ impl CloudCheck<'_> {
         }
         if !has_cloud_init(config) && !spec.os.is_windows() {
             let text = "has no cloud-init drive: agents get no user, key or address from drover";
-            self.report.warn(&about, text, set("--ide2 STORAGE:cloudinit"));
+            self.report.warn(
+                &about,
+                text,
+                set(&format!("--{} STORAGE:cloudinit", cloud_init_place(config))),
+            );
         }
         if spec.address == AddressSource::GuestAgent && !has_agent(config) {
             let text = "has its guest agent option off: drover switches it on in each clone, and \

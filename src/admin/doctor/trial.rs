@@ -198,7 +198,11 @@ fn connecting(said: &str, whole: String, template: &str) -> Diagnosis {
     if said.contains("key-rejected") || said.contains("does not accept the key") {
         let command = format!("qm set {template} --ide2 STORAGE:cloudinit");
         let drive = Remedy::at("on the template's node, where it has no cloud-init drive", command);
-        let remedies = [drive, same_user("ciUser")];
+        // Kernels made for clouds have no driver for the AHCI controller of a q35.
+        let command = format!("qm set {template} --delete ide2 --scsi1 STORAGE:cloudinit");
+        let at = "on the template's node, where a q35 has that drive in ide2 and an image for clouds, \
+                  such as Debian's genericcloud: its kernel reads no IDE or SATA drive there";
+        let remedies = [drive, Remedy::at(at, command), same_user("ciUser")];
         return found(Part::SshKey, format!("SSH answers but refuses the key ({whole})"), remedies);
     }
     if said.contains("impostor") || said.contains("host key") {

@@ -109,8 +109,25 @@ fn const_drive() -> &'static str {
 fn without_a_cloud_init_drive_a_free_one_is_taken() {
     let config = VmConfig::new([("ide2", "local:iso/tools.iso,media=cdrom"), ("scsi0", "x")]);
     assert_eq!(drive_for(&config, VOLUME).as_deref(), Some("ide3"));
-    let full = VmConfig::new(FREE_DRIVES.map(|key| (key, "local:iso/tools.iso,media=cdrom")));
+    let full = VmConfig::new(IDE_FIRST.map(|key| (key, "local:iso/tools.iso,media=cdrom")));
     assert_eq!(drive_for(&full, VOLUME), None);
+}
+
+// Invariant: a kernel made for clouds reads the disc: in a q35 it has no driver for IDE and SATA drives.
+
+#[test]
+fn a_q35_gets_its_disc_on_scsi_where_its_system_reads_that() {
+    let q35 = |more: &[(&str, &str)]| {
+        let config = [("machine", "q35"), ("scsi0", "thin:vm-1-disk-0")].into_iter();
+        VmConfig::new(config.chain(more.iter().copied()).collect::<Vec<_>>())
+    };
+    let virtio = ("scsihw", "virtio-scsi-pci");
+    assert_eq!(free_drive(&q35(&[virtio])), Some("scsi1"));
+    assert_eq!(free_drive(&q35(&[virtio, ("scsi1", "thin:vm-1-disk-1")])), Some("scsi2"));
+    assert_eq!(free_drive(&q35(&[virtio, ("ostype", "win11")])), Some("ide2"));
+    assert_eq!(free_drive(&q35(&[])), Some("ide2"), "the disk's controller is another one");
+    let taken = q35(&[("ide2", "local:iso/tools.iso,media=cdrom")]);
+    assert_eq!(free_drive(&taken), Some("ide0"), "one device on each channel");
 }
 
 // Invariant: a missing privilege is named before anything is uploaded that could not be removed.

@@ -181,7 +181,8 @@ async fn original(
     if !config.iter().any(|(_, value)| value.contains("cloudinit")) {
         let text = format!(
             "template {vmid} has no cloud-init drive, so its clones get no SSH key; add one: \
-             qm set {vmid} --ide2 STORAGE:cloudinit"
+             qm set {vmid} --{} STORAGE:cloudinit",
+            drover_hypervisor::cloud_init_place(&config)
         );
         return Err(text);
     }

@@ -81,7 +81,7 @@ pub(super) fn arguments(
         line.add(["virtserialport,chardev=agent,name=org.qemu.guest_agent.0"]);
     }
     line.add_nics(config);
-    line.add_drives(config, files, is_q35);
+    line.add_drives(config, files);
     if let Some(snapshot) = files.resume_from {
         line.add(["-loadvm", snapshot]);
     }
@@ -138,7 +138,7 @@ impl CommandLine {
         }
     }
 
-    fn add_drives(&mut self, config: &Config, files: &GuestFiles<'_>, is_q35: bool) {
+    fn add_drives(&mut self, config: &Config, files: &GuestFiles<'_>) {
         let order = conf::boot_order(config);
         let images = files.disks.iter().map(|image| (image, false));
         let images: Vec<_> = images.chain(files.discs.iter().map(|image| (image, true))).collect();
@@ -152,7 +152,7 @@ impl CommandLine {
         }
         for ((drive, path), is_disc) in images {
             let node = node_name(drive);
-            let Some(device) = device(drive, is_disc, is_q35) else { continue };
+            let Some(device) = device(drive, is_disc) else { continue };
             self.add_block(&node, path, if is_disc { DISC } else { DISK });
             let index = order.iter().position(|key| key == drive);
             let index = index.map(|index| format!(",bootindex={index}")).unwrap_or_default();
@@ -162,7 +162,7 @@ impl CommandLine {
 }
 
 /// The device of a drive, on the bus that Proxmox puts it on.
-fn device(drive: &str, is_disc: bool, is_q35: bool) -> Option<String> {
+fn device(drive: &str, is_disc: bool) -> Option<String> {
     let kind = if is_disc { "cd" } else { "hd" };
     let number = |interface: &str| conf::numbered(drive, interface)?.parse::<u32>().ok();
     if let Some(n) = number("scsi") {
@@ -175,9 +175,8 @@ fn device(drive: &str, is_disc: bool, is_q35: bool) -> Option<String> {
         return Some(format!("ide-{kind},bus=ahci0.{n}"));
     }
     let n = number("ide")?;
-    // The buses of a q35 take one drive each.
-    let (bus, unit) = if is_q35 { (n, 0) } else { (n / 2, n % 2) };
-    Some(format!("ide-{kind},bus=ide.{bus},unit={unit}"))
+    // The buses of a q35 take one drive each: QEMU refuses the second one, on Proxmox too.
+    Some(format!("ide-{kind},bus=ide.{},unit={}", n / 2, n % 2))
 }
 
 #[cfg(test)]
@@ -257,7 +256,7 @@ mod tests {
     fn a_guest_without_an_agent_has_no_port_for_it_and_saved_memory_is_loaded() {
         let line = of(&[("machine", "q35"), ("agent", "0")], Some("clean"));
         assert!(line.contains("-machine q35") && line.ends_with("-loadvm clean"), "{line}");
-        assert!(!line.contains("virtserialport") && line.contains("ide-cd,bus=ide.2,unit=0"));
+        assert!(!line.contains("virtserialport") && line.contains("ide-cd,bus=ide.1,unit=0"));
     }
 
     #[test]
