@@ -102,6 +102,11 @@ fn fault_of_text(
     (fallback, node): (Culprit, Option<Culprit>),
     cloning: bool,
 ) -> Fault {
+    if is_read_only(text) {
+        let text =
+            format!("{whole}; the cluster has no quorum, so that no configuration can be written");
+        return Fault::new(FaultKind::Contention, Culprit::Cloud(place.cloud.clone()), text);
+    }
     if let Some(denied) = denied(place, what, text, cloning) {
         return denied;
     }
@@ -114,6 +119,12 @@ fn fault_of_text(
         .or_else(|| other(text))
         .unwrap_or((FaultKind::Broken, fallback));
     Fault::new(kind, culprit, whole)
+}
+
+/// Whether the cluster's file system cannot be written, as without quorum (book: proxmox, section 2). It
+/// is the system that denies it then, and no privilege is missing.
+fn is_read_only(text: &str) -> bool {
+    text.contains("unable to open file '/etc/pve/") && text.contains("Permission denied")
 }
 
 /// A missing privilege, with privilege and path when the text names them.

@@ -8,6 +8,7 @@ use pve_sim::world::{CallFault, Faults};
 
 use super::world::World;
 use super::world::setup::Setup;
+use super::world::tap::Hit;
 use drover_model::phase::{AgentPhase, CloudHealth};
 
 const NODES: [&str; 3] = ["pve1", "pve2", "pve3"];
@@ -70,6 +71,27 @@ async fn without_quorum_one_clone_comes_into_doubt_and_everything_else_waits() {
         world.ready(one).await;
         world.release(one).await;
     }
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_quorum_that_is_lost_after_the_clone_costs_no_agent_and_is_no_missing_privilege() {
+    let world = World::started(Setup::linux("instanceCap: 6")).await;
+    let lease = world.lease("linux").await;
+    world.tap.watch(|knock| match knock.call {
+        "configure" => Hit::Lose { done: false, after: SECOND },
+        _ => Hit::Pass,
+    });
+    let agent = world.until_state(AgentPhase::Configuring).await.agent.clone();
+    apart(&world, true);
+    world.tap.release();
+    world.pass(90 * SECOND).await;
+    let reported = world.view().agent(&agent).unwrap();
+    assert_eq!(reported.phase, AgentPhase::Configuring, "{reported:?}");
+    assert!(reported.detail.contains("no quorum"), "{}", reported.detail);
+    apart(&world, false);
+    assert_eq!(world.ready(&lease).await.agent, agent);
+    world.release(&lease).await;
     world.end().await;
 }
 

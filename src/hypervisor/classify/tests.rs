@@ -73,6 +73,13 @@ fn texts_of_requests_are_kept_apart() {
         (Put, VM, 500, "checksum mismatch (file change by other user?)", "contention Guest"),
         (Post, CLONE, 500, "cluster not ready - no quorum?", "contention Cloud(primary)"),
         (
+            Put,
+            VM,
+            500,
+            "unable to open file '/etc/pve/nodes/pve1/qemu-server/100.conf.tmp.1234' - Permission denied",
+            "contention Cloud(primary)",
+        ),
+        (
             Post,
             CLONE,
             500,

@@ -30,7 +30,7 @@ pub(crate) fn pending(ctx: &CallContext) -> Outcome {
 
 /// `PUT …/cloudinit`.
 pub(crate) async fn rebuild(ctx: &CallContext) -> Outcome {
-    let _file = ctx.cluster.vm_lock(&ctx.node, ctx.vmid, 10, None).await.map_err(failed)?;
+    let _file = ctx.cluster.vm_write_lock(&ctx.node, ctx.vmid, 10, None).await.map_err(failed)?;
     let state = ctx.cluster.state();
     let guest = state.vm(&ctx.node, ctx.vmid).map_err(failed)?;
     guest.ensure_unlocked().map_err(failed)?;

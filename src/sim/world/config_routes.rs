@@ -145,7 +145,7 @@ pub(crate) async fn post(ctx: &CallContext) -> Outcome {
 
 /// Takes the lock of the configuration, then checks digest and `lock` key.
 async fn lock_and_check(ctx: &CallContext, change: &ConfigChange) -> Result<LockGuard, ApiError> {
-    let file = ctx.cluster.vm_lock(&ctx.node, ctx.vmid, 10, None).await.map_err(failed)?;
+    let file = ctx.cluster.vm_write_lock(&ctx.node, ctx.vmid, 10, None).await.map_err(failed)?;
     let state = ctx.cluster.state();
     let guest = state.vm(&ctx.node, ctx.vmid).map_err(failed)?;
     guest.check_digest(change.digest.as_deref()).map_err(failed)?;

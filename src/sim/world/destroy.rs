@@ -30,7 +30,7 @@ pub(crate) fn destroy(ctx: &CallContext) -> Outcome {
     let (purge, skiplock) = (ctx.flag("purge"), ctx.flag("skiplock"));
     let unreferenced = ctx.flag("destroy-unreferenced-disks");
     Ok(ctx.cluster.fork(&ctx.call.caller, &ctx.node, "qmdestroy", vmid, |worker| async move {
-        let _file = cluster.vm_lock(&node, vmid, 10, Some(&worker)).await?;
+        let _file = cluster.vm_write_lock(&node, vmid, 10, Some(&worker)).await?;
         cluster.check_may_destroy(&node, vmid)?;
         let config = cluster.lock_for_destroy(&node, vmid, skiplock)?;
         cluster.simulate_work(&node, cluster.latency.destroy, None).await;

@@ -13,7 +13,7 @@ use crate::call::{Answer, ApiError, Outcome};
 
 /// `PUT …/unlink`.
 pub(crate) async fn unlink(ctx: &CallContext) -> Outcome {
-    let _file = ctx.cluster.vm_lock(&ctx.node, ctx.vmid, 10, None).await.map_err(failed)?;
+    let _file = ctx.cluster.vm_write_lock(&ctx.node, ctx.vmid, 10, None).await.map_err(failed)?;
     let running = {
         let mut state = ctx.cluster.state();
         ctx.cluster.refresh_vm(&mut state, ctx.vmid);
@@ -71,7 +71,7 @@ pub(crate) fn move_disk(ctx: &CallContext) -> Outcome {
     let (cluster, node, vmid) = (ctx.cluster.clone(), ctx.node.clone(), ctx.vmid);
     let delete = ctx.flag("delete");
     Ok(ctx.cluster.fork(&ctx.call.caller, &ctx.node, "qmmove", vmid, |worker| async move {
-        let _file = cluster.vm_lock(&node, vmid, 10, Some(&worker)).await?;
+        let _file = cluster.vm_write_lock(&node, vmid, 10, Some(&worker)).await?;
         let old = drive.file.clone();
         cluster.copy_disk(&worker, vmid, &disk, drive, &target, &format).await?;
         if delete {

@@ -426,6 +426,27 @@ impl Cluster {
         self.lock(LockName::vm(node, vmid), LockMode::Exclusive, wait, worker).await
     }
 
+    /// The same for a call that writes the configuration. A cluster without quorum keeps its file system
+    /// read-only; the text is that of a file that cannot be opened, from knowledge of
+    /// `PVE::Tools::file_set_contents` (book: proxmox, section 2).
+    ///
+    /// # Errors
+    /// The lock timed out, or nothing can be written.
+    pub(crate) async fn vm_write_lock(
+        &self,
+        node: &str,
+        vmid: u32,
+        seconds: u64,
+        worker: Option<&Worker>,
+    ) -> Result<LockGuard, String> {
+        let guard = self.vm_lock(node, vmid, seconds, worker).await?;
+        if self.state().has_quorum(node) {
+            return Ok(guard);
+        }
+        let file = format!("/etc/pve/nodes/{node}/qemu-server/{vmid}.conf.tmp.{vmid}");
+        Err(format!("unable to open file '{file}' - Permission denied"))
+    }
+
     /// Changes a storage under its lock.
     ///
     /// # Errors

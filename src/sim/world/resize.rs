@@ -14,7 +14,7 @@ pub(crate) fn resize(ctx: &CallContext) -> Outcome {
     let size = ctx.text("size").unwrap_or_default();
     let (digest, skiplock) = (ctx.text("digest"), ctx.flag("skiplock"));
     Ok(ctx.cluster.fork(&ctx.call.caller, &ctx.node, "resize", vmid, |worker| async move {
-        let _file = cluster.vm_lock(&node, vmid, 10, Some(&worker)).await?;
+        let _file = cluster.vm_write_lock(&node, vmid, 10, Some(&worker)).await?;
         {
             let mut state = cluster.state();
             cluster.refresh_vm(&mut state, vmid);

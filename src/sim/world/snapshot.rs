@@ -123,7 +123,7 @@ pub(crate) fn read(ctx: &CallContext) -> Outcome {
 /// `PUT …/snapshot/{snapname}/config`: its description.
 pub(crate) async fn write(ctx: &CallContext) -> Outcome {
     let name = ctx.text("snapname").unwrap_or_default();
-    let _file = ctx.cluster.vm_lock(&ctx.node, ctx.vmid, 10, None).await.map_err(failed)?;
+    let _file = ctx.cluster.vm_write_lock(&ctx.node, ctx.vmid, 10, None).await.map_err(failed)?;
     let mut state = ctx.cluster.state();
     let guest = state.vm_mut(&ctx.node, ctx.vmid).map_err(failed)?;
     guest.ensure_unlocked().map_err(failed)?;
@@ -153,7 +153,7 @@ pub(crate) fn create(ctx: &CallContext) -> Outcome {
         ctx.text("description").map(|text| conf::stored_description(&text).to_owned());
     let memory = ctx.flag("vmstate");
     Ok(ctx.cluster.fork(&ctx.call.caller, &ctx.node, "qmsnapshot", vmid, |worker| async move {
-        let file = cluster.vm_lock(&node, vmid, 10, Some(&worker)).await?;
+        let file = cluster.vm_write_lock(&node, vmid, 10, Some(&worker)).await?;
         let running = cluster.begin_snapshot(&node, vmid, &name)?;
         drop(file);
         let taken =
@@ -302,7 +302,7 @@ pub(crate) fn delete(ctx: &CallContext) -> Outcome {
     let name = ctx.text("snapname").unwrap_or_default();
     let (cluster, node, vmid) = (ctx.cluster.clone(), ctx.node.clone(), ctx.vmid);
     Ok(ctx.cluster.fork(&ctx.call.caller, &ctx.node, "qmdelsnapshot", vmid, |worker| async move {
-        let file = cluster.vm_lock(&node, vmid, 10, Some(&worker)).await?;
+        let file = cluster.vm_write_lock(&node, vmid, 10, Some(&worker)).await?;
         {
             let mut state = cluster.state();
             let guest = state.vm_mut(&node, vmid)?;
@@ -354,7 +354,7 @@ pub(crate) fn rollback(ctx: &CallContext) -> Outcome {
     }
     let (cluster, node, vmid) = (ctx.cluster.clone(), ctx.node.clone(), ctx.vmid);
     Ok(ctx.cluster.fork(&ctx.call.caller, &ctx.node, "qmrollback", vmid, |worker| async move {
-        let _file = cluster.vm_lock(&node, vmid, 10, Some(&worker)).await?;
+        let _file = cluster.vm_write_lock(&node, vmid, 10, Some(&worker)).await?;
         cluster.begin_rollback(&node, vmid, &name)?;
         if cluster.vm_process(&node, vmid)?.is_some() {
             cluster.stop_vm(&node, vmid).await?;

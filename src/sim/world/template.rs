@@ -11,7 +11,7 @@ pub(crate) fn template(ctx: &CallContext) -> Outcome {
     ctx.cluster.check_may_become_template(&ctx.node, ctx.vmid).map_err(ApiError::failed)?;
     let (cluster, node, vmid) = (ctx.cluster.clone(), ctx.node.clone(), ctx.vmid);
     Ok(ctx.cluster.fork(&ctx.call.caller, &ctx.node, "qmtemplate", vmid, |worker| async move {
-        let _file = cluster.vm_lock(&node, vmid, 10, Some(&worker)).await?;
+        let _file = cluster.vm_write_lock(&node, vmid, 10, Some(&worker)).await?;
         cluster.check_may_become_template(&node, vmid)?;
         cluster.simulate_work(&node, cluster.latency.template, None).await;
         cluster.make_bases(&node, vmid, Some(&worker))?;

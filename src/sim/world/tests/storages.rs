@@ -76,13 +76,17 @@ async fn a_dead_node_answers_595_and_takes_its_guests_and_tasks_with_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_quorum_nothing_is_created_or_started() {
+async fn without_quorum_nothing_is_created_started_or_written() {
     let cluster = TestCluster::instant();
+    cluster.clone_to(102).await;
     for node in ["pve2", "pve3"] {
         cluster.control.node_down(node).await;
     }
     let error = cluster.vm_call(9000, "POST", "clone", json!({ "newid": 101 })).await.unwrap_err();
     assert_eq!((error.status, error.message.as_str()), (500, "cluster not ready - no quorum?"));
+    let error = cluster.vm_call(102, "PUT", "config", json!({ "name": "x" })).await.unwrap_err();
+    assert!(error.message.starts_with("unable to open file '/etc/pve/nodes/"), "{error:?}");
+    assert!(error.message.ends_with(" - Permission denied"), "{error:?}");
 }
 
 #[tokio::test(start_paused = true)]
