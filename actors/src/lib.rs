@@ -13,7 +13,8 @@
 //! ```
 //!
 //! - Actors: `herd` (the root), `cloud`, `template`, `agent`, `cluster`, `reconciler`, `demand`,
-//!   `builder` (images), `keeper` (declared machines); the last two share a body, `embodied`.
+//!   `builder` (images), `keeper` (declared machines); the last two share a body, `embodied`, and the steps
+//!   by which they destroy a guest, `removal`.
 //! - The scheduler (`scheduler`) is a mind under the herd.
 //! - Knowledge that actors of one thread share: `roster` (living agents), `board` (breakers of
 //!   nodes, storages and clouds), `canary` (versions of templates), `doubts` (what holds clones back),
@@ -53,6 +54,7 @@ pub mod placement;
 mod ran;
 pub mod reconciler;
 pub mod records;
+mod removal;
 pub mod reset_stats;
 pub mod restraint;
 pub mod roster;

@@ -48,6 +48,7 @@ use drover_scripts::guest;
 use super::event::{Answer, Call, Effect, Event};
 use super::state::{Boot, Create, Install, Remove, Shut, State, Task};
 use crate::ran::can_pass;
+use crate::removal::Came;
 
 /// The pauses between two tries of a call that failed: they double.
 const PAUSE_FIRST: Duration = Duration::from_secs(1);
@@ -485,8 +486,8 @@ impl Mind {
             Answer::Checked(result) => self.checked(result, now, out),
             Answer::Sealed(Ok(())) => self.built(now, out),
             Answer::Sealed(Err(fault)) => self.failed(&fault, now, out),
-            Answer::IdSeen(result) => self.remove_confirmed(result, now, out),
-            Answer::Leftovers(result) => self.remains_listed(result, now, out),
+            Answer::IdSeen(result) => self.removal_went(Came::IdSeen(result), now, out),
+            Answer::Leftovers(result) => self.removal_went(Came::Left(result), now, out),
         }
     }
 

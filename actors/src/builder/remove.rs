@@ -1,17 +1,17 @@
 //! How a guest of a build, or a version that is pruned, is destroyed (book: safety, rule 5).
 //!
 //! ```text
-//! Look ─▶ Fence ─▶ Stop ─▶ StopAwait ─▶ Destroy ─▶ DestroyAwait ─▶ Confirm ─▶ Leftovers ─▶ over
-//!  │ free ──────────────────────────────────────────────────────────────────────▲
-//!  └ other marks: left alone, over          any fault ── pause ──▶ Look
+//! Removing ([`crate::removal`]): Look ─▶ … ─▶ over
+//!                                 │ free, and no create can come late: over
+//!                                 └ other marks: left alone, over
 //! ```
 
 use std::time::Duration;
 
 use drover_model::fault::Fault;
-use drover_model::id::{Upid, VmId};
+use drover_model::id::VmId;
 use drover_model::marks::{Marks, Reading, is_ours};
-use drover_model::ports::{IdStatus, TaskEnd, VmObservation};
+use drover_model::ports::{IdStatus, VmObservation};
 use drover_model::record::Body;
 use drover_model::state_machine::Turn;
 use drover_model::time::Now;
@@ -19,10 +19,8 @@ use drover_model::time::Now;
 use super::event::{Call, Effect};
 use super::mind::Mind;
 use super::state::{Boot, Create, Remove, Shut, State, Task};
+use crate::removal::{Ask, Came, HORIZON, Next};
 
-/// How long a call to make a guest may still have its effect: Proxmox's own proxy gives up after
-/// 30 s, and drover's client after `callTimeoutSec`.
-pub(super) const HORIZON: Duration = Duration::from_secs(180);
 /// What is said while Proxmox has a lock on a guest without marks.
 const AT_IT: &str = "Proxmox is still at it";
 /// The pause between two looks at a guest that is unclear.
@@ -210,16 +208,14 @@ impl Mind {
     }
 
     pub(super) fn remove_call(&self, step: &Remove) -> Call {
-        match step {
-            Remove::Look => Call::Look,
-            Remove::Fence { .. } => Call::Fence,
-            Remove::Stop => Call::Stop,
-            Remove::StopAwait(upid) | Remove::DestroyAwait(upid) => {
-                Call::Await(upid.clone(), self.operation())
-            }
-            Remove::Destroy => Call::Destroy,
-            Remove::Confirm => Call::IdTaken,
-            Remove::Leftovers => Call::Leftovers,
+        match step.ask() {
+            Ask::Look => Call::Look,
+            Ask::Fence => Call::Fence,
+            Ask::Stop => Call::Stop,
+            Ask::Destroy => Call::Destroy,
+            Ask::Await(upid) => Call::Await(upid, self.operation()),
+            Ask::IdTaken => Call::IdTaken,
+            Ask::Leftovers => Call::Leftovers,
         }
     }
 
@@ -228,93 +224,22 @@ impl Mind {
         self.act(now, out);
     }
 
-    /// Tries again later, from the look on.
-    fn remove_again(&mut self, fault: &Fault, now: Now, out: Out<'_>) {
-        self.state = State::Removing(Remove::Look);
-        self.back_off(fault, now, out);
-    }
-
-    /// The fence is set.
-    pub(super) fn fenced(&mut self, result: Result<(), Fault>, now: Now, out: Out<'_>) {
-        match (&self.state, result) {
-            (State::Removing(Remove::Fence { stopped: true }), Ok(())) => {
-                self.remove_step(Remove::Destroy, now, out);
-            }
-            (_, Ok(())) => self.remove_step(Remove::Stop, now, out),
-            (_, Err(fault)) => self.remove_again(&fault, now, out),
-        }
-    }
-
-    pub(super) fn remove_accepted(
-        &mut self,
-        result: Result<Option<Upid>, Fault>,
-        now: Now,
-        out: Out<'_>,
-    ) {
-        match (&self.state, result) {
-            (State::Removing(Remove::Fence { .. }), result) => {
-                self.fenced(result.map(drop), now, out);
-            }
-            (State::Removing(Remove::Stop), Ok(Some(upid))) => {
-                self.remove_step(Remove::StopAwait(upid), now, out);
-            }
-            (State::Removing(_), Ok(Some(upid))) => {
-                self.remove_step(Remove::DestroyAwait(upid), now, out);
-            }
-            (_, Ok(None)) => self.remove_step(Remove::Confirm, now, out),
-            (_, Ok(Some(_))) => {}
-            (_, Err(fault)) => self.remove_again(&fault, now, out),
-        }
-    }
-
-    pub(super) fn remove_task_ended(
-        &mut self,
-        end: Result<TaskEnd, Fault>,
-        now: Now,
-        out: Out<'_>,
-    ) {
-        match (&self.state, end) {
-            (State::Removing(Remove::StopAwait(_)), Ok(TaskEnd::Done { .. })) => {
-                self.remove_step(Remove::Destroy, now, out);
-            }
-            (State::Removing(_), Ok(TaskEnd::Done { .. })) => {
-                self.remove_step(Remove::Confirm, now, out);
-            }
-            (_, Ok(TaskEnd::Failed(fault)) | Err(fault)) => self.remove_again(&fault, now, out),
-            (_, Ok(TaskEnd::Unknown(text))) => {
+    /// A call of the removal came back.
+    pub(super) fn removal_went(&mut self, came: Came, now: Now, out: Out<'_>) {
+        let State::Removing(step) = &self.state else { return };
+        match step.next(came) {
+            Next::To(step) => self.remove_step(step, now, out),
+            Next::Again(fault) => {
                 self.state = State::Removing(Remove::Look);
-                self.detail = text;
+                self.back_off(&fault, now, out);
+            }
+            Next::Later(why) => {
+                self.state = State::Removing(Remove::Look);
+                self.detail = why;
                 self.again_in(LOOK_PAUSE, now, out);
             }
-            (_, Ok(TaskEnd::Done { .. })) => {}
-        }
-    }
-
-    pub(super) fn remove_confirmed(
-        &mut self,
-        result: Result<IdStatus, Fault>,
-        now: Now,
-        out: Out<'_>,
-    ) {
-        match result {
-            Ok(IdStatus::Free) => self.remove_step(Remove::Leftovers, now, out),
-            Ok(IdStatus::Taken | IdStatus::Unknown) => {
-                self.state = State::Removing(Remove::Look);
-                "its VMID is still taken".clone_into(&mut self.detail);
-                self.again_in(LOOK_PAUSE, now, out);
-            }
-            Err(fault) => self.remove_again(&fault, now, out),
-        }
-    }
-
-    pub(super) fn remains_listed(
-        &mut self,
-        result: Result<Vec<String>, Fault>,
-        now: Now,
-        out: Out<'_>,
-    ) {
-        match result {
-            Ok(volumes) => {
+            Next::Repeat(fault) => self.back_off(&fault, now, out),
+            Next::Gone(volumes) => {
                 if !volumes.is_empty() {
                     let text = format!("volumes remain: {}", volumes.join(", "));
                     self.failure = Some(match self.failure.take() {
@@ -325,7 +250,6 @@ impl Mind {
                 let state = if self.pruned { State::Removed } else { State::Failed };
                 self.gone(!volumes.is_empty(), state, now, out);
             }
-            Err(fault) => self.back_off(&fault, now, out),
         }
     }
 

@@ -3,6 +3,8 @@
 use drover_model::id::Upid;
 use drover_model::phase::ImagePhase;
 
+pub use crate::removal::Remove;
+
 /// Where a build is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum State {
@@ -75,22 +77,6 @@ pub enum Shut {
     Call,
     Await(Upid),
     Look,
-}
-
-/// How the guest is destroyed. Every new try begins at the look.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Remove {
-    Look,
-    /// Whether the guest is stopped already.
-    Fence {
-        stopped: bool,
-    },
-    Stop,
-    StopAwait(Upid),
-    Destroy,
-    DestroyAwait(Upid),
-    Confirm,
-    Leftovers,
 }
 
 impl State {

@@ -24,7 +24,7 @@ impl Mind {
             // another one.
             return;
         }
-        let removing = removing.is_some();
+        let removing = removing.is_some() || self.state == State::Leaving;
         let same = !removing && self.recorded(&self.spec).is_same(&self.recorded(&spec));
         if let Some(Guest { marks, .. }) = self.guest.as_ref().filter(|_| !same) {
             let machine = marks.agent.clone();
@@ -55,7 +55,7 @@ impl Mind {
         if self.phase() != before {
             self.since = now.wall;
         }
-        if matches!(self.state, State::Removing(_) | State::Removed) {
+        if matches!(self.state, State::Leaving | State::Removing(_) | State::Removed) {
             return;
         }
         if self.guest.is_none() {
@@ -75,7 +75,7 @@ impl Mind {
     /// It left the configuration, and its last declaration wants its guest destroyed.
     fn delete_in_time(&mut self, now: Now, out: Out<'_>) {
         self.drift.clear();
-        self.enter(State::Removing(Remove::Grace), now, out);
+        self.enter(State::Leaving, now, out);
         self.detail = format!(
             "it left the configuration: drover destroys its guest in {} s; declare it again to keep it",
             REMOVAL_GRACE.as_secs()

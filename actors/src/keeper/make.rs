@@ -17,10 +17,8 @@ use super::event::Effect;
 use super::mind::{Guest, Mind, Out, Seen};
 use super::state::{Check, Create, Namesake, Standing, State, Watch};
 use crate::ran::can_pass;
+use crate::removal::{Came, HORIZON};
 
-/// How long a clone that was asked for may still begin: Proxmox's own proxy gives up after 30 s, and
-/// drover's client after `callTimeoutSec`.
-pub(super) const HORIZON: Duration = Duration::from_secs(180);
 /// In place of the template image of a guest that is made new.
 pub(super) const NO_TEMPLATE: VmId = VmId(0);
 /// The pause between two looks at a guest that is unclear.
@@ -164,7 +162,9 @@ impl Mind {
             Ok(observation) => observation,
             Err(fault) => match self.state {
                 State::Resting(standing, _) => return self.unread(standing, &fault, now, out),
-                State::Removing(_) => return self.remove_again(&fault, now, out),
+                State::Removing(_) => {
+                    return self.removal_went(Came::Accepted(Err(fault)), now, out);
+                }
                 State::Waiting
                 | State::Blocked
                 | State::Checking(_)
@@ -172,6 +172,7 @@ impl Mind {
                 | State::Configuring
                 | State::Starting
                 | State::Correcting(_)
+                | State::Leaving
                 | State::Removed => return self.back_off(&fault, now, out),
             },
         };
@@ -194,6 +195,7 @@ impl Mind {
             | State::Configuring
             | State::Starting
             | State::Correcting(_)
+            | State::Leaving
             | State::Removed => {}
         }
     }
@@ -272,7 +274,7 @@ impl Mind {
 
     pub(super) fn accepted(&mut self, result: Result<Option<Upid>, Fault>, now: Now, out: Out<'_>) {
         if matches!(self.state, State::Removing(_)) {
-            return self.remove_accepted(result, now, out);
+            return self.removal_went(Came::Accepted(result), now, out);
         }
         match result {
             Ok(Some(upid)) => self.enter(State::Creating(Create::Await(upid)), now, out),
@@ -298,7 +300,7 @@ impl Mind {
 
     pub(super) fn task_ended(&mut self, end: Result<TaskEnd, Fault>, now: Now, out: Out<'_>) {
         if matches!(self.state, State::Removing(_)) {
-            return self.remove_task_ended(end, now, out);
+            return self.removal_went(Came::Ended(end), now, out);
         }
         let text = match end {
             Ok(TaskEnd::Done { .. }) => {

@@ -6,7 +6,7 @@
 //!    ▲ a guest of its name: Blocked                     │ gone, seen twice ─▶ Resting (missing)
 //!    ╰── CREATE allowed ────────────────────────────────╯ other marks ─────▶ Resting (foreign)
 //!
-//! it left the configuration, or by command ─▶ Resting (left), or Removing ─▶ Removed
+//! it left the configuration, or by command ─▶ Resting (left), or Leaving ─▶ Removing ─▶ Removed
 //! ```
 //!
 //! - Nothing is made while a guest of the machine's name is there that drover did not make for it.
@@ -43,6 +43,7 @@ use super::event::{Answer, Call, Effect, Event};
 use super::make::NO_TEMPLATE;
 use super::remove::REMOVAL_GRACE;
 use super::state::{Check, Create, Remove, Standing, State, Watch};
+use crate::removal::Came;
 
 /// The pauses between two tries of a call that failed: they double.
 const PAUSE_FIRST: Duration = Duration::from_secs(5);
@@ -304,7 +305,7 @@ impl Mind {
                 }
                 State::Creating(Create::Id) => self.again_in(LOOK_EVERY, now, out),
                 State::Resting(_, Watch::Pause) => self.again_in(LOOK_EVERY, now, out),
-                State::Removing(Remove::Grace) => self.again_in(REMOVAL_GRACE, now, out),
+                State::Leaving => self.again_in(REMOVAL_GRACE, now, out),
                 State::Waiting
                 | State::Blocked
                 | State::Checking(_)
@@ -338,6 +339,7 @@ impl Mind {
             | State::Checking(Check::Cluster)
             | State::Creating(Create::Id)
             | State::Resting(_, Watch::Pause)
+            | State::Leaving
             | State::Removed => None,
             State::Checking(Check::List) | State::Resting(_, Watch::List) => Some(Call::Survey),
             State::Checking(Check::Look(guests)) => {
@@ -351,7 +353,7 @@ impl Mind {
             State::Starting => Some(Call::Order(drover_model::order::Work::Start)),
             State::Resting(_, Watch::Describe) => Some(Call::Describe),
             State::Correcting(work) => Some(Call::Order(work.clone())),
-            State::Removing(step) => self.remove_call(step),
+            State::Removing(step) => Some(self.remove_call(step)),
         }
     }
 
@@ -392,6 +394,7 @@ impl Mind {
             | State::Starting
             | State::Resting(..)
             | State::Correcting(_)
+            | State::Leaving
             | State::Removing(_)
             | State::Removed => self.act(now, out),
         }
@@ -417,6 +420,7 @@ impl Mind {
             | State::Starting
             | State::Resting(..)
             | State::Correcting(_)
+            | State::Leaving
             | State::Removing(_)
             | State::Removed => {}
         }
@@ -459,7 +463,7 @@ impl Mind {
         }
         let rests =
             matches!(self.state, State::Waiting | State::Blocked | State::Resting(_, Watch::Pause));
-        if self.state == State::Removing(Remove::Grace) {
+        if self.state == State::Leaving {
             self.delete(now, out);
         } else if self.state == State::Creating(Create::Id) {
             self.failed("it waited for a VMID in vain", now, out);
@@ -480,8 +484,8 @@ impl Mind {
             Answer::Configured(result) => self.configured(result, now, out),
             Answer::Described(result) => self.described(result.map(|view| *view), now, out),
             Answer::Carried(result) => self.carried(result, now, out),
-            Answer::IdSeen(result) => self.remove_confirmed(result, now, out),
-            Answer::Leftovers(result) => self.remains_listed(result, now, out),
+            Answer::IdSeen(result) => self.removal_went(Came::IdSeen(result), now, out),
+            Answer::Leftovers(result) => self.removal_went(Came::Left(result), now, out),
         }
     }
 

@@ -1,9 +1,9 @@
 //! How the guest of a machine is destroyed (book: safety, rule 5).
 //!
 //! ```text
-//! Grace ─▶ Look ─▶ Fence ─▶ Stop ─▶ StopAwait ─▶ Destroy ─▶ DestroyAwait ─▶ Confirm ─▶ Leftovers ─▶ Removed
-//!           │ free ──────────────────────────────────────────────────────────────────────▲
-//!           └ other marks: left alone, Removed          any fault ── pause ──▶ Look
+//! Leaving ── 60 s ──▶ Removing ([`crate::removal`]): Look ─▶ … ─▶ Removed
+//!                                                     │ free, and no clone can come late: Removed
+//!                                                     └ other marks: left alone, Removed
 //! ```
 //!
 //! A machine that is declared again is kept, in every step before the destroy call. The grace is there
@@ -11,16 +11,14 @@
 
 use std::time::Duration;
 
-use drover_model::fault::Fault;
-use drover_model::id::Upid;
-use drover_model::ports::{IdStatus, TaskEnd};
 use drover_model::record::Body;
 use drover_model::time::Now;
 
 use super::event::{Call, Effect};
-use super::make::{HORIZON, LOOK_PAUSE};
+use super::make::LOOK_PAUSE;
 use super::mind::{Mind, Out, Seen};
 use super::state::{Remove, State};
+use crate::removal::{Ask, Came, HORIZON, Next};
 
 /// The time between the end of a declaration and the removal that it asks for.
 pub(super) const REMOVAL_GRACE: Duration = Duration::from_secs(60);
@@ -29,7 +27,7 @@ impl Mind {
     /// Its guest is to be destroyed.
     pub(super) fn delete(&mut self, now: Now, out: Out<'_>) {
         let begins = !matches!(self.state, State::Removing(_) | State::Removed);
-        if !begins && self.state != State::Removing(Remove::Grace) {
+        if !begins {
             return;
         }
         let Some(guest) = &self.guest else {
@@ -41,33 +39,22 @@ impl Mind {
         self.enter(State::Removing(Remove::Look), now, out);
     }
 
-    pub(super) fn remove_call(&self, step: &Remove) -> Option<Call> {
-        Some(match step {
-            Remove::Grace => return None,
-            Remove::Look => Call::Look,
-            Remove::Fence { .. } => Call::Fence,
-            Remove::Stop => Call::Stop,
-            Remove::StopAwait(upid) | Remove::DestroyAwait(upid) => {
-                Call::Await(upid.clone(), self.spec.template.limits.operation)
-            }
-            Remove::Destroy => Call::Destroy,
-            Remove::Confirm => Call::IdTaken,
-            Remove::Leftovers => Call::Leftovers,
-        })
+    pub(super) fn remove_call(&self, step: &Remove) -> Call {
+        match step.ask() {
+            Ask::Look => Call::Look,
+            Ask::Fence => Call::Fence,
+            Ask::Stop => Call::Stop,
+            Ask::Destroy => Call::Destroy,
+            Ask::Await(upid) => Call::Await(upid, self.spec.template.limits.operation),
+            Ask::IdTaken => Call::IdTaken,
+            Ask::Leftovers => Call::Leftovers,
+        }
     }
 
     /// Goes to another step; the line for people stays.
     fn remove_step(&mut self, step: Remove, now: Now, out: Out<'_>) {
         self.state = State::Removing(step);
         self.act(now, out);
-    }
-
-    /// Tries again later, from the look on.
-    pub(super) fn remove_again(&mut self, fault: &Fault, now: Now, out: Out<'_>) {
-        self.state = State::Removing(Remove::Look);
-        if !self.was_declared_again(now, out) {
-            self.back_off(fault, now, out);
-        }
     }
 
     fn remove_later(&mut self, why: &str, now: Now, out: Out<'_>) {
@@ -101,74 +88,25 @@ impl Mind {
         }
     }
 
-    pub(super) fn remove_accepted(
-        &mut self,
-        result: Result<Option<Upid>, Fault>,
-        now: Now,
-        out: Out<'_>,
-    ) {
-        match (&self.state, result) {
-            (_, Err(fault)) => self.remove_again(&fault, now, out),
-            (State::Removing(Remove::Fence { stopped: true }), Ok(_)) => {
-                self.remove_step(Remove::Destroy, now, out);
-            }
-            (State::Removing(Remove::Fence { stopped: false }), Ok(_)) => {
-                self.remove_step(Remove::Stop, now, out);
-            }
-            (State::Removing(Remove::Stop), Ok(Some(upid))) => {
-                self.remove_step(Remove::StopAwait(upid), now, out);
-            }
-            (_, Ok(Some(upid))) => self.remove_step(Remove::DestroyAwait(upid), now, out),
-            (_, Ok(None)) => self.remove_step(Remove::Confirm, now, out),
-        }
-    }
-
-    pub(super) fn remove_task_ended(
-        &mut self,
-        end: Result<TaskEnd, Fault>,
-        now: Now,
-        out: Out<'_>,
-    ) {
-        match (&self.state, end) {
-            (_, Ok(TaskEnd::Failed(fault)) | Err(fault)) => self.remove_again(&fault, now, out),
-            (_, Ok(TaskEnd::Unknown(text))) => self.remove_later(&text, now, out),
-            (State::Removing(Remove::StopAwait(_)), Ok(TaskEnd::Done { .. })) => {
-                self.remove_step(Remove::Destroy, now, out);
-            }
-            (_, Ok(TaskEnd::Done { .. })) => self.remove_step(Remove::Confirm, now, out),
-        }
-    }
-
-    pub(super) fn remove_confirmed(
-        &mut self,
-        result: Result<IdStatus, Fault>,
-        now: Now,
-        out: Out<'_>,
-    ) {
-        match result {
-            Ok(IdStatus::Free) => self.remove_step(Remove::Leftovers, now, out),
-            Ok(IdStatus::Taken | IdStatus::Unknown) => {
-                self.remove_later("its VMID is still taken", now, out);
-            }
-            Err(fault) => self.remove_again(&fault, now, out),
-        }
-    }
-
-    pub(super) fn remains_listed(
-        &mut self,
-        result: Result<Vec<String>, Fault>,
-        now: Now,
-        out: Out<'_>,
-    ) {
-        match result {
-            Ok(volumes) => {
-                let text = format!("volumes remain: {}", volumes.join(", "));
-                self.removed(!volumes.is_empty(), now, out);
-                if !volumes.is_empty() {
-                    self.detail = text;
+    /// A call of the removal came back.
+    pub(super) fn removal_went(&mut self, came: Came, now: Now, out: Out<'_>) {
+        let State::Removing(step) = &self.state else { return };
+        match step.next(came) {
+            Next::To(step) => self.remove_step(step, now, out),
+            Next::Again(fault) => {
+                self.state = State::Removing(Remove::Look);
+                if !self.was_declared_again(now, out) {
+                    self.back_off(&fault, now, out);
                 }
             }
-            Err(fault) => self.back_off(&fault, now, out),
+            Next::Later(why) => self.remove_later(&why, now, out),
+            Next::Repeat(fault) => self.back_off(&fault, now, out),
+            Next::Gone(volumes) => {
+                self.removed(!volumes.is_empty(), now, out);
+                if !volumes.is_empty() {
+                    self.detail = format!("volumes remain: {}", volumes.join(", "));
+                }
+            }
         }
     }
 

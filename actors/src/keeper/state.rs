@@ -4,6 +4,8 @@ use drover_model::id::{NodeName, Upid, VmId};
 use drover_model::order::Work;
 use drover_model::phase::DeclaredPhase;
 
+pub use crate::removal::Remove;
+
 /// Where a declared machine is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum State {
@@ -19,6 +21,8 @@ pub enum State {
     Starting,
     Resting(Standing, Watch),
     Correcting(Work),
+    /// It left the configuration a moment ago: the author of the file may put it back.
+    Leaving,
     Removing(Remove),
     Removed,
 }
@@ -75,36 +79,6 @@ pub enum Watch {
     List,
 }
 
-/// How the guest is destroyed. Every new try begins at the look.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Remove {
-    /// It left the configuration a moment ago: the author of the file may put it back.
-    Grace,
-    Look,
-    /// Whether the guest is stopped already.
-    Fence {
-        stopped: bool,
-    },
-    Stop,
-    StopAwait(Upid),
-    Destroy,
-    DestroyAwait(Upid),
-    Confirm,
-    Leftovers,
-}
-
-impl Remove {
-    /// Whether the destroy was asked for, or its outcome is looked at.
-    pub fn is_late(&self) -> bool {
-        match self {
-            Self::Destroy | Self::DestroyAwait(_) | Self::Confirm | Self::Leftovers => true,
-            Self::Grace | Self::Look | Self::Fence { .. } | Self::Stop | Self::StopAwait(_) => {
-                false
-            }
-        }
-    }
-}
-
 impl State {
     /// The step of a removal.
     pub fn removal(&self) -> Option<&Remove> {
@@ -118,6 +92,7 @@ impl State {
             | Self::Starting
             | Self::Resting(..)
             | Self::Correcting(_)
+            | Self::Leaving
             | Self::Removed => None,
         }
     }
@@ -137,7 +112,7 @@ impl State {
             Self::Resting(Standing::Missing, _) => DeclaredPhase::Missing,
             Self::Resting(Standing::Foreign, _) => DeclaredPhase::Foreign,
             Self::Correcting(_) => DeclaredPhase::Correcting,
-            Self::Removing(_) => DeclaredPhase::Removing,
+            Self::Leaving | Self::Removing(_) => DeclaredPhase::Removing,
             Self::Removed => DeclaredPhase::Removed,
         }
     }

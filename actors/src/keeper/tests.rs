@@ -191,10 +191,7 @@ impl Play {
             State::Creating(Create::Id) => {
                 return self.feed(Event::Id(Ok((VmId(10_000), AgentId::new(ID)))));
             }
-            State::Waiting
-            | State::Blocked
-            | State::Resting(_, Watch::Pause)
-            | State::Removing(Remove::Grace) => {
+            State::Waiting | State::Blocked | State::Resting(_, Watch::Pause) | State::Leaving => {
                 return self.ring();
             }
             _ => {}

@@ -180,6 +180,7 @@ impl Mind {
             | State::Creating(_)
             | State::Configuring
             | State::Resting(..)
+            | State::Leaving
             | State::Removing(_)
             | State::Removed => return,
         };

@@ -8,11 +8,12 @@ use drover_model::time::Now;
 use super::{Mind, Out};
 use crate::builder::state::{Boot, Create, Install, Shut, State, Task};
 use crate::ran::can_pass;
+use crate::removal::Came;
 
 impl Mind {
     pub(super) fn accepted(&mut self, result: Result<Option<Upid>, Fault>, now: Now, out: Out<'_>) {
         if matches!(self.state, State::Removing(_)) {
-            return self.remove_accepted(result, now, out);
+            return self.removal_went(Came::Accepted(result), now, out);
         }
         match (&self.state, result) {
             (State::Creating(_), result) => self.create_accepted(result, now, out),
@@ -67,7 +68,7 @@ impl Mind {
 
     pub(super) fn task_ended(&mut self, end: Result<TaskEnd, Fault>, now: Now, out: Out<'_>) {
         if matches!(self.state, State::Removing(_)) {
-            return self.remove_task_ended(end, now, out);
+            return self.removal_went(Came::Ended(end), now, out);
         }
         let unclear = |text: String| Fault::new(FaultKind::UnknownOutcome, Culprit::Guest, text);
         let end = match end {

@@ -9,7 +9,8 @@ use drover_model::ports::{AddressObservation, Ran, TaskEnd};
 use drover_model::testing::{image, marks};
 
 use super::*;
-use crate::builder::remove::{HORIZON, UNFINISHED};
+use crate::builder::remove::UNFINISHED;
+use crate::removal::HORIZON;
 
 fn destroys(effect: &Effect) -> bool {
     matches!(effect, Effect::Ask(_, Call::Destroy))

@@ -24,7 +24,7 @@ fn state(play: &Play) -> String {
         State::Configuring => "configuring",
         State::Starting => "starting",
         State::Correcting(_) => "correcting",
-        State::Removing(Remove::Grace) => "removing: grace",
+        State::Leaving => "removing: grace",
         State::Removing(Remove::Look) => "removing: look",
         State::Removing(Remove::Fence { .. }) => "removing: fence",
         State::Removing(Remove::Stop) => "removing: stop",
@@ -288,10 +288,7 @@ fn the_table_drawn_from_the_code_is_the_one_agreed_on() {
                 let none = Event::Id(Err(fault(FaultKind::Capacity)));
                 rows.push(row(&way, spec, "Id: none", &Step::Event(none)));
             }
-            State::Waiting
-            | State::Blocked
-            | State::Resting(_, Watch::Pause)
-            | State::Removing(Remove::Grace) => {
+            State::Waiting | State::Blocked | State::Resting(_, Watch::Pause) | State::Leaving => {
                 rows.push(row(&way, spec, "Wake", &Step::Ring));
             }
             _ => {}
