@@ -72,8 +72,8 @@ impl DeclaredSpec {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Drift {
     pub kind: DriftKind,
-    /// What differs, such as `cores`.
-    pub what: &'static str,
+    /// What differs, such as `cores` or `net0`.
+    pub what: String,
     pub declared: String,
     pub found: String,
     /// Why drover does not put it right; none where it does.

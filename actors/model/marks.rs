@@ -168,7 +168,11 @@ pub fn read(name: &str, description: &str) -> Reading {
     let found = blocks(description);
     let block = match found.as_slice() {
         [] if named.is_none() => return Reading::Unmarked,
-        [] => return Reading::Damaged("the name is drover's, the description has no block".into()),
+        [] => {
+            return Reading::Damaged(
+                "the name is drover's, and the description has lost drover's block".into(),
+            );
+        }
         [block] => block,
         [_, _, ..] => {
             return Reading::Damaged(format!("the description has {} blocks", found.len()));
@@ -183,7 +187,12 @@ pub fn read(name: &str, description: &str) -> Reading {
                 Reading::Marked(Box::new(marks))
             }
             Some(_) => Reading::Damaged("the name and the block name different agents".into()),
-            None => Reading::Damaged("the block is drover's, the name is not".into()),
+            None => {
+                let called: String = name.chars().filter(|ch| !ch.is_control()).take(64).collect();
+                Reading::Damaged(format!(
+                    "the block in its description is drover's, and it is called `{called}`"
+                ))
+            }
         },
     }
 }
@@ -235,6 +244,37 @@ fn parse_block(lines: &[&str]) -> Result<Marks, String> {
 
 /// The tag of a guest that is being retired: the fence that is set before it is stopped.
 pub const RETIRING: &str = "drover-retiring";
+
+/// Whether whatever is left of drover's marks names nobody but this machine.
+pub fn names_only(name: &str, description: &str, machine: &Marks) -> bool {
+    let named = parse_name(name);
+    let slug = format!("{}-", slug("", &machine.template));
+    let is_its = named.is_none_or(|(installation, _)| {
+        installation == machine.installation && name.starts_with(&slug)
+    });
+    is_its
+        && blocks(description).iter().all(|block| {
+            parse_block(block).is_ok_and(|found| {
+                found.installation == machine.installation
+                    && found.kind == machine.kind
+                    && found.template == machine.template
+            })
+        })
+}
+
+/// What people wrote in a description, without drover's blocks.
+pub fn without_blocks(description: &str) -> String {
+    let mut inside = false;
+    let kept = description.lines().filter(|line| {
+        let line = line.trim_end();
+        let opens = !inside && line == FENCE_OPEN;
+        let closes = inside && line == FENCE_CLOSE;
+        let drops = inside || opens;
+        inside = (inside || opens) && !closes;
+        !drops
+    });
+    kept.collect::<Vec<_>>().join("\n").trim_end().to_owned()
+}
 
 /// Whether a reading is exactly these marks: installation, agent, VMID, cluster, kind and type of
 /// guest.

@@ -151,7 +151,8 @@ port! {
         /// What keeps a template from being cloned and booted; empty where nothing does.
         read fn shortcomings(vm: &VmRef) -> Vec<String>, within LOOK;
         /// Verifies that a template carries the first marks, or none where there are none, and
-        /// gives it the others. Repeatable.
+        /// gives it the others. Repeatable. A guest that a machine adopts may carry what is left of the
+        /// machine's marks, and keeps what people wrote in its description.
         change fn seal(call: SealCall) -> (), within CHANGE;
         /// Reads the templates that carry the marks of images, of whichever installation. The list of
         /// guests is seconds behind: `fresh` are guests that it may not have yet.

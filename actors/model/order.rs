@@ -7,6 +7,7 @@
 //! [`Body::MachineOrdered`]: crate::record::Body::MachineOrdered
 //! [`Body::OrderEnded`]: crate::record::Body::OrderEnded
 
+mod taken;
 mod view;
 mod work;
 
@@ -19,6 +20,7 @@ use crate::phase::{OrderPhase, Power};
 use crate::size::Size;
 use crate::time::WallTime;
 
+pub use taken::{Taken, TakenSnapshots, is_marked, marked_description, unmarked_description};
 pub use view::{ConfigValue, MachineView, SnapshotView};
 pub use work::{SNAPSHOT_NAME, SNAPSHOTS_MOST, Work, is_own_snapshot, memory_volume};
 
@@ -65,6 +67,9 @@ pub struct OrderEnd {
     pub text: String,
     /// Whether the machine is meant to run from here on; `Unknown` where nobody can say.
     pub power: Power,
+    /// When Proxmox took the order's snapshot, in Unix seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshot_taken: Option<u64>,
 }
 
 /// What was ordered of a machine, and what came of it.
@@ -87,10 +92,9 @@ pub struct MachineOrders {
     /// was cut short may outlast the machine.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub memories: BTreeSet<String>,
-    /// Snapshots that orders took and did not delete. An order that takes one alters the machine, which
-    /// serves nobody after its present use: so these are of that use, and any other is not.
-    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
-    pub snapshots: BTreeSet<String>,
+    /// Snapshots that orders took and did not delete.
+    #[serde(skip_serializing_if = "TakenSnapshots::is_empty")]
+    pub snapshots: TakenSnapshots,
     /// The largest sizes that it was given since its birth. Accounts of capacity count these until it is
     /// gone: what gets smaller does so at its next start, or not at all.
     #[serde(skip_serializing_if = "Size::is_none")]
@@ -105,7 +109,7 @@ impl Default for MachineOrders {
             past: Vec::new(),
             altered: false,
             memories: BTreeSet::new(),
-            snapshots: BTreeSet::new(),
+            snapshots: TakenSnapshots::default(),
             sizes: Size::NONE,
         }
     }
@@ -152,7 +156,7 @@ impl MachineOrders {
         };
         self.power = end.power;
         if end.phase == OrderPhase::Done {
-            self.keep_snapshots(&order.work);
+            self.keep_snapshots(&order.work, end.snapshot_taken);
         }
         let (phase, ended) = (end.phase, Some(at));
         self.past.push(OrderStatus { order, phase, ended, text });
@@ -161,10 +165,10 @@ impl MachineOrders {
     }
 
     /// What an order that is done leaves of snapshots.
-    fn keep_snapshots(&mut self, work: &Work) {
+    fn keep_snapshots(&mut self, work: &Work, taken: Option<u64>) {
         match work {
-            Work::Snapshot { name, .. } => drop(self.snapshots.insert(name.clone())),
-            Work::DeleteSnapshot { name } => drop(self.snapshots.remove(name)),
+            Work::Snapshot { name, .. } => self.snapshots.insert(name, taken),
+            Work::DeleteSnapshot { name } => self.snapshots.remove(name),
             Work::Start
             | Work::Stop
             | Work::Shutdown

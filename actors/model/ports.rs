@@ -4,6 +4,8 @@
 //! Every future is driven on the actors' thread and only waits; work happens on the ports' own
 //! runtime. Dropping a future does not take the call back.
 
+mod order;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,12 +20,12 @@ use crate::fault::{Culprit, Fault, FaultKind};
 use crate::id::{CloudId, ClusterId, NodeName, RunnerName, SourceId, VmId};
 use crate::image::{Downloader, Hardware};
 use crate::marks::{Marks, Reading};
-use crate::order::Work;
 use crate::os::Os;
-use crate::phase::Power;
 use crate::record::{Body, Want};
 use crate::spec::{SshSpec, TemplateSpec, WindowSpec};
 use crate::time::{Now, WallTime};
+
+pub use order::{Carried, OrderCall};
 
 pub use crate::demand::report::JobObservation;
 pub use crate::operations::{Demand, Hypervisor, Shell};
@@ -246,7 +248,7 @@ pub struct FinishCall {
     pub disc: Option<String>,
 }
 
-/// A template that gets the marks of an image.
+/// A template that gets the marks of an image, or a guest that gets those of a machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SealCall {
     pub vm: VmRef,
@@ -256,34 +258,6 @@ pub struct SealCall {
     pub to: Marks,
     /// Text for people.
     pub description: String,
-}
-
-/// An order to a guest, to be carried out to its end.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OrderCall {
-    pub vm: VmRef,
-    /// The marks it must carry; anything else is `Foreign` and nothing is written.
-    pub marks: Marks,
-    pub work: Work,
-    /// Snapshots that orders took in the present use of the guest; any other is nobody's here.
-    pub snapshots: BTreeSet<String>,
-    /// Whether it may have been carried out before, or may still be.
-    pub repeated: bool,
-    /// How long the guest has to shut down by itself.
-    pub shutdown: Duration,
-    /// How long the whole may take.
-    pub limit: Duration,
-}
-
-/// What came of an order to a guest.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Carried {
-    /// Whether the machine runs now; `Unknown` where that could not be read.
-    pub power: Power,
-    /// Whether the guest may have been switched: its cluster took the call, or gave no clear answer.
-    pub sent: bool,
-    /// What there is to say of it for people, or why it came to nothing.
-    pub outcome: Result<String, Fault>,
 }
 
 /// What came of taking a snapshot.

@@ -401,13 +401,16 @@ pub enum Body {
         /// Whether the id must be burned rather than rest.
         burned: bool,
     },
-    /// *Before acting.* A guest will be cloned for a declared machine.
+    /// *Before acting.* A guest will be cloned for a declared machine, or an operator had it adopt one.
     DeclaredIntended {
         marks: Box<Marks>,
         /// The node that the guest is to be on.
         node: NodeName,
         /// The declaration, with the template image that was found.
         spec: Box<DeclaredSpec>,
+        /// Whether the guest is there and carries the marks: only corrections that are allowed change it.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        adopted: bool,
     },
     /// *Before acting.* The guest of a declared machine is configured and was started; from here on only
     /// corrections that are allowed change it.

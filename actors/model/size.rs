@@ -40,6 +40,14 @@ impl Part {
         }
     }
 
+    /// What so many are, for people.
+    pub const fn unit_of(self, many: u32) -> &'static str {
+        match self {
+            Self::Cores if many == 1 => "core",
+            Self::Cores | Self::Memory | Self::Disk => self.unit(),
+        }
+    }
+
     /// Its key in `sizeLabels`.
     pub const fn key(self) -> &'static str {
         match self {
@@ -161,7 +169,7 @@ impl fmt::Display for Size {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let each = Part::ALL.into_iter().filter_map(|part| {
             let size = self.of(part)?;
-            Some(format!("{size} {}", part.unit()))
+            Some(format!("{size} {}", part.unit_of(size)))
         });
         f.write_str(&each.collect::<Vec<_>>().join(", "))
     }

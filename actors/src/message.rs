@@ -26,6 +26,7 @@
 //! Other commands and reports are declared by their receivers: `cloud/`, `template/`, `cluster/`,
 //! `reconciler/`, `demand/`.
 
+mod adopt;
 mod copy;
 mod images;
 
@@ -54,6 +55,7 @@ use drover_runtime::reply::Reply;
 use drover_limits::concurrency::OperationEnd;
 use drover_model::finding::{Finding, Outcome};
 
+pub use adopt::{AdoptAsk, MachineAdopted};
 pub use copy::{Copied, CopyAsk, Purpose};
 pub use images::{ImageBuildAsk, ImageImported, ImagesPruned, ImagesSeen};
 
@@ -293,6 +295,8 @@ pub enum HerdCommand {
         /// Receives a value when the command was passed on.
         reply: Reply<Result<(), Refusal>>,
     },
+    /// Has a declared machine without a guest, or with a lost one, adopt a guest that is there.
+    AdoptMachine(Box<AdoptAsk>),
     /// Takes no new work. The reply comes when nothing is in flight that must not be interrupted.
     Drain {
         policy: StopPolicy,

@@ -40,6 +40,9 @@ pub struct DeclaredMachineOut {
     pub declared: bool,
     /// What it is kept at.
     pub wanted: Power,
+    /// When it was last seen (RFC 3339), where later looks came to nothing; null where they are well, or
+    /// since drover started.
+    pub last_seen_at: Option<String>,
     /// Whether it ran at the last look.
     pub power: Power,
     /// Addresses that its guest agent reported at the last look.
@@ -52,6 +55,40 @@ pub struct DeclaredMachineOut {
     /// When (RFC 3339).
     pub corrected_at: Option<String>,
     /// What becomes of its guest without its declaration: `KEEP`, `STOP` or `DELETE`.
+    pub on_removal: String,
+}
+
+/// Asks a declared machine to adopt a guest that is there.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct AdoptMachineIn {
+    /// The guest; without it the one whose marks prove that it is the machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vmid: Option<u32>,
+    /// Whether the operator says that this guest is the machine, which its marks do not prove.
+    #[serde(default)]
+    pub confirm: bool,
+    /// Whether to say what would be adopted, and change nothing.
+    #[serde(default)]
+    pub dry_run: bool,
+}
+
+/// A guest that a declared machine adopts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct AdoptMachineOut {
+    pub machine: String,
+    pub vmid: u32,
+    pub node: String,
+    /// Its name at the moment; empty where the cluster's list does not say it yet.
+    pub called: String,
+    /// Its name from now on.
+    pub name: String,
+    /// Whether its marks prove that it is the machine; otherwise drover writes name and marks.
+    pub proven: bool,
+    /// What becomes of it without its declaration: `KEEP`, `STOP` or `DELETE`.
     pub on_removal: String,
 }
 

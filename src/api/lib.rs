@@ -51,7 +51,9 @@ pub use clouds::{CloudOut, CloudsOut, ConfirmIn, ConfirmOut};
 pub use control::{
     FoundOut, LogLevelIn, Nothing, ReapIn, ReapOut, ReloadOut, ResyncIn, ResyncOut, ResyncPlanOut,
 };
-pub use declared::{DeclaredMachineOut, DeclaredMachinesOut, DriftOut};
+pub use declared::{
+    AdoptMachineIn, AdoptMachineOut, DeclaredMachineOut, DeclaredMachinesOut, DriftOut,
+};
 pub use fields::fields_of;
 pub use holds::{CloneOut, HoldIn, HoldNextOut, HoldOut};
 pub use images::{

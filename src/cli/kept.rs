@@ -80,11 +80,13 @@ pub(super) fn keep(
     };
     command.extend(["-i".to_owned(), quote(&key_path.display().to_string())]);
     if !ssh.host_keys.is_empty() {
-        let name =
-            if ssh.port == 22 { ssh.host.clone() } else { format!("[{}]:{}", ssh.host, ssh.port) };
+        // Its address may be another one after a reboot or a revert; its keys stay.
+        let name = format!("drover-{}", lease.id);
         let lines: String = ssh.host_keys.iter().map(|key| format!("{name} {key}\n")).collect();
         let hosts = quote(&write(HOSTS, &lines)?.display().to_string());
-        command.push(format!("-o UserKnownHostsFile={hosts} -o StrictHostKeyChecking=yes"));
+        command.push(format!(
+            "-o UserKnownHostsFile={hosts} -o HostKeyAlias={name} -o StrictHostKeyChecking=yes"
+        ));
     }
     command.push(format!("-p {} {}@{}", ssh.port, ssh.user, ssh.host));
     Ok(command.join(" "))

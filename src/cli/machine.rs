@@ -6,8 +6,8 @@ mod declared;
 use std::time::Duration;
 
 use drover_api::{
-    ConfigOutValue, MachineOut, OrderIn, OrderOut, PowerIn, ResizeIn, SnapshotIn, SnapshotOut,
-    SnapshotsOut,
+    AdoptMachineIn, ConfigOutValue, MachineOut, OrderIn, OrderOut, PowerIn, ResizeIn, SnapshotIn,
+    SnapshotOut, SnapshotsOut,
 };
 use drover_model::phase::{OrderPhase, Power};
 use tokio::time::Instant;
@@ -34,6 +34,10 @@ pub(super) async fn act(
         MachineAction::List => return declared::list(client, json, term).await,
         MachineAction::Delete { name } => return declared::delete(client, &name, json, term).await,
         MachineAction::Forget { name } => return declared::forget(client, &name, json, term).await,
+        MachineAction::Adopt { name, vmid, confirm, dry_run } => {
+            let command = AdoptMachineIn { vmid, confirm, dry_run };
+            return declared::adopt(client, &name, &command, json, term).await;
+        }
         MachineAction::Resize(options) => return resize(client, &options, json, term).await,
         MachineAction::Clone(options) => {
             let path = of(&options.target, "/clone");

@@ -236,7 +236,7 @@ fn with_serial(now: Option<&str>, serial: &str) -> Option<String> {
     (wanted != now).then_some(wanted)
 }
 
-fn decode_keys(encoded: &str) -> String {
+pub(crate) fn decode_keys(encoded: &str) -> String {
     percent_decode_str(encoded).decode_utf8_lossy().trim().to_owned()
 }
 

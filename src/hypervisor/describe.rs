@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use drover_model::fault::{Culprit, Fault, FaultKind};
 use drover_model::id::{AgentId, Installation, NodeName, VmId};
 use drover_model::marks::Reading;
-use drover_model::order::{ConfigValue, MachineView, SnapshotView};
+use drover_model::order::{ConfigValue, MachineView, SnapshotView, unmarked_description};
 use drover_model::phase::Power;
 use drover_model::ports::{AddressObservation, VmRef};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -17,12 +17,15 @@ use proxmox_client::refusal::bounded;
 use proxmox_client::types::{Current, GuestInterface, PendingRow, SnapshotRow, VmConfig};
 
 use crate::client::{Client, Failure};
-use crate::configure::{has_agent, is_drive, primary_disk, reading, size_of};
+use crate::configure::{decode_keys, has_agent, is_drive, primary_disk, reading, size_of};
 use crate::guest::{is_plain, not_yet};
 use crate::observe;
 
 /// The most addresses of one guest that are shown.
 const ADDRESSES_MAX: usize = 64;
+
+/// The most characters of one value that is compared and not shown.
+const GIVEN_MAX: usize = 16_384;
 
 /// The keys of a configuration that are hardware; drives and network cards beside them.
 const HARDWARE: [&str; 16] = [
@@ -86,6 +89,7 @@ pub(crate) async fn describe(
         addresses,
         no_address,
         config: pending.iter().filter_map(hardware).collect(),
+        given: pending.iter().filter_map(given).collect(),
         disk: primary_disk(&config).and_then(|disk| size_of(config.get(disk)?)),
         snapshots: rows.iter().filter(|row| row.name != "current").map(snapshot).collect(),
         parent: parent.as_deref().map(bounded),
@@ -147,10 +151,29 @@ fn hardware(row: &PendingRow) -> Option<ConfigValue> {
     })
 }
 
+/// A row of the configuration that somebody declares beside hardware.
+fn given(row: &PendingRow) -> Option<ConfigValue> {
+    let key = row.key.as_str();
+    let address = key.strip_prefix("ipconfig").is_some_and(|n| n.parse::<u16>().is_ok());
+    if !address && !["ciuser", "sshkeys", "nameserver", "searchdomain", "tags"].contains(&key) {
+        return None;
+    }
+    let read = |text: &String| -> String {
+        let text = if key == "sshkeys" { decode_keys(text) } else { text.clone() };
+        text.chars().take(GIVEN_MAX).collect()
+    };
+    Some(ConfigValue {
+        key: key.to_owned(),
+        value: row.value.as_ref().map(read),
+        pending: row.pending.as_ref().map(read),
+        deleted: row.delete.is_some_and(|delete| delete > 0),
+    })
+}
+
 fn snapshot(row: &SnapshotRow) -> SnapshotView {
     SnapshotView {
         name: bounded(&row.name),
-        description: bounded(row.description.as_deref().unwrap_or_default().trim_end()),
+        description: bounded(unmarked_description(row.description.as_deref().unwrap_or_default())),
         taken: row.snaptime,
         memory: row.vmstate,
         parent: row.parent.as_deref().map(bounded),

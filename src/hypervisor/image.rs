@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use drover_model::fault::{Culprit, Fault, FaultKind};
 use drover_model::id::{NodeName, Upid, VmId};
 use drover_model::image::{Bios, Downloader, ImageVersion};
-use drover_model::marks::{self, Kind, Reading};
+use drover_model::marks::{self, Kind, Marks, Reading};
 use drover_model::ports::{
     CreateCall, EjectCall, FileKind, FinishCall, ImageObservation, Listed, NewDisk, PullCall,
     SealCall, VmRef,
@@ -257,7 +257,7 @@ impl Cloud {
         Ok(Some(task(client.make_template(vm.node.as_str(), vm.vmid.0).await?)))
     }
 
-    /// Gives a template the marks of an image.
+    /// Gives a template the marks of an image, or a guest those of the machine that adopts it.
     pub(super) async fn seal(&self, call: &SealCall) -> Result<(), Failure> {
         let (client, vm) = (&self.client, &call.vm);
         let config = config(client, vm).await?;
@@ -267,17 +267,24 @@ impl Cloud {
         }
         match &call.from {
             Some(from) => configure::verify(&config, from, vm.vmid)?,
-            None => unmarked_template(&config, &reading, vm)?,
+            None => match call.to.kind {
+                Kind::Machine => nobodys(&config, &call.to, vm)?,
+                Kind::Agent | Kind::Image | Kind::Builder => {
+                    unmarked_template(&config, &reading, vm)?;
+                }
+            },
         }
         configure::unlocked(&config, vm.vmid)?;
         let mut tags = split_tags(config.get("tags").unwrap_or_default());
         tags.insert("drover".to_owned());
         tags.insert(format!("drover-{}", call.to.installation));
         let tags = tags.into_iter().collect::<Vec<_>>().join(";");
-        let named = params([
-            ("name", call.to.name("")),
-            ("description", call.to.describe(&call.description)),
-        ]);
+        // What people wrote about a machine stays.
+        let text = match call.to.kind {
+            Kind::Machine => marks::without_blocks(config.get("description").unwrap_or_default()),
+            Kind::Agent | Kind::Image | Kind::Builder => call.description.clone(),
+        };
+        let named = params([("name", call.to.name("")), ("description", call.to.describe(&text))]);
         let tagged = named.iter().cloned().chain(params([("tags", tags)])).collect();
         match set(client, vm, &config, tagged).await {
             Err(Failure::Call(error)) if configure::tag_refusal(client, &error).is_some() => {
@@ -288,6 +295,24 @@ impl Cloud {
         client.share.lists().named(vm.vmid, call.to.name(""));
         Ok(())
     }
+}
+
+/// Refuses to take over a guest that is a template, or whose marks name anybody but this machine.
+fn nobodys(config: &VmConfig, machine: &Marks, vm: &VmRef) -> Result<(), Fault> {
+    let refused = |text: String| Err(Fault::new(FaultKind::Foreign, Culprit::Guest, text));
+    let (vmid, name) = (vm.vmid, configure::name(config).unwrap_or_default());
+    if config.is_template() {
+        return refused(format!("guest `{vmid}` is a template image: no machine adopts it"));
+    }
+    let description = config.get("description").unwrap_or_default();
+    if marks::names_only(name, description, machine) {
+        return Ok(());
+    }
+    refused(format!(
+        "name or description of guest `{vmid}` has marks of drover that do not name machine `{}`, or \
+         cannot be read: look at its notes, and remove the block there if the guest is this machine",
+        machine.template
+    ))
 }
 
 /// Refuses to take over what is no template, or carries marks of drover's.

@@ -1,13 +1,17 @@
-//! Declared machines: the list, one of them, and the commands that let go of one.
+//! Declared machines: the list, one of them, and the commands that let go of one or have it adopt a guest.
 
 use actix_web::{HttpResponse, web};
-use drover_actors::message::HerdCommand;
-use drover_api::{DeclaredMachineOut, DeclaredMachinesOut, DriftOut, Nothing, Problem};
+use drover_actors::message::{AdoptAsk, HerdCommand};
+use drover_api::{
+    AdoptMachineIn, AdoptMachineOut, DeclaredMachineOut, DeclaredMachinesOut, DriftOut, Nothing,
+    Problem,
+};
 use drover_model::declared::OnRemoval;
-use drover_model::id::DeclaredName;
+use drover_model::id::{DeclaredName, VmId};
 use drover_model::status::DeclaredStatus;
 
 use super::body::Fields;
+use super::images::LAST_VMID;
 use super::problem::{Rejection, printable};
 use super::shapes::{Shown, rfc3339};
 use super::state::State;
@@ -18,16 +22,11 @@ impl Shown<DeclaredMachineOut> for DeclaredStatus {
     fn shown(&self) -> DeclaredMachineOut {
         let drift = self.drift.iter().map(|one| DriftOut {
             kind: one.kind,
-            what: one.what.to_owned(),
+            what: one.what.clone(),
             declared: one.declared.clone(),
             found: one.found.clone(),
             stays: one.stays.map(str::to_owned),
         });
-        let on_removal = match self.on_removal {
-            OnRemoval::Keep => "KEEP",
-            OnRemoval::Stop => "STOP",
-            OnRemoval::Delete => "DELETE",
-        };
         DeclaredMachineOut {
             name: self.name.to_string(),
             id: self.id.as_ref().map(ToString::to_string),
@@ -39,14 +38,23 @@ impl Shown<DeclaredMachineOut> for DeclaredStatus {
             since: rfc3339(self.since),
             declared: self.declared,
             wanted: self.wanted,
+            last_seen_at: self.last_seen.map(rfc3339),
             power: self.power,
             addresses: self.addresses.iter().map(ToString::to_string).collect(),
             drift: drift.collect(),
             detail: self.detail.clone(),
             corrected: self.corrected.as_ref().map(|(_, what)| what.clone()),
             corrected_at: self.corrected.as_ref().map(|(at, _)| rfc3339(*at)),
-            on_removal: on_removal.to_owned(),
+            on_removal: spelled(self.on_removal).to_owned(),
         }
+    }
+}
+
+fn spelled(on_removal: OnRemoval) -> &'static str {
+    match on_removal {
+        OnRemoval::Keep => "KEEP",
+        OnRemoval::Stop => "STOP",
+        OnRemoval::Delete => "DELETE",
     }
 }
 
@@ -116,4 +124,42 @@ pub(super) async fn forget(
     let command = |reply| HerdCommand::ForgetMachine { name, reply };
     state.ask(state.limits.reply, command).await?.map_err(Rejection::refused)?;
     Ok(HttpResponse::Accepted().finish())
+}
+
+/// Has a declared machine adopt a guest that is there: one whose marks prove it, or one that is named by
+/// its VMID and confirmed. Only a machine that is blocked, missing or foreign adopts one.
+#[utoipa::path(
+    post, path = "/v1/machines/{name}/adopt", request_body = AdoptMachineIn,
+    params(("name" = String, Path, description = "the machine")),
+    responses(
+        (status = 200, body = AdoptMachineOut),
+        (status = 404, body = Problem, description = "no such machine or guest"),
+        (status = 409, body = Problem, description = "the machine has its guest, or nothing proves that this one is it"),
+    )
+)]
+pub(super) async fn adopt(
+    state: web::Data<State>,
+    name: web::Path<String>,
+    body: Body,
+) -> Result<web::Json<AdoptMachineOut>, Rejection> {
+    let mut fields = Fields::<AdoptMachineIn>::parse(body)?;
+    fields.count("vmid", LAST_VMID);
+    fields.flag("confirm");
+    fields.flag("dryRun");
+    let AdoptMachineIn { vmid, confirm, dry_run } = fields.finish()?;
+    let (name, vmid) = (name.into_inner(), vmid.map(VmId));
+    let command = |reply| {
+        let ask = AdoptAsk { name, vmid, confirmed: confirm, dry_run, reply };
+        HerdCommand::AdoptMachine(Box::new(ask))
+    };
+    let done = state.ask(state.limits.resync, command).await?.map_err(Rejection::refused)?;
+    Ok(web::Json(AdoptMachineOut {
+        machine: done.machine.to_string(),
+        vmid: done.vmid.0,
+        node: done.node.to_string(),
+        called: done.called,
+        name: done.name,
+        proven: done.proven,
+        on_removal: spelled(done.on_removal).to_owned(),
+    }))
 }

@@ -24,7 +24,7 @@ const LONGEST: usize = 200;
 /// The most variables in one request.
 const VARIABLES_MOST: usize = 100;
 /// The largest VMID of Proxmox.
-const LAST_VMID: u64 = 999_999_999;
+pub(super) const LAST_VMID: u64 = 999_999_999;
 
 type Body = Result<web::Bytes, actix_web::Error>;
 

@@ -16,6 +16,7 @@ use drover_api::{
 };
 use drover_model::id::AgentId;
 use drover_model::order::{SnapshotView, Work, is_own_snapshot};
+use drover_model::phase::Power;
 use drover_model::size::Size;
 use drover_model::time::WallTime;
 use serde::Deserialize;
@@ -308,7 +309,13 @@ async fn shown(
     let MachineSeen { agent, template, cluster, cloud, view: seen } =
         look(state, caller, target).await?;
     let known = state.doors.view.agent(&agent);
+    let used = known.as_ref().and_then(|status| status.address.clone());
     let machine = known.map(|status| status.machine.clone()).unwrap_or_default();
+    let mut addresses: Vec<String> = seen.addresses.iter().map(ToString::to_string).collect();
+    // drover logs in at an address also where the guest agent reports none.
+    if addresses.is_empty() && seen.power == Power::Running && machine.expects_running() {
+        addresses.extend(used);
+    }
     let config = seen.config.into_iter().map(|one| ConfigOutValue {
         key: one.key,
         value: one.value,
@@ -332,8 +339,8 @@ async fn shown(
             memory_used_bytes: seen.memory_used,
             memory_bytes: seen.memory,
         },
-        addresses: seen.addresses.iter().map(ToString::to_string).collect(),
-        no_address: seen.no_address,
+        no_address: seen.no_address.filter(|_| addresses.is_empty()),
+        addresses,
         console_url: seen.console_url,
         config: config.collect(),
         snapshots: seen.snapshots.iter().filter(|one| !is_own_snapshot(&one.name)).count(),

@@ -328,7 +328,7 @@ mod tests {
             addresses: Vec::new(),
             drift: vec![Drift {
                 kind: DriftKind::Power,
-                what: "power",
+                what: "power".to_owned(),
                 declared: "running".into(),
                 found: "stopped".into(),
                 stays: None,
@@ -336,6 +336,8 @@ mod tests {
             detail: String::new(),
             corrected: None,
             on_removal: OnRemoval::Keep,
+            last_seen: None,
+            lacks_image: false,
         };
         reported(&view, What::Declared(Box::new(machine)));
         let source = SourceStatus {

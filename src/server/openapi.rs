@@ -26,7 +26,7 @@ use super::{
         agents::status, addresses::list, call_in::call, hooks::hear, templates::list, templates::provision, events::stream, control::reap, control::resync, control::plan_resync,
         control::reload,
         images::list, images::builds, images::cancel, images::build, images::prune, images::import,
-        declared::list, declared::show, declared::delete, declared::forget,
+        declared::list, declared::show, declared::delete, declared::forget, declared::adopt,
         machines::show, machines::power, machines::reconfigure, machines::snapshots, machines::take,
         machines::delete, machines::revert, machines::order_end::of_agent, machines::leased::show,
         machines::leased::power, machines::leased::reconfigure, machines::leased::snapshots,

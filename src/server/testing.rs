@@ -204,6 +204,7 @@ fn book(view: Arc<View>, asks: Arc<Mutex<Vec<LeaseAsk>>>) -> impl FnMut(HerdComm
         command @ (HerdCommand::Order { .. }
         | HerdCommand::Machine { .. }
         | HerdCommand::MachineOf { .. }
+        | HerdCommand::AdoptMachine(_)
         | HerdCommand::Copy(_)) => machine::answer(&view, command),
         HerdCommand::HoldNext { template, hold, reply, .. } => {
             let known = view.templates().into_iter().find(|one| one.template.answers_to(&template));

@@ -223,6 +223,29 @@ async fn drift_is_shown_and_nothing_is_done_where_nothing_is_allowed() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn cards_cloud_init_and_tags_that_a_hand_changed_are_shown_and_stay() {
+    let keys = "correct: [POWER, SIZE, CREATE], bridge: vmbr0, nameserver: 10.0.0.1, tags: [infra]";
+    let (world, vmid) = kept(keys).await;
+    assert_eq!(gitea(world.view()).unwrap().drift, Vec::new());
+    let card = value(&world, vmid, "net0").unwrap().replace("vmbr0", "vmbr9");
+    for (key, now) in [("net0", &*card), ("nameserver", "10.0.0.2"), ("tags", "drover")] {
+        world.side.set_config(vmid, key, Some(now));
+    }
+    world.until("all are shown", |view| gitea(view).is_some_and(|one| one.drift.len() == 3)).await;
+    world.pass(10 * MINUTE).await;
+    let shown: Vec<(DriftKind, String)> =
+        gitea(world.view()).unwrap().drift.into_iter().map(|one| (one.kind, one.what)).collect();
+    let wanted = [
+        (DriftKind::Network, "net0".to_owned()),
+        (DriftKind::CloudInit, "nameserver".to_owned()),
+        (DriftKind::Tags, "tags".to_owned()),
+    ];
+    assert_eq!(shown, wanted);
+    assert_eq!(value(&world, vmid, "net0").as_deref(), Some(&*card));
+    finish(world);
+}
+
+#[tokio::test(start_paused = true)]
 async fn drift_is_put_right_where_it_is_allowed() {
     let (world, vmid) = kept("correct: [POWER, SIZE]").await;
     world.side.set_config(vmid, "memory", Some("512"));
@@ -358,6 +381,19 @@ async fn a_machine_is_stopped_or_destroyed_where_its_last_declaration_said_so() 
     };
     world.until("it is stopped and left", stopped).await;
     assert_eq!(guests(&world), [vmid]);
+    finish(world);
+
+    // It has the time of a removal to come back, also where that is a minute of looks.
+    let (mut world, _) = kept("onRemoval: STOP").await;
+    reload(&mut world, String::new());
+    world.pass(50 * SECOND).await;
+    let one = gitea(world.view()).unwrap();
+    assert_eq!((one.phase, one.power), (DeclaredPhase::Left, Power::Running));
+    assert!(one.detail.contains("drover shuts it down in"), "{one:?}");
+    reload(&mut world, machines("onRemoval: STOP"));
+    world.pass(10 * MINUTE).await;
+    assert!(runs(world.view()));
+    assert_eq!(gitea(world.view()).unwrap().corrected, None);
     finish(world);
 
     let (mut world, _) = kept("onRemoval: KEEP").await;

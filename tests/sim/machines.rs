@@ -18,6 +18,7 @@ use pve_sim::world::{CallFault, Faults};
 
 use super::world::World;
 use super::world::setup::Setup;
+use super::world::tally::Hold;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -340,6 +341,46 @@ async fn a_snapshot_that_somebody_took_by_hand_is_not_the_next_holders() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_snapshot_by_hand_that_has_the_name_of_an_orders_is_left_alone() {
+    let (world, lease, agent) = leased("").await;
+    let vmid = agent.vmid.unwrap().0;
+    done(&world, &agent.agent, snapshot("mine", false)).await;
+    world.pass(MINUTE).await;
+    // An administrator deletes it, and takes another of that name.
+    world.side.snapshot_by_hand(vmid, "mine").await;
+    let seen = look(&world, &agent.agent).await.view;
+    assert!(seen.snapshots.iter().all(|one| one.name != "mine"), "{seen:?}");
+    for work in [revert("mine"), Work::DeleteSnapshot { name: "mine".into() }] {
+        let end = order(&world, &agent.agent, work.clone()).await;
+        assert_eq!(end.phase, OrderPhase::Failed, "{work}");
+        assert!(end.text.contains("is another one than the order took"), "{}", end.text);
+    }
+    assert_eq!(world.view().agent(&agent.agent).unwrap().machine.power, Power::Running);
+    world.release(&lease).await;
+    world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_snapshot_is_its_orders_though_the_power_goes_before_its_time_is_known() {
+    for hold in [Hold::Call, Hold::Answer] {
+        let (mut world, lease, agent) = leased("").await;
+        world.wire.hold("POST", "/snapshot", hold);
+        let target = Target::Agent(agent.agent.clone());
+        let ordered = try_order(&world, target, snapshot("mine", false)).await.unwrap();
+        world.until_sprung().await;
+        world.restart(MINUTE).await;
+        assert_eq!(over(&world, &ordered).await.phase, OrderPhase::Done, "{hold:?}");
+        let seen = look(&world, &agent.agent).await.view;
+        let mine = seen.snapshots.iter().find(|one| one.name == "mine").unwrap();
+        assert_eq!(mine.description, "two words", "people see their own text");
+        done(&world, &agent.agent, revert("mine")).await;
+        done(&world, &agent.agent, Work::DeleteSnapshot { name: "mine".into() }).await;
+        world.release(&lease).await;
+        world.end().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_machine_has_so_many_snapshots_and_no_more() {
     let (world, lease, agent) = leased("").await;
     for n in 0..16 {
@@ -387,8 +428,8 @@ async fn other_sizes_hold_at_once_or_after_a_restart_and_that_is_said() {
     let (world, lease, agent) = leased("").await;
     let vmid = agent.vmid.unwrap().0;
     let end = done(&world, &agent.agent, sizes(Some(3), Some(3072), Some(40))).await;
-    let waits = "3 cores: pending until the machine restarts; 3072 MiB: pending until the machine \
-                 restarts; 40 GiB of disk: applied";
+    let waits = "3 cores: pending until the machine restarts, 2 until then; 3072 MiB: pending until \
+                 the machine restarts, 2048 until then; 40 GiB of disk: applied";
     assert_eq!(end.text, waits);
     let seen = look(&world, &agent.agent).await.view;
     let pending = |key: &str| {
@@ -437,11 +478,17 @@ async fn what_can_be_plugged_is_applied_at_once_and_the_rest_waits() {
     assert_eq!(end.text, "3 cores: applied; 4096 MiB: applied; 40 GiB of disk: applied");
     assert_eq!((value("vcpus").as_deref(), value("memory").as_deref()), (Some("3"), Some("4096")));
     let end = done(&world, &agent.agent, sizes(Some(1), Some(2048), None)).await;
-    assert_eq!(end.text, "1 cores: applied; 2048 MiB: applied", "less is taken away at once too");
+    assert_eq!(end.text, "1 core: applied; 2048 MiB: applied", "less is taken away at once too");
     // More than it was made with waits, and meanwhile it has all of these.
     let end = done(&world, &agent.agent, sizes(Some(6), None, None)).await;
-    assert_eq!(end.text, "6 cores: pending until the machine restarts");
+    assert_eq!(end.text, "6 cores: pending until the machine restarts, 4 until then");
     assert_eq!((value("cores").as_deref(), value("vcpus")), (Some("4"), None));
+    // Fewer are there at once, and what waited for the restart is dropped.
+    let end = done(&world, &agent.agent, sizes(Some(2), None, None)).await;
+    assert_eq!(end.text, "2 cores: applied");
+    let seen = look(&world, &agent.agent).await.view;
+    assert!(seen.config.iter().all(|one| one.pending.is_none()), "{:?}", seen.config);
+    done(&world, &agent.agent, sizes(Some(6), None, None)).await;
     done(&world, &agent.agent, Work::Reboot).await;
     assert_eq!(value("cores").as_deref(), Some("6"));
     let small = order(&world, &agent.agent, sizes(None, Some(512), None)).await;

@@ -19,6 +19,7 @@ mod copies;
 mod crash;
 mod death;
 mod declared;
+mod declared_adopt;
 mod declared_ends;
 mod declared_storms;
 mod demand;

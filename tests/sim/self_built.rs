@@ -53,6 +53,17 @@ async fn a_job_has_an_image_built_that_no_node_has_and_runs_on_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_declared_machine_has_its_image_built_too() {
+    let mut world = started("buildWhenMissing: true").await;
+    world.setup.sections +=
+        "machines:\n  gitea: {cloud: rack, image: debian, credentialsId: ssh}\n";
+    world.reload();
+    world.until("the machine runs", super::declared::runs).await;
+    assert_eq!(ours(&world).len(), 1, "one build");
+    finish(world);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_warm_pool_has_its_image_built_too() {
     let world = waiting("buildWhenMissing: true", &format!("{TEMPLATE}, instanceMin: 1")).await;
     world.until_state(drover_model::phase::AgentPhase::Ready).await;

@@ -121,3 +121,38 @@ fn a_guest_of_the_same_name_is_left_alone_and_named_in_the_list() {
     assert_eq!(sim.guests(), [300]);
     assert_eq!(sim.config(&node, 300), before);
 }
+
+// Invariant: a machine that was forgotten has a way back, and the commands of agents say what it is.
+
+#[test]
+fn a_forgotten_machine_is_adopted_again_by_a_command() {
+    let (_dir, sim, site) = world();
+    declare(&site, &sim, "");
+    let _service = Service::start(&site);
+    let mut events = Events::follow(&site);
+    let vmid = until(&site, &mut events, is_right)["vmid"].as_u64().unwrap();
+    let stop = site.cli(&["machine", "stop", "gitea"]);
+    let said = String::from_utf8_lossy(&stop.stderr).into_owned();
+    assert!(said.contains("is a declared machine and no agent"), "{said}");
+
+    site.write_yaml(&site.yaml(&sim, ""));
+    until(&site, &mut events, |machine| machine["state"] == "left");
+    assert!(site.cli(&["machine", "forget", "gitea"]).status.success());
+    until(&site, &mut events, Value::is_null);
+    declare(&site, &sim, "");
+    let blocked = until(&site, &mut events, |machine| machine["state"] == "blocked");
+    let detail = blocked["detail"].as_str().unwrap();
+    assert!(detail.contains("`drover machine adopt gitea` takes it over"), "{detail}");
+
+    let path = "/v1/machines/gitea/adopt";
+    let (status, out) = call(&site, "POST", path, Some(&json!({"dryRun": true})));
+    assert_eq!((status, &out["vmid"], &out["proven"]), (200, &json!(vmid), &json!(true)), "{out}");
+    assert_eq!(machine(&site)["state"], "blocked", "a look changes nothing");
+    let adopted = site.cli(&["machine", "adopt", "gitea"]);
+    let said = String::from_utf8_lossy(&adopted.stdout).into_owned();
+    assert!(said.starts_with(&format!("machine gitea adopts guest {vmid} (gitea-")), "{said}");
+    until(&site, &mut events, is_right);
+    assert_eq!(sim.guests(), [vmid]);
+    let (status, problem) = call(&site, "POST", path, Some(&json!({})));
+    assert_eq!(status, 409, "{problem}");
+}

@@ -14,7 +14,7 @@ use crate::{rights, setup_service};
 
 /// Commands that ask the service, in an order in which they can be asked: what stands behind them, and
 /// the code that they end with.
-pub const ASKING: [(&str, &str, i32); 47] = [
+pub const ASKING: [(&str, &str, i32); 48] = [
     ("doctor template", "linux", 0),
     ("provision", "linux --count 2", 0),
     ("status", "", 0),
@@ -42,6 +42,7 @@ pub const ASKING: [(&str, &str, i32); 47] = [
     ("machine list", "", 0),
     ("machine delete", "nope", 1),
     ("machine forget", "nope", 1),
+    ("machine adopt", "nope", 1),
     ("machine show", "AGENT1", 0),
     ("machine suspend", "AGENT1", 0),
     ("machine resume", "AGENT1", 0),

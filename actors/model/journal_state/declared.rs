@@ -30,14 +30,14 @@ pub struct DeclaredEntry {
 impl JournalState {
     /// Folds a record of declared machines in.
     pub(super) fn of_declared(&mut self, body: &Body, seq: u64, at: WallTime) {
-        if let Body::DeclaredIntended { marks, node, spec } = body {
+        if let Body::DeclaredIntended { marks, node, spec, adopted } = body {
             let mut marks = (**marks).clone();
             if marks.seq == 0 {
                 marks.seq = seq;
             }
             let (node, spec) = (node.clone(), (**spec).clone());
             let id = marks.agent.clone();
-            let entry = DeclaredEntry { marks, node, spec, made: false, removing: false };
+            let entry = DeclaredEntry { marks, node, spec, made: *adopted, removing: false };
             self.declared.insert(id, entry);
         } else if let Body::DeclaredMade { machine, node } = body {
             if let Some(entry) = self.declared.get_mut(machine) {

@@ -9,7 +9,7 @@ fn order(n: u32, work: Work) -> Order {
 }
 
 fn done(power: Power) -> OrderEnd {
-    OrderEnd { phase: OrderPhase::Done, text: String::new(), power }
+    OrderEnd { phase: OrderPhase::Done, text: String::new(), power, snapshot_taken: None }
 }
 
 // Invariant: a machine has one order at a time, and one that is over is known for a while.

@@ -1,9 +1,8 @@
 //! What one look at a machine shows.
 
-use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use super::is_own_snapshot;
+use super::{Taken, TakenSnapshots, is_own_snapshot};
 use crate::id::{NodeName, VmId};
 use crate::phase::Power;
 
@@ -34,6 +33,8 @@ pub struct MachineView {
     pub console_url: String,
     /// Hardware, with changes that wait for a restart.
     pub config: Vec<ConfigValue>,
+    /// Tags and cloud-init values, keys of logins decoded. Nobody is shown them as they are.
+    pub given: Vec<ConfigValue>,
     /// Bytes of the disk it boots from; none where its configuration does not say.
     pub disk: Option<u64>,
     /// Snapshots, drover's own too.
@@ -45,8 +46,14 @@ pub struct MachineView {
 impl MachineView {
     /// Keeps drover's own snapshots and these, and those that are not finished. Any other was taken by
     /// hand, maybe in an earlier use of the machine, and is not the holder's to know.
-    pub fn keep_snapshots(&mut self, known: &BTreeSet<String>) {
-        let shown = |name: &str| known.contains(name) || is_own_snapshot(name);
+    pub fn keep_snapshots(&mut self, known: &TakenSnapshots) {
+        let is_known = |one: &SnapshotView| match known.is(&one.name, one.taken) {
+            Taken::Same | Taken::Untimed => true,
+            Taken::Namesake(_) | Taken::No => is_own_snapshot(&one.name),
+        };
+        let shown: Vec<String> =
+            self.snapshots.iter().filter(|one| is_known(one)).map(|one| one.name.clone()).collect();
+        let shown = |name: &str| shown.iter().any(|one| one == name);
         self.snapshots.retain(|one| shown(&one.name) || one.unfinished.is_some());
         for one in &mut self.snapshots {
             one.parent = one.parent.take().filter(|parent| shown(parent));

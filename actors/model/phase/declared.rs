@@ -50,5 +50,12 @@ words! {
         Size = "SIZE",
         /// It is on another node or cluster. drover never moves a machine.
         Place = "PLACE",
+        /// Bridge, VLAN, model or MAC address of a network card, or the number of cards. drover shows it
+        /// only.
+        Network = "NETWORK",
+        /// A user, key, address or DNS setting of cloud-init. drover shows it only.
+        CloudInit = "CLOUD_INIT",
+        /// Tags that the declaration names. drover shows them only.
+        Tags = "TAGS",
     }
 }

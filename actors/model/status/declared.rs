@@ -37,4 +37,8 @@ pub struct DeclaredStatus {
     /// What drover last put right in this start, and when.
     pub corrected: Option<(WallTime, String)>,
     pub on_removal: OnRemoval,
+    /// When it was last seen, where the last look at it came to nothing.
+    pub last_seen: Option<WallTime>,
+    /// Whether it waits for a template image of which there is no version yet.
+    pub lacks_image: bool,
 }

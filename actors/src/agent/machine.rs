@@ -1,5 +1,7 @@
 //! What was ordered of the machine, and how far the running order is.
 
+use std::net::IpAddr;
+
 use drover_model::fault::Fault;
 use drover_model::id::Attempt;
 use drover_model::order::{MachineOrders, Work};
@@ -44,6 +46,10 @@ pub(super) struct Machine {
     pub(super) tries: u32,
     /// What Proxmox's part of the order came to, for people.
     pub(super) reported: String,
+    /// The address that the order found, and the one before it.
+    pub(super) moved: Option<(IpAddr, IpAddr)>,
+    /// When Proxmox took the order's snapshot, in Unix seconds.
+    pub(super) snapshot_taken: Option<u64>,
     /// The last fault of the order.
     pub(super) hindered: Option<String>,
 }
@@ -62,6 +68,8 @@ impl Default for Machine {
             settles: Moment(0),
             tries: 0,
             reported: String::new(),
+            moved: None,
+            snapshot_taken: None,
             hindered: None,
         }
     }

@@ -191,6 +191,7 @@ impl Mind {
             Err(fault) => self.carry_failed(fault, carried.power, out),
             Ok(text) => {
                 self.machine.reported = text;
+                self.machine.snapshot_taken = carried.snapshot_taken;
                 self.machine.hindered = None;
                 if !work.wakes() {
                     return self.order_done(out);
@@ -249,6 +250,7 @@ impl Mind {
         match result {
             Ok(AddressObservation::At(address)) => {
                 if self.address() != Some(address) {
+                    self.machine.moved = self.address().map(|before| (before, address));
                     if let Some(guest) = &mut self.guest {
                         guest.address = Some(address);
                     }
@@ -299,7 +301,13 @@ impl Mind {
     pub(super) fn order_done(&mut self, out: &mut Out) {
         let Some(work) = self.machine.work().cloned() else { return };
         let power = work.leaves(self.machine.orders.power);
-        let text = std::mem::take(&mut self.machine.reported);
+        let mut text = std::mem::take(&mut self.machine.reported);
+        if let Some((before, now)) = self.machine.moved {
+            if !text.is_empty() {
+                text.push_str("; ");
+            }
+            text += &format!("its address is {now} now, it was {before}");
+        }
         self.order_over(OrderPhase::Done, text, power, out);
     }
 
@@ -311,7 +319,8 @@ impl Mind {
         let Some(id) = self.machine.orders.running.as_ref().map(|order| order.id.clone()) else {
             return;
         };
-        let end = OrderEnd { phase, text, power };
+        let snapshot_taken = self.machine.snapshot_taken;
+        let end = OrderEnd { phase, text, power, snapshot_taken };
         self.owe_keys_after_failure(phase);
         self.machine.orders.end(&id, &end, out.now.wall);
         self.machine.rest();

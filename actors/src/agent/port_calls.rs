@@ -81,7 +81,8 @@ pub(super) fn make(
         Call::Order { work, repeated, shutdown, limit } => {
             let marks = guest.marks.clone();
             let snapshots = mind.machine.orders.snapshots.clone();
-            let call = OrderCall { vm, marks, work, snapshots, repeated, shutdown, limit };
+            let order = mind.machine.orders.running.as_ref().map(|order| order.id.clone());
+            let call = OrderCall { vm, marks, work, order, snapshots, repeated, shutdown, limit };
             pve.carry_out(call).map(Answer::Ordered).boxed_local()
         }
         Call::Greet(address, limit) => {

@@ -65,7 +65,7 @@ impl Mind {
         let Some(last) = self.machine.orders.past.last() else { return };
         let (id, seen) = (last.order.id.clone(), if running { "runs" } else { "is stopped" });
         let text = format!("{}; seen later: the machine {seen}", last.text);
-        let end = OrderEnd { phase: last.phase, text, power };
+        let end = OrderEnd { phase: last.phase, text, power, snapshot_taken: None };
         self.machine.orders.end(&id, &end, out.now.wall);
         out.record(Body::OrderEnded { agent: self.agent.clone(), order: id, end });
         if running {

@@ -96,9 +96,12 @@ impl Mind {
     fn way_back(&self) -> Option<String> {
         let guest = self.guest.as_ref().filter(|_| self.reachability.is_cut_off())?;
         Some(format!(
-            "put cloud `{}` back into the configuration, or another one that leads to cluster \
-             `{}`: drover then goes on with VMID {} by itself",
-            self.spec.id.cloud, guest.marks.cluster, guest.marks.vmid
+            "no cloud leads to cluster `{cluster}`: `drover status` shows why cloud `{cloud}` does not, \
+             where the configuration has it; else put it back, or another cloud that leads there. drover \
+             then goes on with VMID {vmid} by itself",
+            cluster = guest.marks.cluster,
+            cloud = self.spec.id.cloud,
+            vmid = guest.marks.vmid
         ))
     }
 

@@ -285,7 +285,12 @@ impl Drive {
             Call::Rollback => Answer::RolledBack(Ok(())),
             Call::Order { work, .. } => {
                 let power = work.leaves(Power::Running);
-                Answer::Ordered(Ok(Carried { power, sent: true, outcome: Ok(String::new()) }))
+                Answer::Ordered(Ok(Carried {
+                    power,
+                    sent: true,
+                    snapshot_taken: None,
+                    outcome: Ok(String::new()),
+                }))
             }
             Call::Greet(..) => Answer::Greeted(Ok("ssh-ed25519 HOST".into())),
             Call::Probe(..) => Answer::Probed(Ok(())),
@@ -490,7 +495,12 @@ pub fn refused(call: &Call, fault: Fault) -> Answer {
         Call::Rollback => Answer::RolledBack(Err(fault)),
         Call::Order { .. } => {
             let power = Power::Running;
-            Answer::Ordered(Ok(Carried { power, sent: false, outcome: Err(fault) }))
+            Answer::Ordered(Ok(Carried {
+                power,
+                sent: false,
+                snapshot_taken: None,
+                outcome: Err(fault),
+            }))
         }
         Call::Greet(..) => Answer::Greeted(Err(fault)),
         Call::Probe(..) => Answer::Probed(Err(fault)),

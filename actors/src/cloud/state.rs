@@ -203,10 +203,11 @@ impl CloudMind {
             Some(pinned) if *pinned != observation.cluster => {
                 let id = &self.id;
                 let why = format!(
-                    "cloud `{id}` leads to cluster `{}`, not to `{pinned}` as before: nothing is \
-                     done there; if it is the same cluster with a new root CA, run `drover cluster \
-                     confirm {id}`; else restore its endpoint, or give the new cluster a new cloud \
-                     key",
+                    "cloud `{id}` leads to cluster `{}` now, and led to `{pinned}` before: drover does \
+                     nothing there. Where it is the same cluster with a new root CA, run `drover \
+                     cluster confirm {id}`, which checks that drover's guests are there. Where it is \
+                     another cluster, put the old endpoint back, or configure the new cluster as a \
+                     cloud of its own",
                     observation.cluster
                 );
                 self.degrade(Why::Other(why), now, turn);

@@ -4,6 +4,8 @@
 //! - A keeper that is over is followed by another one where the configuration has its machine.
 //! - Reconcilers hear of the ids of machines before there is a guest, as of those of builds.
 
+mod adopt;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -58,6 +60,17 @@ impl Declared {
     /// The ids of guests that are no orphans.
     pub(super) fn ids(&self) -> BTreeSet<AgentId> {
         self.kept.values().filter_map(|kept| kept.id.clone()).collect()
+    }
+
+    /// Whether a machine is called so.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.kept.contains_key(&DeclaredName::new(name))
+    }
+
+    /// The machines that wait for a template image of which there is no version.
+    pub(super) fn without_image(&self) -> impl Iterator<Item = &DeclaredName> {
+        let waits = |kept: &Kept| kept.status.as_ref().is_some_and(|status| status.lacks_image);
+        self.kept.iter().filter(move |(_, kept)| waits(kept)).map(|(name, _)| name)
     }
 
     /// The template images on a cluster that machines hang on: their disks, or a clone that runs.
@@ -157,6 +170,10 @@ impl Herd {
             return Err(Fault::new(FaultKind::Gone, Culprit::Guest, text));
         };
         let cloud = &spec.template.id.cloud;
+        if !self.tried.contains_key(cloud) {
+            let text = format!("drover waits for the first answer of cloud `{cloud}`");
+            return Err(Fault::new(FaultKind::Contention, Culprit::Cloud(cloud.clone()), text));
+        }
         self.cluster_of_image(cloud).map_err(|refusal| {
             let culprit = Culprit::Cloud(cloud.clone());
             Fault::new(FaultKind::Contention, culprit, refusal.to_string())
@@ -277,7 +294,11 @@ impl Handler<KeeperReport> for Herd {
         match report {
             KeeperReport::Status(status) => {
                 if let Some(kept) = self.declared.kept.get_mut(&status.name) {
+                    let lacks_image = status.lacks_image;
                     kept.status = Some(*status);
+                    if lacks_image {
+                        self.settle_soon(ctx);
+                    }
                 }
             }
             KeeperReport::WantCluster(name) => {

@@ -173,6 +173,8 @@ impl Herd {
     pub(super) fn cluster_of_image(&self, cloud: &CloudId) -> Result<ClusterId, Refusal> {
         match (self.leads.get(cloud), self.tried.get(cloud)) {
             (Some(cluster), Some(Ok(_))) => Ok(cluster.clone()),
+            // Some faults name the cloud themselves.
+            (_, Some(Err(why))) if why.starts_with("cloud `") => Err(unavailable(why.clone())),
             (_, Some(Err(why))) => Err(unavailable(format!("cloud `{cloud}`: {why}"))),
             (_, None | Some(Ok(_))) => {
                 Err(unavailable(format!("cloud `{cloud}` has not answered yet: try again")))

@@ -558,6 +558,7 @@ impl Handler<HerdCommand> for Herd {
             }
             HerdCommand::DeleteMachine { name, reply } => reply.send(self.delete_machine(&name)),
             HerdCommand::ForgetMachine { name, reply } => reply.send(self.forget_machine(&name)),
+            HerdCommand::AdoptMachine(ask) => self.adopt_machine(*ask, ctx),
             HerdCommand::Drain { policy, reply } => self.begin_drain(policy, reply),
         }
         self.settle_soon(ctx);

@@ -198,7 +198,16 @@ impl Herd {
     }
 
     fn living(&self, agent: &AgentId) -> Result<Living, Refusal> {
-        let unknown = || format!("no agent `{agent}` lives; `drover agents` lists them");
+        let unknown = || match self.declared.has(agent.as_str()) {
+            true => format!(
+                "`{agent}` is a declared machine and no agent: it takes no orders, drover keeps it as \
+                 `machines` says; `drover machine list` shows it"
+            ),
+            false => format!(
+                "no agent `{agent}` lives, and no declared machine is called so: `drover agents` and \
+                 `drover machine list` list them"
+            ),
+        };
         self.common.roster.get(agent).ok_or_else(|| Refusal::Unknown(unknown()))
     }
 

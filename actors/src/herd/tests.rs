@@ -327,7 +327,7 @@ fn a_cloud_that_leads_elsewhere_after_a_restart_is_left_alone() {
         let spec = herd(vec![cloud("c", None)], vec![template("c/t", &[])]);
         let mut bed = Bed::start(world, spec, journal_state);
         let why = (&mut bed.tried).await.unwrap()[&CloudId::new("c")].clone().unwrap_err();
-        assert!(why.contains("nothing is done there"), "{why}");
+        assert!(why.contains("drover does nothing there"), "{why}");
         bed.lease(ask("l1", t(), 0)).await.unwrap();
         pass(seconds(30)).await;
         assert_eq!((bed.born(), bed.world.calls("survey")), (0, 0));

@@ -4,10 +4,13 @@
 use std::sync::Arc;
 
 use drover_model::declared::{DeclaredSpec, OnRemoval};
+use drover_model::id::NodeName;
+use drover_model::marks::Marks;
 use drover_model::record::Body;
 use drover_model::time::Now;
 
 use super::event::Effect;
+use super::make::NO_TEMPLATE;
 use super::mind::{Guest, Mind, Out};
 use super::remove::REMOVAL_GRACE;
 use super::state::{Check, Create, Remove, Standing, State, Watch};
@@ -17,6 +20,7 @@ impl Mind {
     pub(super) fn declare(&mut self, spec: Arc<DeclaredSpec>, now: Now, out: Out<'_>) {
         let before = self.phase();
         self.birth.declared = Some(Arc::clone(&spec));
+        (self.left_at, self.lacks_image) = (None, false);
         // Without a guest the next try takes what is declared then.
         let removing = self.state.removal();
         if removing.is_some_and(Remove::is_late) {
@@ -65,6 +69,7 @@ impl Mind {
             OnRemoval::Delete => self.delete_in_time(now, out),
             OnRemoval::Keep => {}
             OnRemoval::Stop => {
+                self.left_at = Some(now.mono);
                 if let State::Resting(standing, Watch::Pause) = self.state {
                     self.enter(State::Resting(standing, Watch::Describe), now, out);
                 }
@@ -100,6 +105,39 @@ impl Mind {
         let Some(spec) = self.birth.declared.clone() else { return false };
         self.declare(spec, now, out);
         true
+    }
+
+    /// An operator has it adopt a guest whose marks are written. Only a machine without a guest, or whose
+    /// guest is lost, takes one; the guest is left as it is, and its differences are shown.
+    pub(super) fn take_over(&mut self, marks: Marks, node: NodeName, now: Now, out: Out<'_>) {
+        let may = match &self.state {
+            State::Waiting | State::Blocked | State::Checking(_) => self.guest.is_none(),
+            State::Resting(Standing::Missing | Standing::Foreign, _) => true,
+            State::Resting(Standing::Kept, _)
+            | State::Creating(_)
+            | State::Configuring
+            | State::Starting
+            | State::Correcting(_)
+            | State::Removing(_)
+            | State::Removed => false,
+        };
+        if !may || !self.is_declared() {
+            return;
+        }
+        self.let_go(true, out);
+        self.cluster = Some(marks.cluster.clone());
+        self.guest = Some(Guest {
+            marks: marks.clone(),
+            node: node.clone(),
+            source: NO_TEMPLATE,
+            made: true,
+            configured: true,
+        });
+        let spec = self.recorded(&self.spec);
+        let marks = Box::new(marks);
+        out.push(Effect::Record(Body::DeclaredIntended { marks, node, spec, adopted: true }));
+        self.failures = 0;
+        self.enter(State::Resting(Standing::Kept, Watch::Describe), now, out);
     }
 
     /// An operator wants it forgotten. Its guest may be there: the id is used again only when it is

@@ -1,5 +1,7 @@
 //! In what a machine differs from its declaration, and what puts it right. Pure.
 
+mod values;
+
 use drover_model::declared::{DeclaredSpec, Drift};
 use drover_model::order::{MachineView, Work};
 use drover_model::phase::{DriftKind, Power};
@@ -26,12 +28,15 @@ pub fn drift(spec: &DeclaredSpec, view: &MachineView) -> Vec<Drift> {
     if let Some(node) = spec.template.node.as_ref().filter(|node| **node != view.node) {
         all.push(Drift {
             kind: DriftKind::Place,
-            what: "node",
+            what: "node".to_owned(),
             declared: node.to_string(),
             found: view.node.to_string(),
             stays: Some(NEVER_MOVES),
         });
     }
+    all.extend(values::networks(spec, view));
+    all.extend(values::cloud_init(spec, view));
+    all.extend(values::tags(spec, view));
     all
 }
 
@@ -49,7 +54,7 @@ fn power(spec: &DeclaredSpec, view: &MachineView) -> Option<Drift> {
     };
     Some(Drift {
         kind: DriftKind::Power,
-        what: "power",
+        what: "power".to_owned(),
         declared: spec.power.to_string(),
         found: view.power.to_string(),
         stays,
@@ -86,7 +91,7 @@ fn number(
         None => shown,
     };
     let declared = declared.to_string();
-    Some(Drift { kind: DriftKind::Size, what: key, declared, found, stays })
+    Some(Drift { kind: DriftKind::Size, what: key.to_owned(), declared, found, stays })
 }
 
 fn disk(spec: &DeclaredSpec, view: &MachineView) -> Option<Drift> {
@@ -99,7 +104,7 @@ fn disk(spec: &DeclaredSpec, view: &MachineView) -> Option<Drift> {
     };
     Some(Drift {
         kind: DriftKind::Size,
-        what: "disk",
+        what: "disk".to_owned(),
         declared: format!("{declared} GiB"),
         found: format!("{:.1} GiB", bytes as f64 / f64::from(1 << 30)),
         stays,

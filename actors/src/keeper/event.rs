@@ -6,6 +6,7 @@ use std::time::Duration;
 use drover_model::declared::DeclaredSpec;
 use drover_model::fault::Fault;
 use drover_model::id::{AgentId, Attempt, ClusterId, NodeName, Upid, VmId};
+use drover_model::marks::Marks;
 use drover_model::order::{MachineView, Work};
 use drover_model::ports::{Carried, Configured, IdStatus, Survey, TaskEnd, VmObservation};
 use drover_model::record::Body;
@@ -30,6 +31,8 @@ pub enum Event {
     Delete,
     /// An operator wants it forgotten; its guest stays.
     Forget,
+    /// An operator has it adopt this guest, which carries these marks and is on this node.
+    TakeOver(Box<Marks>, NodeName),
     /// The intent to make the guest is durable, with this sequence.
     Intended(u64),
     /// A call was not made, and why: another drover may own the guest, or no cloud leads to it.

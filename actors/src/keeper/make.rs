@@ -77,10 +77,11 @@ impl Mind {
         };
         let name = self.birth.name.as_str();
         if let Some(guest) = survey.guests.iter().find(|one| one.name.as_deref() == Some(name)) {
+            let (vmid, node) = (guest.vmid, &guest.node);
             let text = format!(
-                "guest {} on {} is called `{name}` and has no marks of drover: drover leaves it alone \
-                 and makes no other one; rename that guest, or this machine",
-                guest.vmid, guest.node
+                "guest {vmid} on {node} is called `{name}` and has no marks of drover: drover leaves it \
+                 alone and makes no other one; rename that guest, or this machine; where it is this \
+                 machine, `drover machine adopt {name} --vmid {vmid} --confirm` takes it over"
             );
             return self.blocked(text, now, out);
         }
@@ -131,13 +132,26 @@ impl Mind {
                 self.checked(rest, now, out);
             }
             (Some(Reading::Marked(marks)), _) => {
-                let whose = match marks.installation == self.birth.installation {
-                    true => "drover made it before, and its journal knows nothing of it".to_owned(),
-                    false => format!("drover installation `{}` made it", marks.installation),
+                let as_made = marks.vmid == vmid && Some(&marks.cluster) == self.cluster.as_ref();
+                let whose = match (marks.installation == self.birth.installation, as_made) {
+                    (true, true) => format!(
+                        "drover made it before, and its journal knows nothing of it, as after `drover \
+                         machine forget`; `drover machine adopt {name}` takes it over"
+                    ),
+                    (true, false) => format!(
+                        "its marks name VMID {} of cluster `{}`, so it is a copy or was restored; where it \
+                         is this machine, `drover machine adopt {name} --vmid {vmid} --confirm` takes it \
+                         over",
+                        marks.vmid, marks.cluster
+                    ),
+                    (false, _) => format!(
+                        "drover installation `{}` made it; rename that guest, or this machine",
+                        marks.installation
+                    ),
                 };
                 let text = format!(
-                    "guest {vmid} on {node} is a machine `{name}` already: {whose}; drover leaves it \
-                     alone and makes no other one"
+                    "guest {vmid} on {node} is a machine `{name}` already: {whose}. drover leaves it alone \
+                     and makes no other one"
                 );
                 self.blocked(text, now, out);
             }
@@ -150,7 +164,8 @@ impl Mind {
             (Some(Reading::Unmarked | Reading::Damaged(_)), _) => {
                 let text = format!(
                     "guest {vmid} on {node} has the name of a machine `{name}` and no sound marks: \
-                     drover leaves it alone and makes no other one"
+                     drover leaves it alone and makes no other one; where it is this machine, `drover \
+                     machine adopt {name} --vmid {vmid} --confirm` takes it over"
                 );
                 self.blocked(text, now, out);
             }
@@ -186,7 +201,10 @@ impl Mind {
             guest.node = node;
         }
         match self.state {
-            State::Resting(standing, _) => self.looked_at_rest(standing, &seen, now, out),
+            State::Resting(standing, _) => {
+                let reading = observation.marks.as_ref();
+                self.looked_at_rest(standing, (&seen, reading), now, out);
+            }
             State::Removing(_) => self.looked_to_remove(&seen, now, out),
             State::Creating(_) => self.looked_while_creating(&seen, now, out),
             State::Waiting
@@ -212,12 +230,21 @@ impl Mind {
         let of_image = matches!(template.sought(), Sought::Image(_));
         let mut all: Vec<_> =
             found.candidates.iter().filter(|one| !of_image || own(&one.name)).collect();
+        self.lacks_image = all.is_empty();
         all.sort_by_key(|one| std::cmp::Reverse((one.created, one.vmid)));
         let reached = all.into_iter().find(|one| match &template.node {
             Some(node) => one.node == *node || found.is_shared(&one.storages),
             None => !found.fleet.is_offline(&one.node),
         });
         let Some(reached) = reached else {
+            if let (Sought::Image(image), true) = (template.sought(), self.lacks_image) {
+                let text = format!(
+                    "image `{image}` has no version on cloud `{}`: `drover image build {image}` builds one; \
+                     with `buildWhenMissing` drover does",
+                    self.cloud()
+                );
+                return self.failed(&text, now, out);
+            }
             let on = match &template.node {
                 Some(node) => format!(" that node `{node}` reaches"),
                 None => String::new(),
@@ -268,7 +295,8 @@ impl Mind {
             configured: false,
         });
         let spec = self.recorded(&self.spec);
-        out.push(Effect::Record(Body::DeclaredIntended { marks: Box::new(marks), node, spec }));
+        let marks = Box::new(marks);
+        out.push(Effect::Record(Body::DeclaredIntended { marks, node, spec, adopted: false }));
         self.enter(State::Creating(Create::Call), now, out);
     }
 

@@ -106,6 +106,13 @@ pub struct Mind {
     pub(super) guest: Option<Guest>,
     /// The template image to clone, with its node, once it was found.
     pub(super) found: Option<(VmId, NodeName)>,
+    /// Whether the last search found no version of its template image.
+    pub(super) lacks_image: bool,
+    /// When its guest was last described in this start, and whether a later look came to nothing.
+    pub(super) last_seen: Option<WallTime>,
+    pub(super) unseen: bool,
+    /// When the configuration had it no longer.
+    pub(super) left_at: Option<Moment>,
     /// When the clone was asked for.
     pub(super) asked: Option<Moment>,
     /// The guest's volumes, as far as they are known in this start.
@@ -139,6 +146,10 @@ impl Mind {
             leads: None,
             guest: None,
             found: None,
+            lacks_image: false,
+            last_seen: None,
+            unseen: false,
+            left_at: None,
             asked: None,
             volumes: Vec::new(),
             gone_rounds: 0,
@@ -437,11 +448,13 @@ impl Mind {
         self.drift.clear();
         self.addresses.clear();
         self.power = Power::Unknown;
+        (self.last_seen, self.unseen) = (None, false);
     }
 
     /// A call was not made. What was decided on an old look is not carried out later: a correction
     /// and a removal begin again with a look.
     fn held(&mut self, why: String, now: Now, out: Out<'_>) {
+        self.unseen = true;
         if matches!(self.state, State::Correcting(_)) {
             self.enter(State::Resting(Standing::Kept, Watch::Pause), now, out);
         } else {
@@ -532,6 +545,8 @@ impl Mind {
             detail: self.detail.clone(),
             corrected: self.corrected.clone(),
             on_removal: self.spec.on_removal,
+            last_seen: self.last_seen.filter(|_| self.unseen),
+            lacks_image: self.lacks_image && self.state.phase() == DeclaredPhase::Waiting,
         }
     }
 }
@@ -552,8 +567,10 @@ impl StateMachine for Mind {
             Event::Look => self.look_now(now, out),
             Event::Delete => self.delete(now, out),
             Event::Forget => self.forget(now, out),
+            Event::TakeOver(marks, node) => self.take_over(*marks, node, now, out),
             Event::Intended(seq) => {
-                if let Some(guest) = &mut self.guest {
+                // An adopted guest has the sequence that its marks say.
+                if let Some(guest) = self.guest.as_mut().filter(|guest| guest.marks.seq == 0) {
                     guest.marks.seq = seq;
                 }
             }

@@ -34,8 +34,9 @@ use actix::{Context, Handler, Message, Recipient};
 use drover_model::declared::DeclaredSpec;
 use drover_model::fact::What;
 use drover_model::fault::Fault;
-use drover_model::id::{AgentId, Attempt, CloudId, ClusterId, DeclaredName, VmId};
+use drover_model::id::{AgentId, Attempt, CloudId, ClusterId, DeclaredName, NodeName, VmId};
 use drover_model::journal_state::{DeclaredEntry, JournalState};
+use drover_model::marks::Marks;
 use drover_model::ports::Ports;
 use drover_model::record::{Body, Record};
 use drover_model::status::DeclaredStatus;
@@ -64,6 +65,8 @@ pub enum KeeperCommand {
     Delete,
     /// An operator wants it forgotten; its guest stays.
     Forget,
+    /// An operator has it adopt this guest, which carries these marks and is on this node.
+    TakeOver(Box<Marks>, NodeName),
 }
 
 /// To the herd, from the keeper of a machine.
@@ -252,6 +255,7 @@ impl Handler<KeeperCommand> for Keeper {
             KeeperCommand::Look => Event::Look,
             KeeperCommand::Delete => Event::Delete,
             KeeperCommand::Forget => Event::Forget,
+            KeeperCommand::TakeOver(marks, node) => Event::TakeOver(marks, node),
         };
         self.feed(event, ctx);
     }

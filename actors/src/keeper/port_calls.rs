@@ -1,12 +1,12 @@
 //! Turns a call of a machine's mind into a call of a port.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use drover_model::container::GuestType;
 use drover_model::declared::Installer;
 use drover_model::fault::Fault;
 use drover_model::id::{CloudId, Upid};
+use drover_model::order::TakenSnapshots;
 use drover_model::ports::{CloneCall, ConfigureCall, CreateCall, NewDisk, OrderCall, Ports, VmRef};
 use drover_model::spec::TemplateSpec;
 use futures_util::FutureExt;
@@ -78,8 +78,9 @@ pub(super) fn make(
                 vm: vm()?,
                 marks: marks?,
                 work,
+                order: None,
                 // It gives no order about snapshots.
-                snapshots: BTreeSet::new(),
+                snapshots: TakenSnapshots::default(),
                 repeated: true,
                 shutdown,
                 limit: limits.operation + shutdown,

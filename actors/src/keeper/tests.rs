@@ -253,7 +253,12 @@ impl Play {
 }
 
 pub(super) fn done() -> Answer {
-    Answer::Carried(Ok(Carried { power: Power::Running, sent: true, outcome: Ok(String::new()) }))
+    Answer::Carried(Ok(Carried {
+        power: Power::Running,
+        sent: true,
+        snapshot_taken: None,
+        outcome: Ok(String::new()),
+    }))
 }
 
 pub(super) fn configured() -> Configured {
@@ -341,6 +346,7 @@ pub(super) fn view(power: Power) -> MachineView {
         no_address: None,
         console_url: String::new(),
         config: vec![value("cores", "2"), value("memory", "2048")],
+        given: Vec::new(),
         disk: Some(20 << 30),
         snapshots: Vec::new(),
         parent: None,

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use drover_model::declared::{DeclaredSpec, Drift, OnRemoval};
 use drover_model::fault::{Culprit, Fault, FaultKind};
+use drover_model::marks::Reading;
 use drover_model::order::{MachineView, Work};
 use drover_model::phase::{DriftKind, Power};
 use drover_model::ports::{Carried, Survey};
@@ -23,6 +24,7 @@ use drover_model::time::Now;
 use super::drift::{NEVER_MOVES, drift, remedy};
 use super::event::Effect;
 use super::mind::{Guest, LOOK_EVERY, Mind, Out, Seen};
+use super::remove::REMOVAL_GRACE;
 use super::state::{Check, Standing, State, Watch};
 
 /// The rounds in which a guest must be gone before that counts.
@@ -80,6 +82,7 @@ impl Mind {
         if let Some(guest) = &mut self.guest {
             guest.node = view.node.clone();
         }
+        (self.last_seen, self.unseen) = (Some(now.wall), false);
         self.power = view.power;
         self.addresses.clone_from(&view.addresses);
         self.drift = drift(&self.spec, &view);
@@ -104,7 +107,7 @@ impl Mind {
         }
         Some(Drift {
             kind: DriftKind::Place,
-            what: "cloud",
+            what: "cloud".to_owned(),
             declared: cloud.to_owned(),
             found: marks.cloud.clone(),
             stays: Some(NEVER_MOVES),
@@ -136,9 +139,18 @@ impl Mind {
     fn left(&mut self, view: &MachineView, now: Now, out: Out<'_>) {
         self.drift.clear();
         match (self.spec.on_removal, view.power) {
-            (OnRemoval::Stop, Power::Running) => {
-                self.correct_in_time(Work::Shutdown, view, now, out);
-            }
+            (OnRemoval::Stop, Power::Running) => match self.grace_left(now) {
+                Some(grace) => {
+                    self.detail = format!(
+                        "it left the configuration: drover shuts it down in {} s; declare it again to \
+                         keep it running",
+                        grace.as_secs_f64().ceil()
+                    );
+                    self.rest(Standing::Kept, now, out);
+                    self.again_in(grace, now, out);
+                }
+                None => self.correct_in_time(Work::Shutdown, view, now, out),
+            },
             (OnRemoval::Stop, Power::Stopped) => {
                 self.stopped_for_good(out);
                 self.rest(Standing::Kept, now, out);
@@ -147,6 +159,12 @@ impl Mind {
                 self.rest(Standing::Kept, now, out);
             }
         }
+    }
+
+    /// The time until drover does what the last declaration wants; none where it is over.
+    fn grace_left(&self, now: Now) -> Option<Duration> {
+        let passed = now.mono - self.left_at?;
+        REMOVAL_GRACE.checked_sub(passed).filter(|left| !left.is_zero())
     }
 
     /// It was shut down once, as declared: anyone who starts it again keeps it so.
@@ -200,6 +218,7 @@ impl Mind {
     /// The cluster said nothing of its guest: nothing follows.
     pub(super) fn unread(&mut self, standing: Standing, fault: &Fault, now: Now, out: Out<'_>) {
         self.gone_rounds = 0;
+        self.unseen = true;
         self.detail.clone_from(&fault.text);
         self.rest(standing, now, out);
     }
@@ -207,7 +226,7 @@ impl Mind {
     pub(super) fn looked_at_rest(
         &mut self,
         standing: Standing,
-        seen: &Seen,
+        (seen, reading): (&Seen, Option<&Reading>),
         now: Now,
         out: Out<'_>,
     ) {
@@ -218,9 +237,7 @@ impl Mind {
                 self.power = Power::Unknown;
                 self.drift.clear();
                 self.enter(State::Resting(Standing::Foreign, Watch::Pause), now, out);
-                "a guest with its VMID is there whose marks are not the machine's: drover leaves it \
-                 alone; `drover machine forget` lets drover make the machine again"
-                    .clone_into(&mut self.detail);
+                self.detail = self.not_as_made(reading);
             }
             Seen::Unclear(why) => {
                 let fault = Fault::new(FaultKind::Contention, Culprit::Guest, *why);
@@ -232,6 +249,39 @@ impl Mind {
                 self.rest(standing, now, out);
             }
         }
+    }
+
+    /// What differs on a guest that has the machine's VMID, and what helps.
+    fn not_as_made(&self, reading: Option<&Reading>) -> String {
+        let Some(Guest { marks, node, .. }) = &self.guest else { return String::new() };
+        let (vmid, name) = (marks.vmid, &self.birth.name);
+        let made_as = marks.name(&self.spec.template.name_prefix);
+        let (differs, helps) = match reading {
+            Some(Reading::Marked(found)) => (
+                format!(
+                    "its marks name `{}` (VMID {}) of installation `{}`",
+                    found.template, found.vmid, found.installation
+                ),
+                "It is another guest".to_owned(),
+            ),
+            Some(Reading::Unmarked | Reading::Damaged(_)) | None => {
+                let differs = match reading {
+                    Some(Reading::Damaged(why)) => why.clone(),
+                    Some(_) | None => "neither its name nor its description is drover's".to_owned(),
+                };
+                let helps = format!(
+                    "If it is this machine, `qm set {vmid} --name {made_as}` on {node} puts the name back, \
+                     and `drover machine adopt {name} --vmid {vmid} --confirm` has drover write name and \
+                     marks again"
+                );
+                (differs, helps)
+            }
+        };
+        format!(
+            "guest {vmid} on {node} is not as drover made it: {differs}. drover made it as `{made_as}`, and \
+             drover leaves it alone. {helps}. As a last resort rename or remove guest {vmid}, then run `drover \
+             machine forget {name}`: drover makes the machine again, with a new disk"
+        )
     }
 
     /// All guests were listed, after its id was found to be free.
@@ -289,12 +339,15 @@ impl Mind {
         self.enter(State::Resting(Standing::Missing, Watch::Pause), now, out);
         self.drift = vec![Drift {
             kind: DriftKind::Create,
-            what: "guest",
+            what: "guest".to_owned(),
             declared: "there".into(),
             found: "gone".into(),
             stays: Some(NOT_AGAIN),
         }];
-        "its guest is gone from the cluster; `drover machine forget` lets drover make it again"
-            .clone_into(&mut self.detail);
+        self.detail = format!(
+            "its guest is gone from the cluster; `drover machine forget {}` lets drover make it again, with \
+             a new disk",
+            self.birth.name
+        );
     }
 }

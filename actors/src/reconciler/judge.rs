@@ -126,8 +126,10 @@ pub(super) fn verdict(
         Kind::Builder | Kind::Machine if known.builds.contains(&marks.agent) => Verdict::Image,
         // Somebody may use it: only a command with its name destroys it.
         Kind::Machine => Verdict::Stranger(format!(
-            "it is the declared machine `{}`, which no record knows",
-            marks.template
+            "drover made it for the declared machine `{machine}`, and the journal has no record of it, as \
+             after `drover machine forget`; declare the machine and run `drover machine adopt {machine}`, \
+             or remove the guest in Proxmox",
+            machine = marks.template
         )),
         Kind::Agent if template => Verdict::Damaged("an agent's marks on a template".into()),
         Kind::Agent | Kind::Builder => Verdict::Orphan(marks.clone()),

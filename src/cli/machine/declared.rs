@@ -1,9 +1,11 @@
-//! `drover machine list`, `delete` and `forget`, and what `show` says of a declared machine.
+//! `drover machine list`, `delete`, `forget` and `adopt`, and what `show` says of a declared machine.
 
-use drover_api::{DeclaredMachineOut, DeclaredMachinesOut, Nothing};
+use drover_api::{
+    AdoptMachineIn, AdoptMachineOut, DeclaredMachineOut, DeclaredMachinesOut, Nothing,
+};
 use reqwest::Method;
 
-use super::super::client::{CALL_LIMIT, Client, path};
+use super::super::client::{CALL_LIMIT, Client, LONG_LIMIT, path};
 use super::super::error::{CallError, CliError};
 use super::super::tables::{clean, dash, differs, machine_state, machines};
 use super::super::term::{Term, print};
@@ -60,6 +62,41 @@ pub(super) async fn forget(
     Ok(0)
 }
 
+pub(super) async fn adopt(
+    client: &Client,
+    name: &str,
+    command: &AdoptMachineIn,
+    json: bool,
+    term: &mut Term<'_>,
+) -> Result<u8, CliError> {
+    let path = path("machines", name, "/adopt");
+    let out: AdoptMachineOut = client.post(&path, command, LONG_LIMIT).await?;
+    print(term, json, &out, |out| adopted(out, command.dry_run))?;
+    Ok(0)
+}
+
+fn adopted(out: &AdoptMachineOut, dry_run: bool) -> String {
+    let (machine, node) = (clean(&out.machine), clean(&out.node));
+    let (called, name) =
+        (dash(Some(&out.called).filter(|name| !name.is_empty())), clean(&out.name));
+    let called = clean(&called);
+    let adopts = if dry_run { "would adopt" } else { "adopts" };
+    let mut text = format!("machine {machine} {adopts} guest {} ({called}) on {node}\n", out.vmid);
+    text += &match (out.proven, dry_run) {
+        (true, _) => "its marks prove that drover made it for this machine\n".to_owned(),
+        (false, true) => format!(
+            "its marks do not prove it: with --confirm drover names it {name} and writes its marks\n"
+        ),
+        (false, false) => format!("drover named it {name} and wrote its marks\n"),
+    };
+    let becomes = match &*out.on_removal {
+        "DELETE" => "drover destroys it once it leaves the configuration",
+        "STOP" => "drover shuts it down once it leaves the configuration",
+        _ => "it stays once it leaves the configuration",
+    };
+    text + &format!("onRemoval {}: {becomes}\n", clean(&out.on_removal))
+}
+
 fn listed(out: &DeclaredMachinesOut) -> String {
     machines(&out.machines)
 }
@@ -79,6 +116,9 @@ fn shown(out: &DeclaredMachineOut) -> String {
             line("place", format!("VMID {vmid} on {node}, cloud {}", out.cloud))
         }
         (_, _) => line("place", format!("cloud {}, no guest yet", out.cloud)),
+    }
+    if let Some(at) = &out.last_seen_at {
+        line("last seen", at.clone());
     }
     line("power", format!("{}, kept {}", out.power, out.wanted));
     line("addresses", dash(Some(out.addresses.join(", ")).filter(|all| !all.is_empty())));

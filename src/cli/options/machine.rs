@@ -29,6 +29,20 @@ pub enum MachineAction {
         /// The name of the machine
         name: String,
     },
+    /// Have a machine that is blocked, missing or foreign adopt a guest that is there
+    Adopt {
+        /// The name of the machine
+        name: String,
+        /// The guest; without it the one whose marks prove that it is the machine
+        #[arg(long)]
+        vmid: Option<u32>,
+        /// Say that this guest is the machine, which its marks do not prove: drover writes them
+        #[arg(long, requires = "vmid")]
+        confirm: bool,
+        /// Print what would be adopted; change nothing
+        #[arg(long)]
+        dry_run: bool,
+    },
     /// Start the machine
     Start(WaitOptions),
     /// Stop it hard

@@ -297,14 +297,14 @@ async fn without_a_command_it_says_how_to_log_in_and_keeps_the_lease() {
     let shown = printed.out.replace(&directory.display().to_string(), "DIR");
     insta::assert_snapshot!(shown, @r"
     lease l1 lasts until 2026-11-21T09:11:02Z
-    log in:  ssh -i DIR/drover-l1.key -o UserKnownHostsFile=DIR/drover-l1.hosts -o StrictHostKeyChecking=yes -p 2222 ci@127.77.0.9
+    log in:  ssh -i DIR/drover-l1.key -o UserKnownHostsFile=DIR/drover-l1.hosts -o HostKeyAlias=drover-l1 -o StrictHostKeyChecking=yes -p 2222 ci@127.77.0.9
     release: drover release l1
     ");
     assert_eq!(states(&served), [LeasePhase::Ready]);
     let key = directory.join("drover-l1.key");
     assert_eq!(std::fs::metadata(&key).unwrap().permissions().mode() & 0o777, 0o600);
     let hosts = std::fs::read_to_string(directory.join("drover-l1.hosts")).unwrap();
-    assert!(hosts.starts_with("[127.77.0.9]:2222 ecdsa-"), "{hosts}");
+    assert!(hosts.starts_with("drover-l1 ecdsa-"), "{hosts}");
     let read = identity::Identity::of(&with_key(&key, None)).ok().unwrap();
     assert_eq!(Some(read.key.public_line("")), served.asks.lock().unwrap()[0].public_key);
     kept::forget(directory, "l1");
@@ -459,6 +459,7 @@ async fn a_lost_answer_is_asked_for_again_with_the_same_key() {
         | HerdCommand::ImportImage { .. }
         | HerdCommand::DeleteMachine { .. }
         | HerdCommand::ForgetMachine { .. }
+        | HerdCommand::AdoptMachine(_)
         | HerdCommand::Drain { .. } => panic!("not asked for here"),
     };
     let served = Served::scripted(view, Arc::clone(&asks), script, Limits::default());

@@ -9,6 +9,9 @@
 //! - Orders know the snapshots of the guest's present use and no others. One that somebody took by hand
 //!   may be from an earlier use: a holder who went back to it would read the files of another. So such a
 //!   one is neither gone back to nor deleted, and it costs no read of the list when a guest is reset.
+//! - A snapshot is an order's by its name and the time that Proxmox lists. Somebody may delete it by hand
+//!   and take another of its name. The time is read once the snapshot is there; until that is durable the
+//!   description tells it, which ends with the order's identity.
 
 mod sizes;
 
@@ -18,10 +21,13 @@ use std::time::Duration;
 use drover_limits::concurrency::MaxConcurrent;
 use drover_model::fault::{Culprit, Fault, FaultKind};
 use drover_model::id::VmId;
-use drover_model::order::{SNAPSHOTS_MOST, Work, is_own_snapshot};
+use drover_model::order::{
+    SNAPSHOTS_MOST, Taken, Work, is_marked, is_own_snapshot, marked_description,
+};
 use drover_model::phase::Power;
 use drover_model::ports::{Carried, OrderCall, VmRef};
 use drover_model::size::Size;
+use drover_model::time::WallTime;
 use proxmox_client::types::{Current, SnapshotRow, VmConfig};
 
 use self::sizes::Values;
@@ -39,11 +45,23 @@ fn refused(text: String) -> Failure {
     Fault::new(FaultKind::Broken, Culprit::Guest, text).into()
 }
 
+/// What an order came to.
+struct Done {
+    /// For people.
+    text: String,
+    /// When Proxmox took its snapshot, in Unix seconds.
+    snapshot_taken: Option<u64>,
+}
+
 impl Cloud {
     /// Carries an order out, and reads whether the guest runs then.
     pub(super) async fn carry_out(&self, call: &OrderCall, max: MaxConcurrent) -> Carried {
         let taken = AtomicBool::new(false);
-        let outcome = self.work(call, max, &taken).await.map_err(|error| self.client.fault(&error));
+        let done = self.work(call, max, &taken).await.map_err(|error| self.client.fault(&error));
+        let (snapshot_taken, outcome) = match done {
+            Ok(Done { text, snapshot_taken }) => (snapshot_taken, Ok(text)),
+            Err(fault) => (None, Err(fault)),
+        };
         let theirs = outcome
             .as_ref()
             .is_err_and(|fault| matches!(fault.kind, FaultKind::Foreign | FaultKind::Gone));
@@ -57,7 +75,7 @@ impl Cloud {
                 }
             },
         };
-        Carried { power, sent: taken.into_inner(), outcome }
+        Carried { power, sent: taken.into_inner(), snapshot_taken, outcome }
     }
 
     async fn current(&self, vm: &VmRef) -> Result<Current, Failure> {
@@ -69,7 +87,7 @@ impl Cloud {
         call: &OrderCall,
         max: MaxConcurrent,
         taken: &AtomicBool,
-    ) -> Result<String, Failure> {
+    ) -> Result<Done, Failure> {
         let OrderCall { vm, marks, work, .. } = call;
         let config = self.client.config(vm.node.as_str(), vm.vmid.0).await?;
         verify(&config, marks, vm.vmid)?;
@@ -77,18 +95,20 @@ impl Cloud {
         if !wakes_from_disk {
             unlocked(&config, vm.vmid)?;
         }
-        match work {
+        let text = match work {
             Work::Start | Work::Stop | Work::Shutdown | Work::Suspend | Work::Resume => {
                 self.power(call, max, taken).await
             }
             Work::Reboot | Work::Reset => self.again(call, taken).await,
             Work::Snapshot { name, description, memory } => {
-                self.take(call, (name, config.get("parent")), (description, *memory)).await
+                let snapshot_taken = self.take(call, name, (description, *memory)).await?;
+                return Ok(Done { text: String::new(), snapshot_taken });
             }
             Work::Revert { name } => self.revert(call, name, taken).await,
             Work::DeleteSnapshot { name } => self.delete(call, name).await,
             Work::Resize(sizes) => self.resize(call, *sizes, &config).await,
-        }
+        };
+        Ok(Done { text: text?, snapshot_taken: None })
     }
 
     async fn await_end(
@@ -204,20 +224,18 @@ impl Cloud {
         Ok(rows.into_iter().filter(|row| row.name != "current").collect())
     }
 
+    /// Takes a snapshot, and reads the time that Proxmox lists for it.
     async fn take(
         &self,
         call: &OrderCall,
-        (name, parent): (&str, Option<&str>),
+        name: &str,
         (description, memory): (&str, bool),
-    ) -> Result<String, Failure> {
+    ) -> Result<Option<u64>, Failure> {
         let VmRef { node, vmid, .. } = &call.vm;
         let known = self.snapshots(&call.vm).await?;
         match known.iter().find(|row| row.name == name) {
-            // An earlier try took it, if the present state comes from it: one that was there before
-            // the guest's last reset is not its parent.
-            Some(row) if call.repeated && row.snapstate.is_none() && parent == Some(name) => {
-                return Ok("it is there".into());
-            }
+            // An earlier try took it.
+            Some(row) if is_orders(call, row) => return Ok(row.snaptime),
             Some(row) => return Err(refused(there_already(*vmid, row))),
             None => {}
         }
@@ -230,10 +248,23 @@ impl Cloud {
             return Err(refused(text));
         }
         let client = &self.client;
+        let marked = call.order.as_ref().map(|order| marked_description(description, order));
+        let description = marked.as_deref().unwrap_or(description);
         let upid = client
             .take_described_snapshot(node.as_str(), vmid.0, name, description, memory)
             .await?;
-        self.await_end(call, upid).await
+        self.await_end(call, upid).await?;
+        let known = self.snapshots(&call.vm).await?;
+        match known.iter().find(|row| row.name == name).filter(|row| is_orders(call, row)) {
+            Some(row) => Ok(row.snaptime),
+            None => {
+                let text = format!(
+                    "Proxmox took snapshot `{name}` of guest `{vmid}` and does not list it: somebody \
+                     deleted it, or changed its description meanwhile; take one under another name"
+                );
+                Err(refused(text))
+            }
+        }
     }
 
     async fn revert(
@@ -244,14 +275,13 @@ impl Cloud {
     ) -> Result<String, Failure> {
         let VmRef { node, vmid, .. } = &call.vm;
         let known = self.snapshots(&call.vm).await?;
-        match known.iter().find(|row| row.name == name).filter(|row| is_of_use(call, row)) {
-            Some(row) if row.snapstate.is_some() => Err(refused(there_already(*vmid, row))),
-            Some(_) => {
-                let upid = self.client.rollback(node.as_str(), vmid.0, name).await?;
-                self.await_switch(call, upid, taken).await
-            }
-            None => Err(refused(no_snapshot(call, name, &known))),
+        let row = known.iter().find(|row| row.name == name);
+        if let Some(row) = row.filter(|row| row.snapstate.is_some()) {
+            return Err(refused(there_already(*vmid, row)));
         }
+        taken_by_order(call, name, &known)?;
+        let upid = self.client.rollback(node.as_str(), vmid.0, name).await?;
+        self.await_switch(call, upid, taken).await
     }
 
     async fn delete(&self, call: &OrderCall, name: &str) -> Result<String, Failure> {
@@ -261,8 +291,10 @@ impl Cloud {
         if row.is_none() && call.repeated {
             return Ok("it is gone".into());
         }
-        if !row.is_some_and(|row| is_of_use(call, row)) {
-            return Err(refused(no_snapshot(call, name, &known)));
+        // One that was started and not finished holds nothing to go back to, and only its deletion helps;
+        // while Proxmox is at it the guest is locked.
+        if !row.is_some_and(|row| row.snapstate.is_some()) {
+            taken_by_order(call, name, &known)?;
         }
         let upid = self.client.delete_snapshot(node.as_str(), vmid.0, name).await?;
         self.await_end(call, upid).await
@@ -325,15 +357,50 @@ fn there_already(vmid: VmId, row: &SnapshotRow) -> String {
     }
 }
 
-/// Whether a snapshot is one of the guest's present use. One that was started and not finished holds
-/// nothing to go back to, and only its deletion helps; while Proxmox is at it the guest is locked.
-fn is_of_use(call: &OrderCall, row: &SnapshotRow) -> bool {
-    call.snapshots.contains(&row.name) || row.snapstate.is_some()
+/// Whether the order that is carried out took this snapshot, and finished it.
+fn is_orders(call: &OrderCall, row: &SnapshotRow) -> bool {
+    let text = row.description.as_deref().unwrap_or_default();
+    row.snapstate.is_none() && call.order.as_ref().is_some_and(|order| is_marked(text, order))
+}
+
+/// Refuses a snapshot that no order of the guest's present use took.
+fn taken_by_order(call: &OrderCall, name: &str, known: &[SnapshotRow]) -> Result<(), Failure> {
+    let vmid = call.vm.vmid;
+    let Some(row) = known.iter().find(|row| row.name == name) else {
+        return Err(refused(no_snapshot(call, name, known)));
+    };
+    match call.snapshots.is(name, row.snaptime) {
+        Taken::Same => Ok(()),
+        Taken::No => Err(refused(no_snapshot(call, name, known))),
+        Taken::Namesake(taken) => {
+            let listed = row.snaptime.map_or("at an unknown time".to_owned(), at);
+            Err(refused(format!(
+                "snapshot `{name}` of guest `{vmid}` is another one than the order took: the order's is \
+                 of {}, and this one was taken {listed} by hand; drover leaves it alone. Take a new one \
+                 under another name",
+                at(taken)
+            )))
+        }
+        Taken::Untimed => Err(refused(format!(
+            "an earlier release of drover took a snapshot `{name}` of guest `{vmid}` and did not keep its \
+             time: drover cannot tell it from one that somebody took by hand since, and leaves it alone. \
+             An admin can use it in Proxmox; take a new one under another name"
+        ))),
+    }
+}
+
+/// A moment in Unix seconds, for people.
+fn at(secs: u64) -> String {
+    let millis = i64::try_from(secs).unwrap_or(i64::MAX).saturating_mul(1000);
+    WallTime(millis).rfc3339()
 }
 
 fn no_snapshot(call: &OrderCall, name: &str, known: &[SnapshotRow]) -> String {
     let vmid = call.vm.vmid;
-    let known = known.iter().filter(|row| is_of_use(call, row));
+    let is_shown = |row: &&SnapshotRow| {
+        row.snapstate.is_some() || call.snapshots.is(&row.name, row.snaptime) == Taken::Same
+    };
+    let known = known.iter().filter(is_shown);
     let names: Vec<String> = known.map(|row| format!("`{}`", row.name)).collect();
     let has = if names.is_empty() { "it has none".to_owned() } else { names.join(", ") };
     format!("guest `{vmid}` has no snapshot `{name}` that an order took; known: {has}")

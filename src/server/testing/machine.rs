@@ -2,9 +2,14 @@
 
 use std::sync::Arc;
 
-use drover_actors::message::{Copied, CopyAsk, HerdCommand, MachineSeen, Ordered, Refusal, Target};
+use drover_actors::message::{
+    AdoptAsk, Copied, CopyAsk, HerdCommand, MachineAdopted, MachineSeen, Ordered, Refusal, Target,
+};
+use drover_model::declared::OnRemoval;
 use drover_model::fact::What;
-use drover_model::id::{AgentId, CloudId, ClusterId, NodeName, OrderId, TemplateId, VmId};
+use drover_model::id::{
+    AgentId, CloudId, ClusterId, DeclaredName, NodeName, OrderId, TemplateId, VmId,
+};
 use drover_model::order::{
     ConfigValue, MachineView, Order, OrderEnd, OrderStatus, SnapshotView, Work,
 };
@@ -33,7 +38,18 @@ pub(super) fn declared(name: &str) -> Result<(), Refusal> {
 }
 
 pub(super) fn answer(view: &View, command: HerdCommand) {
-    if let HerdCommand::Copy(CopyAsk { target, reply, .. }) = command {
+    if let HerdCommand::AdoptMachine(ask) = command {
+        let AdoptAsk { name, vmid, reply, .. } = *ask;
+        reply.send(declared(&name).map(|()| MachineAdopted {
+            machine: DeclaredName::new(&name),
+            vmid: vmid.unwrap_or(VmId(300)),
+            node: NodeName::new("pve1"),
+            called: "gitea".to_owned(),
+            name: "gitea-7k2m9qxw-4f8z1c3px9t2vkab".to_owned(),
+            proven: vmid.is_none(),
+            on_removal: OnRemoval::Keep,
+        }));
+    } else if let HerdCommand::Copy(CopyAsk { target, reply, .. }) = command {
         reply.send(meant(view, &target).map(|status| Copied {
             agent: AgentId::new("a2"),
             of: status.agent.clone(),
@@ -50,7 +66,11 @@ pub(super) fn answer(view: &View, command: HerdCommand) {
             let phase = if refused { OrderPhase::Failed } else { OrderPhase::Done };
             let text = if refused { "guest `101` has no snapshot `gone`" } else { "" };
             let power = order.work.leaves(machine.power);
-            machine.end(&id, &OrderEnd { phase, text: text.into(), power }, THEN);
+            machine.end(
+                &id,
+                &OrderEnd { phase, text: text.into(), power, snapshot_taken: None },
+                THEN,
+            );
             reported(view, What::Agent(status));
             let phase = OrderPhase::Running;
             let status = OrderStatus { order, phase, ended: None, text: String::new() };
@@ -101,6 +121,7 @@ fn a_machine(power: Power) -> MachineView {
         no_address: None,
         console_url: "https://pve1:8006/?console=kvm&novnc=1&vmid=10417".into(),
         config: vec![value("cores", "2", Some("4")), value("memory", "2048", None)],
+        given: Vec::new(),
         disk: Some(20 << 30),
         snapshots: vec![
             snapshot("after", Some("before"), 1_795_248_700),

@@ -21,7 +21,7 @@ pub(super) fn gitea() -> DeclaredSpec {
 fn gitea_intended() -> Body {
     let marks = Marks { kind: Kind::Machine, seq: 0, ..marks("d1", 10_007) };
     let (node, spec) = (NodeName::new("n1"), Box::new(gitea()));
-    Body::DeclaredIntended { marks: Box::new(marks), node, spec }
+    Body::DeclaredIntended { marks: Box::new(marks), node, spec, adopted: false }
 }
 
 #[test]

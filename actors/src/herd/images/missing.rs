@@ -1,9 +1,9 @@
-//! Images that a template waits for and that were never built (`buildWhenMissing`): drover builds them
-//! by itself.
+//! Images that a template or a declared machine waits for and that were never built (`buildWhenMissing`):
+//! drover builds them by itself.
 //!
-//! - A build starts where a template that is wanted starts nothing, and the clusters' list of guests
-//!   has no version of its image. A list that cannot be read starts none.
-//! - A build that fails is tried again after [`RETRY`], for as long as the template waits.
+//! - A build starts where a template that is wanted starts nothing, or a declared machine finds no version
+//!   of its image, and the clusters' list of guests has none. A list that cannot be read starts none.
+//! - A build that fails is tried again after [`RETRY`], for as long as somebody waits.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub(super) struct Pause {
 }
 
 impl Herd {
-    /// Builds what templates wait for.
+    /// Builds what templates and declared machines wait for.
     pub(in crate::herd) fn build_missing(&mut self, ctx: &mut Context<Self>) {
         if self.spec.images.values().all(|spec| !spec.build_missing) {
             return;
@@ -50,12 +50,12 @@ impl Herd {
                 let starts = |plan: &ImagePlan| matches!(plan, ImagePlan::Starts { .. });
                 match planned {
                     Ok(Ok(plans)) if plans.iter().any(starts) => {
-                        tracing::info!(image = %image, "builds an image that a template waits for");
+                        tracing::info!(image = %image, "builds an image that is waited for");
                     }
                     Ok(Err(refusal)) => {
                         tracing::warn!(
                             image = %image, error = %refusal,
-                            "an image that a template waits for cannot be built yet"
+                            "an image that is waited for cannot be built yet"
                         );
                         actor.look_again(&image, LOOK_AGAIN, ctx);
                     }
@@ -72,16 +72,22 @@ impl Herd {
         }
     }
 
-    /// Images to be built by themselves that a template waits for, without a build that runs.
+    /// Images to be built by themselves that somebody waits for, without a build that runs.
     fn missed_images(&self) -> BTreeSet<TemplateId> {
         let builds = self.images.under_way();
-        let missed = self.spec.templates.values().filter_map(|spec| {
-            let image = spec.image()?;
-            let builds_itself = self.spec.images.get(&image).is_some_and(|one| one.build_missing);
-            let idle = builds_itself && !builds.contains_key(&image);
-            (idle && self.scheduler.is_missed(spec)).then_some(image)
+        let is_idle = |image: &TemplateId| {
+            let builds_itself = self.spec.images.get(image).is_some_and(|one| one.build_missing);
+            builds_itself && !builds.contains_key(image)
+        };
+        let templates = self.spec.templates.values().filter_map(|spec| {
+            let image = spec.image().filter(is_idle)?;
+            self.scheduler.is_missed(spec).then_some(image)
         });
-        missed.collect()
+        let machines = self
+            .declared
+            .without_image()
+            .filter_map(|name| self.spec.declared.get(name)?.template.image().filter(is_idle));
+        templates.chain(machines).collect()
     }
 
     fn look_again(&mut self, image: &TemplateId, pause: Duration, ctx: &mut Context<Self>) {

@@ -226,6 +226,18 @@ fn a_machine_that_is_to_stop_is_shut_down_once_and_stays() {
     let mut play = Play::kept(&spec);
     play.feed(Event::Declare(None));
     play.answer(Answer::Described(Ok(Box::new(view(Power::Running)))));
+    assert_eq!(play.call(), None, "it has its grace");
+    assert!(
+        play.mind.status().detail.contains("shuts it down in 60 s"),
+        "{:?}",
+        play.mind.status()
+    );
+    // A look that somebody asks for does not shorten it.
+    play.feed(Event::Look);
+    play.answer(Answer::Described(Ok(Box::new(view(Power::Running)))));
+    assert_eq!(play.call(), None);
+    play.ring();
+    play.answer(Answer::Described(Ok(Box::new(view(Power::Running)))));
     assert_eq!(play.call(), Some(Call::Order(Work::Shutdown)));
     play.answer(done());
     play.answer(Answer::Described(Ok(Box::new(view(Power::Stopped)))));
@@ -454,4 +466,45 @@ fn a_guest_without_a_name_in_the_list_is_looked_at_and_waited_for() {
     assert_eq!(plain.call(), Some(Call::Survey));
     plain.answer(Answer::Surveyed(Ok(survey(vec![listed(300, "gitea")]))));
     assert_eq!(plain.phase(), DeclaredPhase::Blocked);
+}
+
+// Invariant: a guest that an operator has a machine adopt is the machine's from one durable record on, and
+// nothing of it changes; a machine that has a guest adopts none.
+
+#[test]
+fn a_guest_is_taken_over_where_there_is_none_and_is_never_configured() {
+    let marks = Marks {
+        kind: Kind::Machine,
+        template: "gitea".into(),
+        ..drover_model::testing::marks("nnnnnnnnnnnnnnnn", 300)
+    };
+    let take_over = || Event::TakeOver(Box::new(marks.clone()), NodeName::new("pve2"));
+    let mut foreign = Play::kept(&gitea());
+    foreign.ring();
+    foreign.answer(Answer::Described(Err(fault(FaultKind::Foreign))));
+    foreign.answer(Answer::Looked(Ok(unmarked(None))));
+    assert_eq!(foreign.phase(), DeclaredPhase::Foreign);
+    let detail = foreign.detail();
+    for part in
+        ["neither its name nor its description", "qm set 10000 --name gitea-", "with a new disk"]
+    {
+        assert!(detail.contains(part), "{detail}");
+    }
+    let mut blocked = Play::new(&gitea());
+    blocked.up_to(&State::Checking(Check::List));
+    blocked.answer(Answer::Surveyed(Ok(survey(vec![listed(300, "gitea")]))));
+    for (mut play, gone) in [(foreign, true), (blocked, false)] {
+        play.feed(take_over());
+        assert_eq!(play.call(), Some(Call::Describe));
+        assert!(gone == play.bodies().contains(&"DeclaredGone".to_owned()), "{:?}", play.bodies());
+        let entry = play.journal.declared.values().next().unwrap().clone();
+        assert_eq!((entry.made, &entry.marks, play.journal.declared.len()), (true, &marks, 1));
+        play.restart(Some(&gitea()));
+        assert_eq!(play.call(), Some(Call::Describe), "it is not made again, and not configured");
+        play.answer(Answer::Described(Ok(Box::new(view(Power::Stopped)))));
+        assert_eq!((play.phase(), play.call()), (DeclaredPhase::Kept, None));
+    }
+    let mut kept = Play::kept(&gitea());
+    kept.feed(take_over());
+    assert_eq!((kept.phase(), kept.bodies().len()), (DeclaredPhase::Kept, 2));
 }

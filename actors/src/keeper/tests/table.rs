@@ -146,7 +146,12 @@ fn answers(call: &Call, play: &Play) -> Vec<(&'static str, Answer)> {
             ("fault", Answer::Described(Err(passing()))),
         ],
         Call::Order(_) => {
-            let failed = Carried { power: Power::Unknown, sent: true, outcome: Err(broken()) };
+            let failed = Carried {
+                power: Power::Unknown,
+                sent: true,
+                snapshot_taken: None,
+                outcome: Err(broken()),
+            };
             vec![("done", done()), ("failed", Answer::Carried(Ok(failed)))]
         }
         Call::IdTaken => vec![

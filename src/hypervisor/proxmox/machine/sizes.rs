@@ -8,7 +8,7 @@
 
 use drover_model::hardware::{HotPlug, PLUGGED_MEMORY_MB};
 use drover_model::id::VmId;
-use drover_model::size::Size;
+use drover_model::size::{Part, Size};
 use proxmox_client::Params;
 use proxmox_client::types::{PendingRow, VmConfig};
 
@@ -77,6 +77,10 @@ pub(super) fn changes(values: &Values<'_>, sizes: Size) -> Params {
         if plugs && cores <= number(values.now("cores")).unwrap_or(1) {
             let sockets = number(values.now("sockets")).unwrap_or(1);
             set("vcpus", cores.saturating_mul(sockets));
+            // Proxmox drops a change that waits once the value of now is written again.
+            if let Some(now) = number(values.now("cores")).filter(|_| values.waits("cores")) {
+                set("cores", now);
+            }
         } else {
             // All cores that it started with at once, the others from its next start on.
             set("cores", cores);
@@ -139,13 +143,17 @@ pub(super) fn to_grow(
 pub(super) fn reached(values: &Values<'_>, wanted: Size) -> String {
     let said = |wanted: u32, now: Option<u32>, next: Option<u32>| match now {
         Some(now) if now == wanted => "applied".to_owned(),
-        Some(_) | None if next == Some(wanted) => "pending until the machine restarts".to_owned(),
+        Some(now) if next == Some(wanted) => {
+            format!("pending until the machine restarts, {now} until then")
+        }
+        None if next == Some(wanted) => "pending until the machine restarts".to_owned(),
         Some(now) => format!("not done, it has {now}"),
         None => "not done".to_owned(),
     };
     let cores = wanted.cores.map(|cores| {
         let (now, next) = (used(|key| values.now(key)), used(|key| values.next(key)));
-        format!("{cores} cores: {}", said(cores, Some(now), Some(next)))
+        let unit = Part::Cores.unit_of(cores);
+        format!("{cores} {unit}: {}", said(cores, Some(now), Some(next)))
     });
     let memory = wanted.memory_mb.map(|memory| {
         let (now, next) = (number(values.now("memory")), number(values.next("memory")));
@@ -197,6 +205,6 @@ mod tests {
         // What waits for a start is not there yet.
         let waits = [row("cores", Some("4"), Some("12"))];
         assert_eq!(cores(&[("cores", "12"), ("hotplug", "cpu")], &waits, 8), "cores=8");
-        assert_eq!(cores(&[("cores", "12"), ("hotplug", "cpu")], &waits, 3), "vcpus=3");
+        assert_eq!(cores(&[("cores", "12"), ("hotplug", "cpu")], &waits, 3), "vcpus=3 cores=4");
     }
 }

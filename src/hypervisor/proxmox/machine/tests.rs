@@ -3,11 +3,11 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
 use drover_model::container::GuestType;
-use drover_model::id::{CloudId, NodeName};
+use drover_model::id::{CloudId, NodeName, OrderId};
+use drover_model::order::TakenSnapshots;
 use drover_model::ports::Hypervisor as _;
 use drover_model::size::Size;
 use serde_json::{Value, json};
@@ -20,14 +20,23 @@ fn call(work: Work, repeated: bool) -> OrderCall {
     let (cloud, node) = (CloudId::new("primary"), NodeName::new("pve1"));
     let vm = VmRef { cloud, node, vmid: VmId(101), guest: GuestType::Vm };
     let (shutdown, limit) = (Duration::from_secs(60), Duration::from_secs(120));
-    let snapshots = BTreeSet::from(["one".to_owned()]);
-    OrderCall { vm, marks: marks(), work, snapshots, repeated, shutdown, limit }
+    let mut snapshots = TakenSnapshots::default();
+    snapshots.insert("one", Some(1));
+    let order = Some(OrderId::new("order-1"));
+    OrderCall { vm, marks: marks(), work, order, snapshots, repeated, shutdown, limit }
 }
 
 /// A guest in this state with these further keys, its snapshots, and what it answers to writes: every
 /// task ends well.
 fn guest(status: &'static str, qmp: &'static str, keys: Value, snapshots: Value) -> Script {
+    let snapshots = Mutex::new(snapshots);
     Script::new(move |asked| {
+        if asked.starts_with("POST") && asked.contains("/snapshot snapname=one ") {
+            let (_, description) = asked.split_once("description=").unwrap();
+            let row =
+                json!({"name": "one", "snaptime": 8, "description": format!("{description}\n")});
+            snapshots.lock().unwrap().as_array_mut().unwrap().push(row);
+        }
         if asked.ends_with("/config") {
             let mut config = json!({
                 "name": marks().name("ci"),
@@ -42,7 +51,7 @@ fn guest(status: &'static str, qmp: &'static str, keys: Value, snapshots: Value)
                 Step::Data(json!({"status": status, "qmpstatus": qmp, "pid": 7}))
             }
             path if path.ends_with("/snapshot") && asked.starts_with("GET") => {
-                Step::Data(snapshots.clone())
+                Step::Data(snapshots.lock().unwrap().clone())
             }
             path if path.ends_with("/pending") => {
                 Step::Data(json!([{"key": "cores", "value": 2, "pending": 4}]))
@@ -139,15 +148,20 @@ async fn strangers_and_locked_guests_are_left_alone() {
 #[tokio::test(start_paused = true)]
 async fn snapshots_that_are_there_are_not_taken_twice() {
     let work = || Work::Snapshot { name: "one".into(), description: "d".into(), memory: true };
-    let there = json!([{"name": "one", "snaptime": 1}, {"name": "current"}]);
+    let there = json!([
+        {"name": "one", "snaptime": 1, "description": "d\ndrover order order-1\n"}, {"name": "current"}
+    ]);
     let (carried, writes) =
         carry_out(&guest("running", "running", json!({}), none()), call(work(), false)).await;
-    assert!(carried.outcome.is_ok());
-    assert_eq!(writes, ["POST /snapshot snapname=one vmstate=1 description=d"]);
+    assert_eq!((carried.outcome, carried.snapshot_taken), (Ok(String::new()), Some(8)));
+    let said = "POST /snapshot snapname=one vmstate=1 description=d\ndrover order order-1";
+    assert_eq!(writes, [said]);
     let taken = || guest("running", "running", json!({"parent": "one"}), there.clone());
     let (carried, writes) = carry_out(&taken(), call(work(), true)).await;
     assert!(carried.outcome.is_ok() && writes.is_empty(), "an earlier try took it");
-    let (carried, writes) = carry_out(&taken(), call(work(), false)).await;
+    assert_eq!(carried.snapshot_taken, Some(1), "the time that was not durable yet");
+    let next = OrderCall { order: Some(OrderId::new("order-2")), ..call(work(), true) };
+    let (carried, writes) = carry_out(&taken(), next).await;
     assert!(carried.outcome.is_err() && writes.is_empty(), "its name is taken");
     let (carried, writes) =
         carry_out(&taken(), call(Work::Revert { name: "one".into() }, false)).await;
@@ -164,6 +178,33 @@ async fn snapshots_that_are_there_are_not_taken_twice() {
     let full = guest("running", "running", json!({}), json!(most));
     let (carried, writes) = carry_out(&full, call(work(), false)).await;
     assert!(carried.outcome.is_err() && writes.is_empty(), "there are as many as may be");
+}
+
+// Invariant: a snapshot by hand that has the name of an order's is left alone, and so is one whose time
+// drover does not know.
+
+#[tokio::test(start_paused = true)]
+async fn a_namesake_of_an_orders_snapshot_is_neither_gone_back_to_nor_deleted() {
+    let machine = |snaptime: u32| {
+        let there = json!([{"name": "one", "snaptime": snaptime}, {"name": "current"}]);
+        guest("running", "running", json!({"parent": "one"}), there)
+    };
+    let both =
+        || [Work::Revert { name: "one".into() }, Work::DeleteSnapshot { name: "one".into() }];
+    for work in both() {
+        let (carried, writes) = carry_out(&machine(2), call(work.clone(), false)).await;
+        let text = carried.outcome.unwrap_err().text;
+        let said = "the order's is of 1970-01-01T00:00:01Z, and this one was taken \
+                    1970-01-01T00:00:02Z by hand";
+        assert!(text.contains(said) && writes.is_empty(), "{work}: {text} {writes:?}");
+        let mut untimed = call(work.clone(), false);
+        untimed.snapshots.insert("one", None);
+        let (carried, writes) = carry_out(&machine(1), untimed).await;
+        let text = carried.outcome.unwrap_err().text;
+        assert!(text.contains("did not keep its time") && writes.is_empty(), "{work}: {text}");
+        let (carried, writes) = carry_out(&machine(1), call(work.clone(), false)).await;
+        assert!(carried.outcome.is_ok() && writes.len() == 1, "{work}: {carried:?}");
+    }
 }
 
 // Invariant: a snapshot that no order of the present use took is nobody's: it may show files of another.
@@ -253,8 +294,7 @@ async fn a_smaller_disk_is_refused_before_anything_is_written() {
     let text = carried.outcome.unwrap_err().text;
     assert!(text.contains("cannot shrink to 19 GiB") && writes.is_empty(), "{text} {writes:?}");
     let (carried, writes) = carry_out(&sized(""), resize(2048, Some(30))).await;
-    let said =
-        "4 cores: pending until the machine restarts; 2048 MiB: applied; 30 GiB of disk: applied";
+    let said = "4 cores: pending until the machine restarts, 2 until then; 2048 MiB: applied; 30 GiB of disk: applied";
     assert_eq!(carried.outcome, Ok(said.to_owned()));
     assert_eq!(writes, ["PUT /config cores=4 digest=abc", "PUT /resize disk=scsi0 size=30G"]);
     let (_, writes) = carry_out(&sized(""), resize(2048, Some(20))).await;
@@ -265,12 +305,12 @@ async fn a_smaller_disk_is_refused_before_anything_is_written() {
 async fn sizes_that_were_refused_half_way_are_said_one_by_one() {
     let (carried, _) = carry_out(&sized("memory"), resize(4096, Some(30))).await;
     let text = carried.outcome.unwrap_err().text;
-    let said = "; 4 cores: pending until the machine restarts; 4096 MiB: not done, it has 2048; 30 \
+    let said = "; 4 cores: pending until the machine restarts, 2 until then; 4096 MiB: not done, it has 2048; 30 \
                 GiB of disk: not done, it has 20 GiB";
     assert!(text.contains("no slot is free") && text.ends_with(said), "{text}");
     let (carried, _) = carry_out(&sized("disk"), resize(4096, Some(30))).await;
     let text = carried.outcome.unwrap_err().text;
-    let said = "; 4 cores: pending until the machine restarts; 4096 MiB: applied; 30 GiB of disk: \
+    let said = "; 4 cores: pending until the machine restarts, 2 until then; 4096 MiB: applied; 30 GiB of disk: \
                 not done, it has 20 GiB";
     assert!(text.contains("storage is full") && text.ends_with(said), "{text}");
 }

@@ -4,7 +4,7 @@ use drover_model::fault::FaultKind;
 use drover_model::id::{LeaseId, OrderId};
 use drover_model::order::{Order, Work};
 use drover_model::phase::{AgentPhase, OrderPhase, Power};
-use drover_model::ports::{Carried, Ran, VmObservation};
+use drover_model::ports::{AddressObservation, Carried, Ran, VmObservation};
 use drover_model::record::{Body, Reason};
 use drover_model::size::Size;
 use drover_model::spec::TemplateSpec;
@@ -78,7 +78,7 @@ fn listed(drive: &Drive, status: Shown) -> AgentCommand {
 }
 
 fn failed(power: Power, sent: bool, kind: FaultKind) -> Carried {
-    Carried { power, sent, outcome: Err(fault(kind)) }
+    Carried { power, sent, snapshot_taken: None, outcome: Err(fault(kind)) }
 }
 
 fn is_order(call: &Call) -> bool {
@@ -114,6 +114,33 @@ fn every_order_to_a_machine_ends_with_the_power_that_was_ordered() {
         assert_eq!((drive.state(), why(&drive)), (AgentPhase::Leased, None));
         assert_eq!(drive.journal_state.agents[&agent_id()].machine, drive.mind.machine.orders);
     }
+}
+
+#[test]
+fn an_order_after_which_the_guest_has_another_address_says_which() {
+    let mut drive = leased(spec());
+    let before = drive.mind.address().expect("an address");
+    drive.effects.clear();
+    give(&mut drive, 1, Work::Reboot);
+    let now = "10.9.8.7".parse().expect("an address");
+    for _ in 0..20 {
+        match drive.asked() {
+            Some((_, Call::Address)) => {
+                drive.answer(Answer::Addressed(Ok(AddressObservation::At(now))));
+            }
+            Some((_, call)) => {
+                let answer = drive.fair_answer(call);
+                drive.answer(answer);
+            }
+            None => drive.wait(secs(1)),
+        }
+    }
+    let end = drive.records().into_iter().find_map(|body| match body {
+        Body::OrderEnded { end, .. } => Some(end.clone()),
+        _ => None,
+    });
+    let said = format!("its address is {now} now, it was {before}");
+    assert_eq!(end.map(|end| (end.phase, end.text)), Some((OrderPhase::Done, said)));
 }
 
 #[test]
@@ -302,7 +329,12 @@ fn an_order_that_no_answer_comes_to_is_given_up() {
     // Only the login is missing: the machine runs, and what its SSH shows counts again.
     let mut drive = leased(spec());
     give(&mut drive, 1, Work::Reset);
-    let carried = Carried { power: Power::Running, sent: true, outcome: Ok(String::new()) };
+    let carried = Carried {
+        power: Power::Running,
+        sent: true,
+        snapshot_taken: None,
+        outcome: Ok(String::new()),
+    };
     drive.answer(Answer::Ordered(Ok(carried)));
     drive.wait(secs(3600 - 60));
     assert_eq!(ended(&drive), [(OrderPhase::Failed, Power::Running)]);
@@ -455,7 +487,12 @@ fn a_hold_whose_key_the_guest_refuses_after_a_revert_fails_the_order() {
 fn a_revert_that_failed_after_the_rollback_still_puts_the_key_back() {
     let mut drive = leased(spec());
     give(&mut drive, 1, Work::Revert { name: "before".into() });
-    let carried = Carried { power: Power::Running, sent: true, outcome: Ok(String::new()) };
+    let carried = Carried {
+        power: Power::Running,
+        sent: true,
+        snapshot_taken: None,
+        outcome: Ok(String::new()),
+    };
     drive.answer(Answer::Ordered(Ok(carried)));
     drive.wait(secs(3));
     drive.answer(Answer::Greeted(Ok("ssh-ed25519 HOST".into())));
