@@ -64,9 +64,13 @@ pub(super) async fn run(
             let out: ConfirmOut = client.post(&path, &ConfirmIn { no_guests }, LONG_LIMIT).await?;
             print(term, json, &out, |out| {
                 let cloud = tables::clean(&out.cloud);
-                let proof = tables::count(out.guests, "guest");
+                let proof = match out.guests {
+                    0 => "by your word: drover has no guest there that could prove it".to_owned(),
+                    guests => format!("the marks of {} prove it", tables::count(guests, "guest")),
+                };
                 format!(
-                    "cloud {cloud} leads to cluster {} as before ({proof} proved it)\n",
+                    "cloud {cloud} leads to the cluster that drover knows as {}: {proof}; drover goes on \
+                     there\n",
                     out.cluster
                 )
             })?;
