@@ -10,7 +10,7 @@ use crate::id::OrderId;
 ///
 /// An order that takes a snapshot alters the machine, which serves nobody after its present use: so these
 /// are of that use, and any other is not. Names come back: somebody may delete a snapshot in Proxmox and
-/// take another of its name. The time tells the two apart.
+/// take another of its name. The time is what they differ in.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Stored")]
 pub struct TakenSnapshots(BTreeMap<String, Option<u64>>);
@@ -72,7 +72,7 @@ impl TakenSnapshots {
 
 /// The line that ends the description of a snapshot which this order took.
 ///
-/// It tells the order's own snapshot from any other before its time is durable.
+/// By it drover knows the order's own snapshot from any other before its time is durable.
 pub fn order_mark(order: &OrderId) -> String {
     format!("{MARK}{order}")
 }
@@ -106,7 +106,7 @@ mod tests {
     // Invariant: a snapshot is an order's by its name and its time together.
 
     #[test]
-    fn a_namesake_is_told_by_its_time_and_an_earlier_journal_has_no_times() {
+    fn a_namesake_is_known_by_its_time_and_an_earlier_journal_has_no_times() {
         let mut taken = TakenSnapshots::default();
         taken.insert("mine", Some(7));
         assert_eq!(taken.is("mine", Some(7)), Taken::Same);

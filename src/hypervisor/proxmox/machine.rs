@@ -11,7 +11,7 @@
 //!   one is neither gone back to nor deleted, and it costs no read of the list when a guest is reset.
 //! - A snapshot is an order's by its name and the time that Proxmox lists. Somebody may delete it by hand
 //!   and take another of its name. The time is read once the snapshot is there; until that is durable the
-//!   description tells it, which ends with the order's identity.
+//!   description says it, which ends with the order's identity.
 
 mod sizes;
 
@@ -383,7 +383,7 @@ fn taken_by_order(call: &OrderCall, name: &str, known: &[SnapshotRow]) -> Result
         }
         Taken::Untimed => Err(refused(format!(
             "an earlier release of drover took a snapshot `{name}` of guest `{vmid}` and did not keep its \
-             time: drover cannot tell it from one that somebody took by hand since, and leaves it alone. \
+             time: drover cannot distinguish it from one that somebody took by hand since, and leaves it alone. \
              An admin can use it in Proxmox; take a new one under another name"
         ))),
     }

@@ -1,5 +1,5 @@
 //! Network cards, cloud-init values and tags of a machine that differ from its declaration. drover shows
-//! them and never writes them: a card that is rewired or an address that changes can cut off whoever uses
+//! them and never writes them: a card that is rewired or an address that changes can cut off those who use
 //! the machine.
 
 use std::collections::BTreeSet;
