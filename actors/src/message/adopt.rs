@@ -9,7 +9,7 @@ use super::Refusal;
 /// A guest that a declared machine is to adopt.
 #[derive(Debug)]
 pub struct AdoptAsk {
-    /// The machine.
+    /// Its key in `machines`.
     pub name: String,
     /// The guest; none for the one whose marks prove it.
     pub vmid: Option<VmId>,

@@ -47,7 +47,7 @@ fn refused(text: String) -> Failure {
 
 /// What an order came to.
 struct Done {
-    /// For people.
+    /// For people; empty where there is nothing to say.
     text: String,
     /// When Proxmox took its snapshot, in Unix seconds.
     snapshot_taken: Option<u64>,

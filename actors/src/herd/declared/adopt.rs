@@ -83,11 +83,13 @@ impl Wanted {
         }
         let mut guests = survey.guests;
         let Some(vmid) = self.vmid else {
+            // A new guest has no name in the list for some seconds (book: proxmox).
             let own = |one: &Listed| {
-                let named = one.name.as_deref().and_then(parse_name);
                 !one.container
-                    && named.is_some_and(|(installation, _)| installation == self.installation)
-                    && one.name.as_ref().is_some_and(|name| name.starts_with(self.machine.as_str()))
+                    && one.name.as_deref().is_none_or(|name| {
+                        parse_name(name).is_some_and(|(whose, _)| whose == self.installation)
+                            && name.starts_with(self.machine.as_str())
+                    })
             };
             guests.retain(own);
             guests.truncate(LOOKS_MOST);
@@ -192,7 +194,8 @@ impl Wanted {
 
 fn adoptable(listed: Listed, marks: Marks, proven: bool) -> Adoptable {
     let Listed { node, name, .. } = listed;
-    Adoptable { node, called: name.unwrap_or_default(), marks, proven }
+    let by_marks = if proven { marks.name("") } else { String::new() };
+    Adoptable { node, called: name.unwrap_or(by_marks), marks, proven }
 }
 
 impl Herd {

@@ -125,6 +125,10 @@ fn containers_templates_and_a_list_without_quorum_are_refused() {
     }
     let refused = named.candidates(survey(vec![listed(300, "gitea")], false));
     assert!(matches!(refused, Err(Refusal::Unavailable(_))), "{refused:?}");
+    let nameless = Listed { name: None, ..listed(302, "") };
+    let guests = vec![listed(301, "other"), nameless];
+    let found = wanted(None).candidates(survey(guests, true)).unwrap();
+    assert_eq!(found.iter().map(|one| one.vmid).collect::<Vec<_>>(), [VmId(302)]);
     let refused = named.candidates(survey(vec![listed(301, "gitea")], true));
     assert!(matches!(refused, Err(Refusal::Unknown(_))), "{refused:?}");
 }
