@@ -123,11 +123,11 @@ pub(crate) trait Life: Sized + 'static {
 
     /// The status as a fact for the read side.
     fn fact(status: Box<Self::Status>) -> What;
-    /// Tells the herd how it is.
+    /// Reports to the herd how it is.
     fn report(&self, status: Box<Self::Status>);
     /// Does what only this kind does; returns what is to be shown of it.
     fn own(&self, effect: <Self::Mind as StateMachine>::Effect) -> Option<What>;
-    /// Tells the herd that it is over, and everything of it durable.
+    /// Reports to the herd that it is over, and everything of it durable.
     fn over(&self);
     /// The actor panicked and begins again.
     fn restarting(&self) {}

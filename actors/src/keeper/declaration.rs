@@ -118,6 +118,7 @@ impl Mind {
             | State::Configuring
             | State::Starting
             | State::Correcting(_)
+            | State::Leaving
             | State::Removing(_)
             | State::Removed => false,
         };

@@ -249,6 +249,9 @@ impl Herd {
             ));
         };
         self.is_without_guest(&machine)?;
+        if let Some(why) = self.common.restraint.why() {
+            return conflict(why);
+        }
         let cloud = spec.template.id.cloud.clone();
         let cluster = self.cluster_of_image(&cloud)?;
         if kept.cluster.as_ref().is_some_and(|former| *former != cluster && kept.id.is_some()) {
