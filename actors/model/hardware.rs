@@ -120,6 +120,12 @@ impl std::fmt::Display for DeviceMapping {
 }
 
 impl HardwareSpec {
+    /// The GiB of its disks on a storage.
+    pub fn disks_on(&self, storage: &str) -> u64 {
+        let there = self.disks.iter().filter(|disk| disk.storage == storage);
+        there.map(|disk| u64::from(disk.size_gb)).sum()
+    }
+
     /// How many devices of each mapping an agent takes.
     pub fn devices(&self) -> BTreeMap<DeviceMapping, u32> {
         let kinds = [(DeviceKind::Pci, &self.pci), (DeviceKind::Usb, &self.usb)];

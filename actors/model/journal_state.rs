@@ -36,7 +36,7 @@ pub use agent::{AgentEntry, Commands};
 pub use declared::DeclaredEntry;
 pub use granted::{GrantedLease, Pass};
 use granted::{is_within, millis};
-pub use images::BuildEntry;
+pub use images::{BuildEntry, BuildFailure, FailedBuild};
 pub use leases::{EndedLease, ended_keep};
 
 /// How long an id rests after use.
@@ -99,6 +99,9 @@ pub struct JournalState {
     pub runners: BTreeMap<SourceId, BTreeMap<RunnerName, RunnerEntry>>,
     /// Builds of images, and removals of versions, that are not over.
     pub builds: BTreeMap<AgentId, BuildEntry>,
+    /// The last build of each image on each node, where it failed; the newest last.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub failed_builds: Vec<FailedBuild>,
     /// What templates know of their versions.
     #[serde(with = "keyed")]
     pub canaries: BTreeMap<TemplateId, Canary>,
@@ -323,6 +326,7 @@ impl JournalState {
             }
             Body::ImageIntended { .. }
             | Body::ImageSealed { .. }
+            | Body::ImageFailed { .. }
             | Body::ImageBuilt { .. }
             | Body::ImagePruned { .. }
             | Body::ImageGone { .. } => self.of_images(&record.body, record.seq, at),

@@ -258,6 +258,8 @@ pub struct SealCall {
     pub to: Marks,
     /// Text for people.
     pub description: String,
+    /// Whether to change nothing, and to say only what would refuse it.
+    pub dry_run: bool,
 }
 
 /// What came of taking a snapshot.

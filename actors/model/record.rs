@@ -191,7 +191,9 @@ impl fmt::Display for Reason {
                 f.write_str("others needed its place: it was one owner's alone, or of another size")
             }
             Self::WindowClosed => f.write_str("the window that it was kept for closed (schedule)"),
-            Self::TrialOver => f.write_str("it was made for trial, and that is over"),
+            Self::TrialOver => {
+                f.write_str("it was made for trial (drover doctor), and that is over")
+            }
             Self::Altered => f.write_str("orders changed its machine, or left it stopped"),
             Self::Cancelled => f.write_str("nobody wanted it any more before it was ready"),
         }
@@ -385,6 +387,17 @@ pub enum Body {
     },
     /// *Before acting.* A build is proved: its template will carry these marks.
     ImageSealed { build: AgentId, marks: Box<Marks> },
+    /// A build failed. Its guest, where it has one, is still to be removed.
+    ImageFailed {
+        build: AgentId,
+        image: TemplateId,
+        node: NodeName,
+        /// The version that it was to be.
+        version: AgentId,
+        /// Whether its guest is known to have been made: no create can have its effect later.
+        made: bool,
+        why: String,
+    },
     /// A version carries its marks, and the build is over.
     ImageBuilt { build: AgentId },
     /// *Before acting.* A version will be destroyed.
@@ -531,6 +544,8 @@ impl Body {
             | Self::ResetIntended { .. }
             | Self::ImageIntended { .. }
             | Self::ImageSealed { .. }
+            // Without it a build that failed would be begun again after a restart.
+            | Self::ImageFailed { .. }
             | Self::ImagePruned { .. }
             | Self::DeclaredIntended { .. }
             // Without it a machine that somebody stopped since would be started once more.

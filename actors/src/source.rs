@@ -13,6 +13,7 @@ use drover_model::template_image::{Candidate, Found, Origin, Sought};
 
 use crate::placement::rank::{self, Seat};
 use crate::placement::{Claim, Crowds, Scene};
+use crate::scheduler::making::lacks_version;
 pub use standing::Standing;
 
 /// What closes nodes and storages, and what drover's own agents take of them.
@@ -67,11 +68,8 @@ pub fn choose(spec: &TemplateSpec, found: &Found, ground: &dyn Ground) -> Result
         let cloud = &spec.id.cloud;
         return Err(match spec.image() {
             Some(image) => {
-                let name = image.name;
-                format!(
-                    "image `{name}` has no version on cloud `{cloud}`: `drover image build {name}` \
-                     builds one"
-                )
+                let (lacks, name) = (lacks_version(&image), &image.name);
+                format!("{lacks}: `drover image build {name}` builds one")
             }
             None => format!("no template {} on cloud `{cloud}`", spec.sought()),
         });
@@ -328,6 +326,9 @@ impl<'a> Choosing<'a> {
         let local = local.cloned().collect();
         let own = || (candidate.storages.len() == 1).then(|| candidate.storages.first().cloned());
         let target = storage.clone().or_else(|| own().flatten());
+        if let Some(why) = self.lacks_disks(node, target.as_deref(), sizes) {
+            return Err(why);
+        }
         let home = candidate.node.clone();
         let version = candidate.version(&self.sought);
         let why = String::new();
@@ -410,6 +411,22 @@ impl<'a> Choosing<'a> {
             }
             None => Err(passed.join("; ")),
         }
+    }
+
+    /// Which storage of a node has no room for the disks of `hardware.disks`, beside a clone's own disk
+    /// where that is copied to the same one.
+    fn lacks_disks(&self, node: &NodeName, target: Option<&str>, sizes: Sizes) -> Option<String> {
+        let hardware = &self.spec.hardware;
+        let names: BTreeSet<&str> = hardware.disks.iter().map(|disk| &*disk.storage).collect();
+        names.into_iter().find_map(|name| {
+            let observation = self.found.fleet.storage(name, node)?;
+            let copied = self.spec.clone == CloneStrategy::Full && target == Some(name);
+            let disk_gb = hardware.disks_on(name) + if copied { sizes.disk_gb } else { 0 };
+            let headroom = &self.spec.placement.headroom;
+            let why = self.scene.lacks_space(observation, disk_gb, headroom)?;
+            let with = if copied { "the clone and hardware.disks" } else { "hardware.disks" };
+            Some(format!("node `{node}`: storage `{name}` ({with}): {why}"))
+        })
     }
 
     /// Why a storage has no room for a disk.

@@ -95,3 +95,13 @@ pub struct LogLevelIn {
 /// The body of a request that takes no fields.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct Nothing {}
+
+/// Why an agent is retired.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct RetireIn {
+    /// Whether the trial is over that the agent was made for, rather than that somebody wants it gone.
+    #[serde(default)]
+    pub trial_over: bool,
+}

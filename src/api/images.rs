@@ -83,6 +83,7 @@ pub struct ImageVersionOut {
 /// A build of an image, or the removal of a version.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase")]
 pub struct ImageBuildOut {
     /// The build's own id.
     pub build: String,
@@ -96,6 +97,21 @@ pub struct ImageBuildOut {
     pub since: String,
     /// The step, what it waits for, or why it failed.
     pub detail: String,
+    /// When it failed (RFC 3339): its guest is being removed, or is gone.
+    #[serde(default)]
+    pub failed_at: Option<String>,
+    /// Why it failed.
+    #[serde(default)]
+    pub failure: Option<String>,
+    /// Whether drover builds it again by itself once its guest is gone: the service stopped in its midst.
+    #[serde(default)]
+    pub again: bool,
+    /// The build that goes on in its place.
+    #[serde(default)]
+    pub next_build: Option<String>,
+    /// When drover tries again by itself, where a template waits for the image then (RFC 3339).
+    #[serde(default)]
+    pub next_try: Option<String>,
     /// The time of each part so far.
     pub phases: Vec<PhaseOut>,
 }
@@ -165,4 +181,16 @@ pub struct ImportImageOut {
     pub vmid: u32,
     /// The template's name from now on.
     pub name: String,
+    /// Nodes that templates of the image name and that do not reach the version.
+    #[serde(default)]
+    pub unreached: Vec<UnreachedOut>,
+}
+
+/// A node that a template names and that does not reach a version of its image.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct UnreachedOut {
+    pub node: String,
+    /// `cloud/template`.
+    pub template: String,
 }

@@ -50,6 +50,7 @@ pub use call_in::{CallIn, CalledIn};
 pub use clouds::{CloudOut, CloudsOut, ConfirmIn, ConfirmOut};
 pub use control::{
     FoundOut, LogLevelIn, Nothing, ReapIn, ReapOut, ReloadOut, ResyncIn, ResyncOut, ResyncPlanOut,
+    RetireIn,
 };
 pub use declared::{
     AdoptMachineIn, AdoptMachineOut, DeclaredMachineOut, DeclaredMachinesOut, DriftOut,
@@ -59,6 +60,7 @@ pub use holds::{CloneOut, HoldIn, HoldNextOut, HoldOut};
 pub use images::{
     BuildImageIn, BuildImageOut, ImageBuildOut, ImageBuildsOut, ImageOut, ImagePlanOut,
     ImageVersionOut, ImagesOut, ImportImageIn, ImportImageOut, PruneImagesIn, PruneImagesOut,
+    UnreachedOut,
 };
 pub use leases::{LeaseIn, LeaseOut, LeasesOut, Opaque, RenewIn};
 pub use machines::{

@@ -108,6 +108,11 @@ impl Client {
         self.send(method, path, None::<&()>, CALL_LIMIT).await.map(|_| ())
     }
 
+    /// Sends a command with a body whose answer has none.
+    pub async fn tell(&self, path: &str, body: &impl Serialize) -> Result<(), CallError> {
+        self.send(Method::POST, path, Some(body), CALL_LIMIT).await.map(|_| ())
+    }
+
     /// Opens the event stream.
     pub async fn events(&self, after: Option<&str>) -> Result<Response, CallError> {
         let mut request = self.request(Method::GET, "/v1/events");

@@ -5,14 +5,15 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
-use drover_api::{AgentOut, AlarmOut, GoneOut, PhaseOut, ProvisionIn, ProvisionOut, StatusOut};
+use drover_api::{
+    AgentOut, AlarmOut, GoneOut, PhaseOut, ProvisionIn, ProvisionOut, RetireIn, StatusOut,
+};
 use drover_model::id::{NodeName, VmId};
 use drover_model::phase::AgentPhase;
 use drover_ssh::quote;
 use jiff::Timestamp;
 use proxmox_client::WireDialer;
 use proxmox_client::types::VmConfig;
-use reqwest::Method;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -180,7 +181,8 @@ async fn on_trial(
 ) -> Result<u8, CliError> {
     let followed = follow(client, global, &agent, term).await;
     // It is not to stay, whatever came of it; one that is gone is refused, and that is as good.
-    let _ = client.report(Method::POST, &path("agents", &agent, "/retire")).await;
+    let over = RetireIn { trial_over: true };
+    let _ = client.tell(&path("agents", &agent, "/retire"), &over).await;
     let Followed { phases, end, config, warning, mut stuck } = followed?;
     let diagnosis = match &end {
         None => None,

@@ -1,23 +1,19 @@
-//! `drover image`: builds images and follows that, lists, prunes and imports versions.
+//! `drover image`: builds images (`builds.rs` follows that), lists, prunes and imports versions.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use drover_api::{
-    BuildImageIn, BuildImageOut, ImageBuildOut, ImageBuildsOut, ImagePlanOut, ImageVersionOut,
-    ImagesOut, ImportImageIn, ImportImageOut, Nothing, PruneImagesIn, PruneImagesOut,
+    BuildImageIn, BuildImageOut, ImagePlanOut, ImageVersionOut, ImagesOut, ImportImageIn,
+    ImportImageOut, Nothing, PruneImagesIn, PruneImagesOut,
 };
-use drover_model::phase::ImagePhase;
 use reqwest::Method;
 
-use super::client::{CALL_LIMIT, Client, LONG_LIMIT, path};
+use super::builds::{follow, line, notable};
+use super::client::{Client, LONG_LIMIT, path};
 use super::error::CliError;
 use super::options::{BuildImageOptions, ImageAction};
-use super::tables::{build_line, clean, count, table, unread};
+use super::tables::{clean, count, table, unread};
 use super::term::{Term, print};
-
-/// The pause between two looks at builds.
-const POLL: Duration = Duration::from_secs(1);
 
 /// Runs one of the commands; gives the exit code.
 pub(super) async fn act(
@@ -51,14 +47,23 @@ pub(super) async fn act(
                     true => ("would be", "would be called"),
                     false => ("is", "is called"),
                 };
-                format!(
+                let text = format!(
                     "template {} on {} {is} version {} of {} and {called} {}\n",
                     out.vmid,
                     clean(&out.node),
                     out.version,
                     clean(&out.image),
                     out.name
-                )
+                );
+                let unreached = out.unreached.iter().map(|one| {
+                    format!(
+                        "node {}, which template {} names, does not reach it: its storage is not \
+                         shared\n",
+                        clean(&one.node),
+                        clean(&one.template)
+                    )
+                });
+                text + &unreached.collect::<String>()
             })?;
         }
     }
@@ -80,9 +85,10 @@ async fn build(
     };
     let path = path("images", &options.image, "/build");
     let out: BuildImageOut = client.post(&path, &command, LONG_LIMIT).await?;
-    let mut waited: BTreeMap<String, ImagePlanOut> = BTreeMap::new();
+    let mut waited: BTreeMap<String, String> = BTreeMap::new();
     if !options.no_wait {
-        let built = out.plans.iter().filter_map(|plan| Some((plan.build.clone()?, plan.clone())));
+        let built =
+            out.plans.iter().filter_map(|plan| Some((plan.build.clone()?, plan.node.clone())));
         waited.extend(built);
     }
     if waited.is_empty() || !json {
@@ -105,54 +111,6 @@ fn planned(plan: &ImagePlanOut) -> String {
         "wouldStart" => format!("{node}: a build of version {version} would start\n"),
         other => format!("{node}: {}\n", clean(other)),
     }
-}
-
-/// Prints how builds move on until all are over; gives the exit code.
-async fn follow(
-    client: &Client,
-    mut waited: BTreeMap<String, ImagePlanOut>,
-    json: bool,
-    term: &mut Term<'_>,
-) -> Result<u8, CliError> {
-    let (mut shown, mut failed) = (BTreeMap::new(), 0);
-    while !waited.is_empty() {
-        let out: ImageBuildsOut = client.get("/v1/images/builds", CALL_LIMIT).await?;
-        for build in out.builds.iter().filter(|build| waited.contains_key(&build.build)) {
-            let now = (build.state, build.detail.clone());
-            if shown.insert(build.build.clone(), now.clone()) != Some(now) {
-                print(term, json, build, moved)?;
-            }
-        }
-        for build in out.builds.iter().filter(|build| build.state.is_over()) {
-            if waited.remove(&build.build).is_some() && build.state != ImagePhase::Done {
-                failed += 1;
-            }
-        }
-        let known = |id: &String| out.builds.iter().any(|build| build.build == *id);
-        // The service shows a build before it answers with the build's id.
-        if let Some((lost, plan)) = waited.iter().find(|(id, _)| !known(id)) {
-            let text = format!(
-                "build {lost} on {} is not known: drover started again since. A build that had a \
-                 guest begins again by itself: `drover image list` shows it. Where it does not, run \
-                 the command again",
-                clean(&plan.node)
-            );
-            return Err(CliError::Over(text));
-        }
-        if !waited.is_empty() {
-            tokio::time::sleep(POLL).await;
-        }
-    }
-    Ok(u8::from(failed > 0))
-}
-
-fn moved(build: &ImageBuildOut) -> String {
-    let total: u64 = build.phases.iter().map(|phase| phase.ms).sum();
-    let seconds = Duration::from_millis(total).as_secs_f64();
-    let (node, detail) = (clean(&build.node), clean(&build.detail));
-    let vmid = build.vmid.map(|vmid| format!(" (VMID {vmid})")).unwrap_or_default();
-    let line = format!("{seconds:8.1} s  {node}{vmid}  {:<13} {detail}", build.state.name());
-    format!("{}\n", line.trim_end())
 }
 
 fn version_row(version: &ImageVersionOut) -> [String; 6] {
@@ -194,9 +152,8 @@ fn listed(out: &ImagesOut) -> String {
             );
         }
     }
-    let running = out.builds.iter().filter(|build| !build.state.is_over());
-    for build in running {
-        text += &build_line(build);
+    for build in notable(&out.builds) {
+        text += &line(build);
     }
     text += &unread(&out.unread);
     if text.is_empty() { "none\n".to_owned() } else { text }

@@ -5,6 +5,7 @@
 //! `lease -- CMD` exits as CMD, `run` also with 70 and 74 (`app::RunError::exit_code`).
 //! Commands that start a service hand over to `service`; all others talk to a running one.
 
+mod builds;
 mod check;
 mod client;
 mod config;

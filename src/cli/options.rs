@@ -421,10 +421,10 @@ pub struct EventsOptions {
     /// Go on after this event; 0: from the oldest that is kept
     #[arg(long, value_name = "ID")]
     pub after: Option<String>,
-    /// Begin with the events of this time, as far as they are kept
+    /// Begin with the events of this time, as far as they are kept, and follow; `--no-follow` ends there
     #[arg(long, value_name = "TIME", value_parser = read_span, conflicts_with = "after")]
     pub since: Option<Duration>,
-    /// Print the events that are kept, and end
+    /// Print the events that are kept, or those of `--since`, and end
     #[arg(long)]
     pub no_follow: bool,
 }

@@ -8,8 +8,8 @@ use drover_model::size::Size;
 
 use drover_api::{
     AddressPoolOut, AgentOut, AgentsOut, BreakerOut, CloudOut, ConfigOut, DeclaredMachineOut,
-    DriftOut, ImageBuildOut, LeaseOut, ProvisionOut, ResyncOut, ResyncPlanOut, SourceOut,
-    StatusOut, TemplateOut, UnreadOut,
+    DriftOut, LeaseOut, ProvisionOut, ResyncOut, ResyncPlanOut, SourceOut, StatusOut, TemplateOut,
+    UnreadOut,
 };
 
 /// Text from elsewhere without anything that could move the cursor, on one line.
@@ -82,7 +82,7 @@ pub(super) fn status(status: &StatusOut) -> String {
         text.push_str(&format!("\nDEMAND\n{}", sources(&status.sources)));
     }
     for build in &status.builds {
-        text.push_str(&build_line(build));
+        text.push_str(&super::builds::line(build));
     }
     for lost in &status.lost_jobs {
         let job = dash(lost.job.as_ref());
@@ -492,14 +492,6 @@ pub(super) fn provisioned(out: &ProvisionOut) -> String {
         ));
     }
     text
-}
-
-/// How far the build of an image is.
-pub(super) fn build_line(build: &ImageBuildOut) -> String {
-    let (image, node) = (clean(&build.image), clean(&build.node));
-    let (id, detail) = (clean(&build.build), clean(&build.detail));
-    let line = format!("image {image} on {node}: build {id}: {} {detail}", build.state);
-    format!("{}\n", line.trim_end())
 }
 
 /// Clusters that could not be read, each with why.

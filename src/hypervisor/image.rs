@@ -35,6 +35,8 @@ use crate::template_image::{created, storages};
 /// The drive of an installer: every firmware and every installer reads it. The disc with the answers has
 /// another one ([`free_drive`]).
 const INSTALLER_DRIVE: &str = "ide0";
+/// What a login needs on a template to give it name, description and tags.
+const SEAL_PRIVILEGE: &str = "VM.Config.Options";
 /// What the build set for cloud-init and no clone begins with.
 const OF_THE_BUILD: [&str; 6] =
     ["ciuser", "cicustom", "ciupgrade", "nameserver", "searchdomain", "sshkeys"];
@@ -147,8 +149,26 @@ fn create_params(call: &CreateCall) -> Params {
     params
 }
 
+/// Refuses an ISO image that its storage does not have: Proxmox makes the guest all the same, which then
+/// never starts. A storage that cannot be listed proves nothing.
+async fn iso_is_there(client: &Client, call: &CreateCall) -> Result<(), Fault> {
+    let NewDisk::InstalledFrom { iso, .. } = &call.disk else { return Ok(()) };
+    let Some((storage, file)) = iso.split_once(':') else { return Ok(()) };
+    let Ok(volumes) = client.iso_images(call.node.as_str(), storage).await else { return Ok(()) };
+    if volumes.iter().any(|volume| volume.volid == *iso) {
+        return Ok(());
+    }
+    let (node, file) = (&call.node, file.strip_prefix("iso/").unwrap_or(file));
+    let text = format!(
+        "there is no ISO image `{file}` on storage `{storage}` of node `{node}`: upload it there, or \
+         name one in `iso` that `pvesm list {storage} --content iso` shows on that node"
+    );
+    Err(Fault::new(FaultKind::Broken, Culprit::Template, text))
+}
+
 /// Starts to make a guest of a disk image.
 pub(crate) async fn create(client: &Client, call: &CreateCall) -> Result<Upid, Failure> {
+    iso_is_there(client, call).await?;
     Ok(task(client.create_guest(call.node.as_str(), create_params(call)).await?))
 }
 
@@ -275,6 +295,9 @@ impl Cloud {
             },
         }
         configure::unlocked(&config, vm.vmid)?;
+        if call.dry_run {
+            return may_be_sealed(client, vm).await;
+        }
         let mut tags = split_tags(config.get("tags").unwrap_or_default());
         tags.insert("drover".to_owned());
         tags.insert(format!("drover-{}", call.to.installation));
@@ -313,6 +336,24 @@ fn nobodys(config: &VmConfig, machine: &Marks, vm: &VmRef) -> Result<(), Fault> 
          cannot be read: look at its notes, and remove the block there if the guest is this machine",
         machine.template
     ))
+}
+
+/// Refuses where the login may not write the name and the description.
+async fn may_be_sealed(client: &Client, vm: &VmRef) -> Result<(), Failure> {
+    let path = format!("/vms/{}", vm.vmid);
+    let rights = client.permissions(Some(&path)).await?;
+    let held = rights.get(&path).and_then(|held| held.get(SEAL_PRIVILEGE));
+    if held.is_some_and(|held| !held.is_null()) {
+        return Ok(());
+    }
+    let text = format!(
+        "`{}` lacks the privilege `{SEAL_PRIVILEGE}` on `{path}`, which writes name and description: put \
+         the template into the pool that drover's rights are given on, or give a role with it there \
+         (with privilege separation, both the token and its user need it)",
+        client.login()
+    );
+    let kind = FaultKind::Denied { privilege: Some(SEAL_PRIVILEGE.to_owned()), path: Some(path) };
+    Err(Fault::new(kind, Culprit::Template, text).into())
 }
 
 /// Refuses to take over what is no template, or carries marks of drover's.

@@ -3,7 +3,7 @@
 use actix_web::{HttpResponse, web};
 use drover_actors::message::HerdCommand;
 use drover_api::{
-    AgentLimits, AgentOut, AgentsOut, CloudsOut, GoneOut, LimitsIn, Nothing, Problem, StatusOut,
+    AgentLimits, AgentOut, AgentsOut, CloudsOut, GoneOut, LimitsIn, Problem, RetireIn, StatusOut,
 };
 use drover_model::id::AgentId;
 use drover_model::overrides::{Change, OverrideChange};
@@ -102,6 +102,7 @@ fn change_to(limit: Option<Option<u32>>) -> Change {
 
 #[utoipa::path(
     post, path = "/v1/agents/{id}/retire", params(("id" = String, Path, description = "the agent")),
+    request_body = RetireIn,
     responses(
         (status = 202, description = "it goes, after its last lease"),
         (status = 403, body = Problem, description = "somebody else holds it"),
@@ -114,9 +115,13 @@ pub(super) async fn retire(
     id: web::Path<String>,
     body: Result<web::Bytes, actix_web::Error>,
 ) -> Result<HttpResponse, Rejection> {
-    Fields::<Nothing>::parse(body)?.finish()?;
+    let mut fields = Fields::<RetireIn>::parse(body)?;
+    fields.flag("trialOver");
+    let RetireIn { trial_over } = fields.finish()?;
     let (agent, by) = (AgentId::new(&*id), caller.by());
-    let command = |reply| HerdCommand::Retire { agent, reason: Reason::Asked, by, reply };
+    let on_trial = state.doors.view.agent(&agent).is_some_and(|agent| agent.on_trial);
+    let reason = if trial_over && on_trial { Reason::TrialOver } else { Reason::Asked };
+    let command = |reply| HerdCommand::Retire { agent, reason, by, reply };
     state.ask(state.limits.reply, command).await?.map_err(Rejection::refused)?;
     Ok(HttpResponse::Accepted().finish())
 }

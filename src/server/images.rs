@@ -7,11 +7,11 @@ use drover_actors::message::{HerdCommand, ImageBuildAsk};
 use drover_api::{
     BuildImageIn, BuildImageOut, ImageBuildOut, ImageBuildsOut, ImageOut, ImagePlanOut,
     ImageVersionOut, ImagesOut, ImportImageIn, ImportImageOut, Nothing, PhaseOut, Problem,
-    PruneImagesIn, PruneImagesOut, UnreadOut,
+    PruneImagesIn, PruneImagesOut, UnreachedOut, UnreadOut,
 };
 use drover_model::id::{AgentId, CloudId, NodeName, VmId};
 use drover_model::image::{ImagePlan, PlannedPrune};
-use drover_model::status::ImageStatus;
+use drover_model::status::{ImageStatus, NextBuild};
 
 use super::body::Fields;
 use super::control::unread_cloud;
@@ -31,6 +31,13 @@ type Body = Result<web::Bytes, actix_web::Error>;
 impl Shown<ImageBuildOut> for ImageStatus {
     fn shown(&self) -> ImageBuildOut {
         let phases = self.phases.iter();
+        let (failed_at, failure) = self.failure.clone().unzip();
+        let (again, next_build, next_try) = match &self.next {
+            None => (false, None, None),
+            Some(NextBuild::Again) => (true, None, None),
+            Some(NextBuild::Build(build)) => (true, Some(build.to_string()), None),
+            Some(NextBuild::At(at)) => (false, None, Some(rfc3339(*at))),
+        };
         ImageBuildOut {
             build: self.build.to_string(),
             image: self.image.to_string(),
@@ -40,6 +47,11 @@ impl Shown<ImageBuildOut> for ImageStatus {
             state: self.phase,
             since: rfc3339(self.since),
             detail: self.detail.clone(),
+            failed_at: failed_at.map(rfc3339),
+            failure,
+            again,
+            next_build,
+            next_try,
             phases: phases.map(|(state, ms)| PhaseOut { state: state.clone(), ms: *ms }).collect(),
         }
     }
@@ -216,11 +228,14 @@ pub(super) async fn import(
     let (image, vmid) = (id.into_inner(), VmId(vmid));
     let command = |reply| HerdCommand::ImportImage { image, vmid, dry_run, reply };
     let done = state.ask(state.limits.resync, command).await?.map_err(Rejection::refused)?;
+    let unreached = done.unreached.into_iter();
+    let unreached = unreached.map(|(node, template)| (node.to_string(), template.to_string()));
     Ok(web::Json(ImportImageOut {
         image: done.image.to_string(),
         version: done.version.to_string(),
         node: done.node.to_string(),
         vmid: done.vmid.0,
         name: done.name,
+        unreached: unreached.map(|(node, template)| UnreachedOut { node, template }).collect(),
     }))
 }

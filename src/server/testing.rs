@@ -328,6 +328,7 @@ fn book(view: Arc<View>, asks: Arc<Mutex<Vec<LeaseAsk>>>) -> impl FnMut(HerdComm
                 node: NodeName::new("pve1"),
                 vmid,
                 name: "debian-7k2m9qxw-4f8z1c3px9t2vkab".to_owned(),
+                unreached: Vec::new(),
             };
             reply.send(if image == "debian" { Ok(imported) } else { Err(missing) });
         }

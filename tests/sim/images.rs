@@ -378,6 +378,26 @@ async fn an_installer_that_asks_ends_the_build_with_what_its_iso_lacks() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_iso_that_its_storage_lacks_ends_the_build_before_there_is_a_guest() {
+    let mut setup = Setup::linux("cloneStrategy: LINKED");
+    setup.sections =
+        "images:\n  debian: {cloudIds: [rack], source: {iso: 'local:iso/none.iso'}, diskSizeGb: \
+                      20, storage: local-lvm, credentialsId: ssh, nodes: [pve1]}\n"
+            .to_owned();
+    let world = World::started(setup).await;
+    ask(&world, &[], false).await.unwrap();
+    world.pass(10 * SECOND).await;
+    let status = builds(world.view()).pop().unwrap();
+    assert_eq!((status.phase, ours(&world)), (ImagePhase::Failed, Vec::new()), "{status:?}");
+    assert_eq!(
+        status.detail,
+        "Creating: there is no ISO image `none.iso` on storage `local` of node `pve1`: upload it there, or \
+         name one in `iso` that `pvesm list local --content iso` shows on that node"
+    );
+    finish(world);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_crash_while_an_installer_runs_leads_to_the_same_end() {
     let mut world = installing("linux /casper/vmlinuz autoinstall ---", "").await;
     ask(&world, &[], false).await.unwrap();

@@ -4,9 +4,10 @@
 use std::time::Duration;
 
 use drover_actors::message::{HerdCommand, ImageBuildAsk};
-use drover_model::id::VmId;
+use drover_model::id::{LeaseId, VmId};
 use drover_model::image::ImagePlan;
 use drover_model::phase::ImagePhase;
+use drover_model::status::NextBuild;
 use drover_server::view::View;
 
 use super::images::{ask, builds, built, finish, ours, setup, started, started_with};
@@ -14,6 +15,7 @@ use super::world::World;
 use super::world::ci::Habit;
 use super::world::setup::CI_LOGINS;
 
+const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 const TEMPLATE: &str = "image: debian, cloneStrategy: LINKED";
 
@@ -83,6 +85,102 @@ async fn without_the_key_nothing_is_built_and_the_lease_says_what_builds_it() {
          cloud `rack`: `drover image build debian` builds one"
     );
     world.release(&lease).await;
+    finish(world);
+}
+
+// Invariant: who waits for an image hears why its last build failed and when the next one is; a restart
+// forgets none of that.
+
+/// Why a lease waits.
+fn reason(view: &View, lease: &LeaseId) -> String {
+    view.lease(lease).map(|lease| lease.detail).unwrap_or_default()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_says_why_the_build_of_its_image_failed_and_when_the_next_one_is() {
+    let mut world = waiting("buildWhenMissing: true", TEMPLATE).await;
+    world.shell.fail(Some("echo hello"));
+    let lease = world.lease("linux").await;
+    let why = "Provisioning: command 1: the step `command 1` ended with exit status 1";
+    let removes = |view: &View| {
+        let reason = reason(view, &lease);
+        reason.contains("its build failed at 20")
+            && reason.contains(why)
+            && reason.ends_with(
+                "drover removes the guest of that build, and tries again 30 minutes after that",
+            )
+    };
+    world.until("its guest is removed", removes).await;
+    let failed_last = |view: &View| reason(view, &lease).contains("the last build failed at 20");
+    world.until("nothing is left of it", failed_last).await;
+    let status = builds(world.view()).pop().unwrap();
+    let Some(NextBuild::At(next)) = status.next else { panic!("{status:?}") };
+    let (at, failure) = status.failure.clone().unwrap();
+    let last = format!(
+        "rack/linux waits for image `debian`: the last build failed at {}: {failure}; the next try is at {}, \
+         and `drover image build debian` tries at once",
+        at.rfc3339(),
+        next.rfc3339()
+    );
+    assert!(failure.starts_with(why), "{failure}");
+    assert_eq!(reason(world.view(), &lease), last);
+
+    // The next start of the service knows as much, and does not build at once.
+    world.restart(MINUTE).await;
+    world.pass(10 * MINUTE).await;
+    assert_eq!(reason(world.view(), &lease), last);
+    let known = builds(world.view());
+    assert_eq!(known.len(), 1, "{known:?}");
+    assert_eq!((&known[0].failure, &known[0].next), (&status.failure, &status.next));
+    world.pass(15 * MINUTE).await;
+    assert_eq!(builds(world.view()).len(), 1);
+    world.shell.fail(None);
+    world.ready(&lease).await;
+    assert!(world.journal_state().failed_builds.is_empty(), "it is built");
+    world.release(&lease).await;
+    finish(world);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crash_right_after_a_build_failed_keeps_why_and_does_not_build_again_at_once() {
+    let mut world = waiting("buildWhenMissing: true", TEMPLATE).await;
+    world.shell.fail(Some("echo hello"));
+    let lease = world.lease("linux").await;
+    let removing =
+        |view: &View| builds(view).iter().any(|build| build.phase == ImagePhase::Removing);
+    world.until("it failed", removing).await;
+    // The guest is gone before the service runs again.
+    world.crash();
+    world.side.remove_guest(9003);
+    world.start().await;
+    world.pass(30 * SECOND).await;
+    let known = builds(world.view());
+    assert_eq!((known.len(), known[0].phase), (1, ImagePhase::Failed), "{known:?}");
+    assert!(known[0].detail.contains("the step `command 1` ended with exit status"), "{known:?}");
+    assert!(reason(world.view(), &lease).contains("the step `command 1` ended with exit status"));
+    world.pass(20 * MINUTE).await;
+    assert_eq!(builds(world.view()).len(), 1, "it is not begun again at once");
+    world.release(&lease).await;
+    finish(world);
+}
+
+// Invariant: a build that a start of the service found in its midst leads to the one that takes its place.
+
+#[tokio::test(start_paused = true)]
+async fn a_build_that_is_begun_again_after_a_crash_names_the_next_one() {
+    let mut world = started("").await;
+    ask(&world, &[], false).await.unwrap();
+    let runs = |view: &View| builds(view).iter().any(|one| one.phase == ImagePhase::Provisioning);
+    world.until("it runs", runs).await;
+    world.restart(SECOND).await;
+    let first = builds(world.view()).remove(0);
+    assert_eq!((first.phase, &first.next), (ImagePhase::Removing, &Some(NextBuild::Again)));
+    let followed = |view: &View| builds(view).len() == 2;
+    world.until("the next one runs", followed).await;
+    let both = builds(world.view());
+    assert_eq!(both[0].next, Some(NextBuild::Build(both[1].build.clone())), "{both:?}");
+    let done = |view: &View| builds(view)[1].phase == ImagePhase::Done;
+    world.until("it is built", done).await;
     finish(world);
 }
 

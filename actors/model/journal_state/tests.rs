@@ -430,10 +430,19 @@ fn a_journal_state_with_something_in_each_map_is_read_as_it_was_written() {
                 given: [("word".to_owned(), "hello".to_owned())].into(),
                 iso: Some("local:iso/drover-7k2m9qxw-b1.iso".into()),
                 sealed: Some(marks("v1", 9000)),
+                failed: Some(BuildFailure { at: now, why: "no room".into(), made: true }),
                 pruned: true,
             },
         )]
         .into(),
+        failed_builds: vec![FailedBuild {
+            build: AgentId::new("b1"),
+            image: template.clone(),
+            node: NodeName::new("n1"),
+            version: AgentId::new("v1"),
+            at: now,
+            why: "no room".into(),
+        }],
         ahead: [(cluster.clone(), (VmId(9), 77))].into(),
         early: [(
             AgentId::new("a2"),

@@ -21,6 +21,21 @@ pub struct ImageStatus {
     pub since: WallTime,
     /// A line for people: the step, what it waits for, or why it failed.
     pub detail: String,
+    /// When and why it failed: its guest is being removed, or is gone.
+    pub failure: Option<(WallTime, String)>,
+    /// What comes after a build that failed, where drover does something by itself.
+    pub next: Option<NextBuild>,
     /// Milliseconds spent in each part so far, in order.
     pub phases: Vec<(String, u64)>,
+}
+
+/// What drover does by itself after a build that came to nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NextBuild {
+    /// It begins the build again once its guest is gone: the service stopped in its midst.
+    Again,
+    /// This build goes on in its place.
+    Build(AgentId),
+    /// It tries again then, where a template still waits for the image.
+    At(WallTime),
 }

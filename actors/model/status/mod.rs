@@ -25,7 +25,7 @@ pub use agent::{AgentStatus, Standing};
 pub use breaker::BreakerStatus;
 pub use cloud::CloudStatus;
 pub use declared::DeclaredStatus;
-pub use image::ImageStatus;
+pub use image::{ImageStatus, NextBuild};
 pub use lease::LeaseStatus;
 pub use source::SourceStatus;
 pub use template::{CanaryStatus, ResetStatus, TemplateStatus};

@@ -35,7 +35,7 @@ impl Mind {
             AgentCommand::Order(order) => self.order(*order, out),
             AgentCommand::Drain(reason) => self.retire_idle(reason, out),
             AgentCommand::Retire(reason) => {
-                if matches!(reason, Reason::Asked | Reason::Stopping) {
+                if matches!(reason, Reason::Asked | Reason::TrialOver | Reason::Stopping) {
                     self.holding.want(None);
                 }
                 if matches!(self.state, State::Held { .. }) {

@@ -41,7 +41,7 @@ use drover_model::record::Body;
 use drover_model::seed;
 use drover_model::spec::{StepWork, TemplateSpec};
 use drover_model::state_machine::{StateMachine, Turn};
-use drover_model::status::ImageStatus;
+use drover_model::status::{ImageStatus, NextBuild};
 use drover_model::time::{Moment, Now, WallTime};
 use drover_scripts::guest;
 
@@ -79,6 +79,8 @@ pub struct Birth {
     pub node: NodeName,
     /// What is built; none where a guest is only removed.
     pub recipe: Option<Arc<Recipe>>,
+    /// Whether the herd builds it again once its guest is gone.
+    pub again: bool,
     pub epoch: u64,
     pub incarnation: u32,
 }
@@ -119,8 +121,8 @@ pub struct Mind {
     limit: Option<Moment>,
     pub(super) tries: u32,
     pub(super) detail: String,
-    /// Why it failed.
-    pub(super) failure: Option<String>,
+    /// When and why it failed.
+    pub(super) failure: Option<(WallTime, String)>,
     since: WallTime,
     pub(super) entered: Moment,
     phases: Vec<(String, u64)>,
@@ -138,9 +140,11 @@ impl Mind {
             marks: Some(entry.marks.clone()),
             sealed: entry.sealed.clone(),
             pruned: entry.pruned,
-            made: entry.pruned || entry.sealed.is_some(),
+            made: entry.pruned
+                || entry.sealed.is_some()
+                || entry.failed.as_ref().is_some_and(|failed| failed.made),
             volumes: entry.iso.iter().cloned().collect(),
-            failure: (!entry.pruned).then(|| "drover stopped while it ran".to_owned()),
+            failure: entry.failed.as_ref().map(|failed| (failed.at, failed.why.clone())),
             ..Self::in_state(birth, State::Removing(Remove::Look))
         }
     }
@@ -387,15 +391,32 @@ impl Mind {
     /// The build failed: what was made is destroyed.
     fn fail(&mut self, text: &str, now: Now, out: Out<'_>) {
         let text = format!("{}: {text}", self.part());
-        self.failure.get_or_insert(text);
+        self.note_failure(text, now, out);
         if self.marks.is_some() {
             return self.enter(State::Removing(Remove::Look), now, out);
         }
         self.over(State::Failed, now, out);
     }
 
+    /// Writes down the first reason for which it fails.
+    pub(super) fn note_failure(&mut self, why: String, now: Now, out: Out<'_>) {
+        if self.failure.is_some() || self.pruned {
+            return;
+        }
+        self.failure = Some((now.wall, why.clone()));
+        out.push(Effect::Record(Body::ImageFailed {
+            build: self.birth.build.clone(),
+            image: self.birth.image.clone(),
+            node: self.birth.node.clone(),
+            version: self.birth.version.clone(),
+            made: self.made,
+            why,
+        }));
+    }
+
     /// Somebody wants it no longer. One that is removed, or proved, goes on.
     fn cancelled(&mut self, now: Now, out: Out<'_>) {
+        self.birth.again = false;
         let over = self.state.phase().is_over();
         if !over && !matches!(self.state, State::Removing(_) | State::Sealing) {
             self.fail("an operator cancelled it", now, out);
@@ -405,7 +426,7 @@ impl Mind {
     /// Nothing more happens.
     pub(super) fn over(&mut self, state: State, now: Now, out: Out<'_>) {
         self.enter(state, now, out);
-        if let Some(failure) = &self.failure {
+        if let Some((_, failure)) = &self.failure {
             self.detail.clone_from(failure);
         }
     }
@@ -421,6 +442,8 @@ impl Mind {
             phase: self.state.phase(),
             since: self.since,
             detail: self.detail.clone(),
+            failure: self.failure.clone(),
+            next: (self.birth.again && self.failure.is_some()).then_some(NextBuild::Again),
             phases: self.phases.clone(),
         }
     }

@@ -169,7 +169,8 @@ pub(super) fn make(
             let description =
                 format!("Version {version} of image {}, built by drover.", image.name);
             let to = mind.sealed.clone()?;
-            let call = SealCall { vm: vm()?, from: marks, to, description };
+            let dry_run = false;
+            let call = SealCall { vm: vm()?, from: marks, to, description, dry_run };
             pve.seal(call).map(Answer::Sealed).boxed_local()
         }
         Call::Fence => {

@@ -11,6 +11,7 @@ use std::time::Duration;
 use drover_model::fault::Fault;
 use drover_model::id::VmId;
 use drover_model::marks::{Marks, Reading, is_ours};
+use drover_model::phase::ImagePhase;
 use drover_model::ports::{IdStatus, VmObservation};
 use drover_model::record::Body;
 use drover_model::state_machine::Turn;
@@ -153,7 +154,7 @@ impl Mind {
     }
 
     fn remove(&mut self, why: &str, now: Now, out: Out<'_>) {
-        self.failure.get_or_insert_with(|| why.to_owned());
+        self.note_failure(format!("{}: {why}", ImagePhase::Creating.name()), now, out);
         self.enter(State::Removing(Remove::Look), now, out);
     }
 
@@ -200,11 +201,15 @@ impl Mind {
 
     /// Ends with the guest left alone; its VMID is not taken again.
     fn give_up(&mut self, text: &str, now: Now, out: Out<'_>) {
-        self.failure = Some(match self.failure.take() {
-            Some(failure) => format!("{failure}; {text}"),
-            None => text.to_owned(),
-        });
+        self.add_to_failure(text, now);
         self.gone(true, State::Failed, now, out);
+    }
+
+    fn add_to_failure(&mut self, text: &str, now: Now) {
+        self.failure = Some(match self.failure.take() {
+            Some((at, failure)) => (at, format!("{failure}; {text}")),
+            None => (now.wall, text.to_owned()),
+        });
     }
 
     pub(super) fn remove_call(&self, step: &Remove) -> Call {
@@ -242,10 +247,7 @@ impl Mind {
             Next::Gone(volumes) => {
                 if !volumes.is_empty() {
                     let text = format!("volumes remain: {}", volumes.join(", "));
-                    self.failure = Some(match self.failure.take() {
-                        Some(failure) => format!("{failure}; {text}"),
-                        None => text,
-                    });
+                    self.add_to_failure(&text, now);
                 }
                 let state = if self.pruned { State::Removed } else { State::Failed };
                 self.gone(!volumes.is_empty(), state, now, out);

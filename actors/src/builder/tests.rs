@@ -48,6 +48,7 @@ pub(super) fn birth(spec: &ImageSpec) -> Birth {
         version: recipe.version(),
         node: NodeName::new("pve1"),
         recipe: Some(Arc::new(recipe)),
+        again: false,
         epoch: 1,
         incarnation: 0,
     }
@@ -130,6 +131,7 @@ impl Play {
         let body = |effect: &Effect| match effect {
             Effect::Record(Body::ImageIntended { .. }) => Some("ImageIntended"),
             Effect::Record(Body::ImageSealed { .. }) => Some("ImageSealed"),
+            Effect::Record(Body::ImageFailed { .. }) => Some("ImageFailed"),
             Effect::Record(Body::ImageBuilt { .. }) => Some("ImageBuilt"),
             Effect::Record(Body::ImageGone { burned: false, .. }) => Some("ImageGone"),
             Effect::Record(Body::ImageGone { burned: true, .. }) => Some("ImageGone, burned"),

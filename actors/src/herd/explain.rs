@@ -89,8 +89,8 @@ impl Herd {
 
     /// What stands in the way on the side of the clouds.
     pub(super) fn ground<'a>(&'a self, trouble: &'a BTreeMap<CloudId, String>) -> Ground<'a> {
-        let builds = self.images.under_way();
-        Ground { templates: &self.spec.templates, clouds: &self.spec.clouds, trouble, builds }
+        let images = self.making();
+        Ground { templates: &self.spec.templates, clouds: &self.spec.clouds, trouble, images }
     }
 
     /// Reports why leases that began to wait do so.

@@ -3,10 +3,12 @@
 //! - All who want a build that runs share it. Builds that need the same source at the same place
 //!   bring it one after the other.
 //! - A build that a restart found is destroyed and started again, while its image is configured.
+//! - A build that fails stays known until the image is built there (`failures.rs`).
 //! - Images that are to be rebuilt are looked at each hour (`rebuild.rs`), those that a template waits
 //!   for at once (`missing.rs`).
 //! - After each build, versions beyond `keep` are removed. None goes that is in use (`versions.rs`).
 
+mod failures;
 mod missing;
 mod rebuild;
 mod versions;
@@ -17,14 +19,13 @@ use std::time::Duration;
 
 use actix::{ActorFutureExt, Addr, AsyncContext, Context, Handler, WrapFuture};
 use drover_model::ambient::mint_agent;
-use drover_model::fact::{Fact, What};
 use drover_model::fault::Fault;
 use drover_model::id::{AgentId, CloudId, ClusterId, NodeName, TemplateId, VmId};
 use drover_model::image::{ImagePlan, ImageSpec, ImageVersion, Recipe};
 use drover_model::journal_state::{BuildEntry, JournalState};
 use drover_model::phase::ImagePhase;
 use drover_model::placement::Fleet;
-use drover_model::status::ImageStatus;
+use drover_model::status::{ImageStatus, NextBuild};
 use drover_model::time::Moment;
 use drover_runtime::reply::Reply;
 use drover_runtime::supervise::count_message;
@@ -48,6 +49,8 @@ pub(super) struct Images {
     rebuilt: BTreeMap<TemplateId, Moment>,
     /// When it is looked next whether an image that a template waits for is to be built.
     looks: BTreeMap<TemplateId, missing::Pause>,
+    /// The last build of each image on each node, where it failed; the newest last.
+    failed: Vec<ImageStatus>,
     /// Versions that were built lately, each with its cluster and the end of its build.
     built: Vec<(ClusterId, NodeName, VmId, Moment)>,
 }
@@ -324,6 +327,7 @@ impl Herd {
             version,
             node,
             recipe,
+            again: false,
             epoch: self.common.run.epoch,
             incarnation: 0,
         }
@@ -331,11 +335,15 @@ impl Herd {
 
     fn enter_build(
         &mut self,
-        birth: Birth,
+        mut birth: Birth,
         pull: Option<String>,
         entry: Option<BuildEntry>,
         ctx: &Context<Self>,
     ) {
+        let failed = entry.as_ref().and_then(|entry| entry.failed.as_ref());
+        let adopted = entry.as_ref().filter(|entry| !entry.pruned && entry.failed.is_none());
+        let again = adopted.map(|entry| entry.given.clone());
+        birth.again = again.is_some();
         let status = ImageStatus {
             build: birth.build.clone(),
             image: birth.image.clone(),
@@ -345,13 +353,13 @@ impl Herd {
             phase: if entry.is_some() { ImagePhase::Removing } else { ImagePhase::Queued },
             since: self.common.ports.ambient.now().wall,
             detail: String::new(),
+            failure: failed.map(|failed| (failed.at, failed.why.clone())),
+            next: birth.again.then_some(NextBuild::Again),
             phases: Vec::new(),
         };
         let floor = birth.recipe.as_ref().map_or(VmId(0), |recipe| recipe.spec.vmid_floor);
         let (id, cluster) = (birth.build.clone(), birth.cluster.clone());
         let pruned = entry.as_ref().is_some_and(|entry| entry.pruned);
-        let adopted = entry.as_ref().filter(|entry| !entry.pruned);
-        let again = adopted.map(|entry| entry.given.clone());
         let herd = ctx.address().recipient();
         // The reconciler must know of it before there is a guest.
         let mut builds = self.images.known();
@@ -359,9 +367,7 @@ impl Herd {
         self.show_builds(&builds);
         let name = format!("image {id}");
         // The caller follows it by its id, and must find it from the first look on.
-        let at = self.common.ports.ambient.now().wall;
-        let shown = What::Image(Box::new(status.clone()));
-        self.common.ports.observer.observe(Fact { at, what: shown });
+        self.show_build(&status);
         let make = move |common, _: &mut _| Builder::new(common, birth, herd, entry);
         let address = spawn_child(&self.common, Rank::Leaf, &name, make);
         let build = Build { address, cluster, floor, pull, status, again, pruned };
@@ -435,6 +441,7 @@ impl Herd {
         self.show_builds(&self.images.known());
         let status = build.status;
         if status.phase == ImagePhase::Done {
+            self.images.forget_failure(&status);
             let now = self.common.ports.ambient.now().mono;
             self.images.built.retain(|(.., end)| now - *end < FRESH);
             // The next agents are cloned from it.
@@ -449,12 +456,11 @@ impl Herd {
             }
             let (reply, _) = Reply::channel();
             self.prune(&|image| *image == status.image, (None, false), reply, ctx);
-        } else if let (ImagePhase::Failed, None) = (status.phase, &build.again) {
-            self.look_after_failure(&status.image, ctx);
-        } else if let (ImagePhase::Failed, Some(given)) = (status.phase, build.again) {
-            let (reply, _) = Reply::channel();
-            let ask = ImageBuildAsk::plain(status.image.to_string(), reply);
-            self.build_image(ImageBuildAsk { node: Some(status.node), given, ..ask }, ctx);
+        } else if status.phase == ImagePhase::Failed && !build.pruned {
+            match build.again {
+                Some(given) => self.build_again(status, given, ctx),
+                None => self.build_failed(status, ctx),
+            }
         }
     }
 }

@@ -187,6 +187,7 @@ impl Herd {
         for cloud in spec.clouds.keys().chain(homes) {
             self.begin_cloud(cloud, journal_state, ctx);
         }
+        self.adopt_failures(journal_state, spec, ctx);
         self.adopt_builds(journal_state, ctx);
         self.adopt_declared(journal_state, spec, ctx);
         let mut adopt: BTreeMap<CloudId, Vec<Adoption>> = BTreeMap::new();

@@ -62,4 +62,6 @@ pub struct ImageImported {
     pub vmid: VmId,
     /// The template's name from now on.
     pub name: String,
+    /// Nodes that templates name which do not reach it, each with such a template.
+    pub unreached: Vec<(NodeName, TemplateId)>,
 }

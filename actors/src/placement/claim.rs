@@ -21,6 +21,8 @@ pub struct Claim {
     pub sizes: Sizes,
     /// The storage its disk is being copied to, and the node where that is not shared.
     pub storage: Option<(String, Option<NodeName>)>,
+    /// Whether its disks of `hardware.disks` may still have to be made.
+    pub awaits_disks: bool,
     /// As it was born.
     pub spec: Arc<TemplateSpec>,
 }
@@ -33,6 +35,7 @@ impl Claim {
             vmid: None,
             sizes: sizes(spec, origin),
             storage: copied_to(spec, origin),
+            awaits_disks: true,
             spec: Arc::clone(spec),
         }
     }
@@ -40,16 +43,14 @@ impl Claim {
     /// What an agent takes that has a place.
     fn placed(living: &Living, place: &Place) -> Self {
         let origin = place.origin.as_ref();
-        let storage = if living.status.phase.disk_is_shown() {
-            None
-        } else {
-            copied_to(&living.spec, origin)
-        };
+        let shown = living.status.phase.disk_is_shown();
+        let storage = if shown { None } else { copied_to(&living.spec, origin) };
         Self {
             node: place.node.clone(),
             vmid: Some(place.vmid),
             sizes: living.status.machine.sizes.beside(sizes(&living.spec, origin)),
             storage,
+            awaits_disks: !shown,
             spec: Arc::clone(&living.spec),
         }
     }

@@ -292,7 +292,7 @@ impl<'a> Scene<'a> {
         Some([most, devices].into_iter().flatten().fold(fits, u64::min))
     }
 
-    /// Bytes free on a storage, less what is being copied to it; `None` where that is unknown.
+    /// Bytes free on a storage, less what is being copied to it or is to be made on it; `None` where that is unknown.
     pub fn free_space(&self, storage: &StorageObservation) -> Option<i64> {
         let (used, size) = storage.space?;
         let own = (!storage.shared).then_some(&storage.node);
@@ -302,7 +302,12 @@ impl<'a> Scene<'a> {
         };
         let copied: u64 =
             self.claims.iter().filter(here).map(|claim| claim.sizes.disk_gb * GIB).sum();
-        Some(signed(size) - signed(used) - signed(copied))
+        let reached =
+            |claim: &&Claim| claim.awaits_disks && own.is_none_or(|own| claim.node == *own);
+        let coming = self.claims.iter().filter(reached);
+        let coming: u64 =
+            coming.map(|claim| claim.spec.hardware.disks_on(&storage.name) * GIB).sum();
+        Some(signed(size) - signed(used) - signed(copied) - signed(coming))
     }
 
     /// Why a storage takes no disk of so many GiB; `None` also where its figures are unknown.

@@ -32,6 +32,7 @@ pub mod event;
 mod evict;
 mod follow;
 mod forecast;
+pub mod making;
 pub mod matching;
 mod queue;
 mod quota;

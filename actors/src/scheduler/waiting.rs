@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use drover_model::id::{AgentId, CloudId, TemplateId};
-use drover_model::phase::ImagePhase;
 use drover_model::record::Want;
 use drover_model::size::Size;
 use drover_model::spec::{CloudSpec, TemplateSpec};
 use drover_model::status::Standing;
 
 use super::describe;
+use super::making::Making;
 use super::state::Scheduler;
 use crate::template::Pause;
 
@@ -22,8 +22,8 @@ pub struct Ground<'a> {
     pub clouds: &'a BTreeMap<CloudId, Arc<CloudSpec>>,
     /// Why clouds cannot be worked with.
     pub trouble: &'a BTreeMap<CloudId, String>,
-    /// Images that are being built, each with how far one of its builds is.
-    pub builds: BTreeMap<TemplateId, ImagePhase>,
+    /// How far drover is with images that are not there.
+    pub images: BTreeMap<TemplateId, Making>,
 }
 
 fn troubled(cloud: &CloudId, why: &str) -> String {
@@ -138,13 +138,11 @@ impl Scheduler {
         let paused = view.room == 0;
         if paused
             && let Some(image) = view.spec.image()
-            && let Some(phase) = ground.builds.get(&image)
+            && let Some(making) = ground.images.get(&image)
+            && let pause = view.paused.as_ref().map_or("", |pause| &pause.why)
+            && let Some(reported) = making.says(id, &image, pause)
         {
-            let (name, phase) = (&image.name, phase.name());
-            return Some(format!(
-                "{id} waits for image `{name}`, which is being built: {phase}; `drover image list` \
-                 shows the build"
-            ));
+            return Some(reported);
         }
         paused.then(|| match &view.paused {
             Some(Pause { why, retry: Some(at) }) => {

@@ -2,6 +2,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use drover_model::hardware::DiskSpec;
 use drover_model::placement::{
     Fleet, GuestObservation, Headroom, NodeFigures, NodeObservation, PlacementSpec,
     StorageObservation,
@@ -383,6 +384,41 @@ fn several_preferred_nodes_are_ordered_by_the_placement() {
         spec.placement.strategy = strategy;
         assert_eq!(chosen(&spec, &found, &Bed::default()), ok(9001, "pve1", wanted));
     }
+}
+
+// Invariant: a node whose storages have no room for the further disks of an agent takes none, and disks
+// that are still to be made count.
+
+#[test]
+fn a_node_without_room_for_the_further_disks_takes_no_agent() {
+    let mut spec = sought(tag(), &["pve1"]);
+    spec.hardware.disks = vec![
+        DiskSpec { storage: "lvm".into(), size_gb: 20 },
+        DiskSpec { storage: "lvm".into(), size_gb: 10 },
+    ];
+    let fleet = roomy(&[("pve1", 60)], &[("lvm", 70), ("zfs", 90)]);
+    let found = Found { candidates: vec![on("pve1", 9001, 1, "zfs")], fleet, whole: true };
+    let mut bed = Bed::default();
+    for _ in 0..2 {
+        let choice = choose(&spec, &found, &bed).unwrap();
+        let chosen = Arc::new(choice.apply(&spec));
+        bed.claims.push(Claim::coming(&chosen, choice.node, chosen.origin.as_ref()));
+    }
+    assert_eq!(
+        choose(&spec, &found, &bed).unwrap_err(),
+        "node `pve1`: storage `lvm` (hardware.disks): 10 GiB are free, 30 GiB are needed"
+    );
+    // Of one whose disks are made, the storage's own figures tell.
+    bed.claims[0].awaits_disks = false;
+    assert!(choose(&spec, &found, &bed).is_ok());
+    bed.claims.clear();
+    spec.clone = CloneStrategy::Full;
+    spec.disk_gb = Some(50);
+    spec.storages = vec!["lvm".into()];
+    assert_eq!(
+        choose(&spec, &found, &bed).unwrap_err(),
+        "node `pve1`: storage `lvm` (the clone and hardware.disks): 70 GiB are free, 80 GiB are needed"
+    );
 }
 
 // Invariant: a full clone goes where the most space is free, copies under way counted.

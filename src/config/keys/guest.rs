@@ -13,7 +13,7 @@ table! {
         "mac" => mac: Option<String>, text().check(value::mac).eg(r#""BC:24:11:00:00:01""#),
             "MAC address; unset: Proxmox chooses one";
         "ip" => ip: Option<String>, text().check(value::ip4).eg(r#""10.20.0.50/24""#),
-            "dhcp, none, or address/prefix; unset: dhcp, or the address of addressPool";
+            "dhcp, none, or address/prefix; unset: the address of addressPool, else dhcp, or none beside ip6";
         "gateway" => gateway: Option<String>, text().check(value::address).eg(r#""10.20.0.1""#),
             "IPv4 gateway; unset: none";
         "ip6" => ip6: Option<String>, text().check(value::ip6).eg("auto"),

@@ -110,23 +110,29 @@ fn network_config(config: &Config) -> String {
             "    - type: physical\n      name: eth{n}\n      mac_address: '{mac}'\n      subnets:\n"
         ));
         let addresses = config.get(&format!("ipconfig{n}")).cloned().unwrap_or_default();
-        let mut gateway = None;
-        let mut address = None;
-        for part in addresses.split(',') {
-            match part.split_once('=') {
-                Some(("ip", value)) => address = Some(value.to_owned()),
-                Some(("gw", value)) => gateway = Some(value.to_owned()),
-                _ => {}
+        let setting = |name: &str| {
+            let mut parts = addresses.split(',').filter_map(|part| part.split_once('='));
+            parts.find(|(key, _)| *key == name).map(|(_, value)| value)
+        };
+        let mut fixed = |kind: &str, address: &str, gateway: Option<&str>| {
+            text.push_str(&format!("      - type: {kind}\n"));
+            if !address.is_empty() {
+                text.push_str(&format!("        address: '{address}'\n"));
             }
+            if let Some(gateway) = gateway {
+                text.push_str(&format!("        gateway: '{gateway}'\n"));
+            }
+        };
+        match setting("ip") {
+            Some("dhcp") => fixed("dhcp4", "", None),
+            Some(address) => fixed("static", address, setting("gw")),
+            None => {}
         }
-        match address.as_deref() {
-            Some("dhcp") => text.push_str("      - type: dhcp4\n"),
-            Some(ip) => {
-                text.push_str(&format!("      - type: static\n        address: '{ip}'\n"));
-                if let Some(gateway) = gateway {
-                    text.push_str(&format!("        gateway: '{gateway}'\n"));
-                }
-            }
+        // qemu-server, Cloudinit.pm, `nocloud_network`.
+        match setting("ip6") {
+            Some("dhcp") => fixed("dhcp6", "", None),
+            Some("auto") => fixed("ipv6_slaac", "", None),
+            Some(address) => fixed("static6", address, setting("gw6")),
             None => {}
         }
     }
@@ -139,4 +145,36 @@ fn network_config(config: &Config) -> String {
         text.push_str(&format!("      search:\n      - '{domain}'\n"));
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Invariant: the network of the image has both families of addresses, in Proxmox's own words.
+
+    #[test]
+    fn a_card_has_its_addresses_of_both_families() {
+        let of = |ipconfig: &str| {
+            let config = Config::from([
+                ("net0".to_owned(), "virtio=BC:24:11:00:00:01,bridge=vmbr0".to_owned()),
+                ("ipconfig0".to_owned(), ipconfig.to_owned()),
+            ]);
+            let text = network_config(&config);
+            let (_, subnets) = text.split_once("subnets:\n").unwrap_or_default();
+            let (subnets, _) = subnets.split_once("    - type: nameserver").unwrap_or_default();
+            subnets.to_owned()
+        };
+        for (ipconfig, subnets) in [
+            ("ip6=dhcp", "      - type: dhcp6\n"),
+            ("ip=dhcp,ip6=auto", "      - type: dhcp4\n      - type: ipv6_slaac\n"),
+            (
+                "ip=10.1.0.5/24,gw=10.1.0.1,ip6=fd00::5/64,gw6=fd00::1",
+                "      - type: static\n        address: '10.1.0.5/24'\n        gateway: '10.1.0.1'\n      \
+                 - type: static6\n        address: 'fd00::5/64'\n        gateway: 'fd00::1'\n",
+            ),
+        ] {
+            assert_eq!(of(ipconfig), subnets, "{ipconfig}");
+        }
+    }
 }

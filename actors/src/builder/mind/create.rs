@@ -16,12 +16,19 @@ use super::{Mind, Out};
 use crate::builder::event::Effect;
 use crate::builder::state::{Create, State, Task};
 
+/// Why a build ended that a start of the service found in its midst.
+const STOPPED: &str = "drover stopped while it ran";
+
 impl Mind {
     pub(super) fn begin(&mut self, now: Now, out: Out<'_>) {
         (self.since, self.entered) = (now.wall, now.mono);
         if matches!(self.state, State::Removing(_)) {
             if !self.made {
                 self.asked = Some(now.mono);
+            }
+            if self.failure.is_none() && !self.pruned {
+                // No failure to write down: it is begun again after the next restart too.
+                self.failure = Some((now.wall, STOPPED.to_owned()));
             }
             return self.act(now, out);
         }
@@ -159,7 +166,13 @@ impl Mind {
                 | FaultKind::Foreign
                 | FaultKind::KeyRejected
                 | FaultKind::Impostor
-                | FaultKind::Broken => self.fail(&fault.text, now, out),
+                | FaultKind::Broken => {
+                    if self.tries == 0 {
+                        // The only call was refused: nothing comes of it later.
+                        self.asked = None;
+                    }
+                    self.fail(&fault.text, now, out);
+                }
             },
         }
     }

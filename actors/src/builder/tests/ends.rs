@@ -2,7 +2,7 @@
 
 use drover_model::fault::FaultKind;
 use drover_model::id::{AgentId, CloudId, TemplateId, VmId};
-use drover_model::journal_state::BuildEntry;
+use drover_model::journal_state::{BuildEntry, BuildFailure};
 use drover_model::marks::{Kind, Marks};
 use drover_model::phase::ImagePhase;
 use drover_model::ports::{AddressObservation, Ran, TaskEnd};
@@ -93,12 +93,12 @@ fn a_build_that_fails_before_it_has_a_guest_leaves_nothing() {
     play.feed(Event::Turn);
     play.answer(Answer::Accepted(Err(fault(FaultKind::Broken))));
     assert_eq!(play.phase(), ImagePhase::Failed);
-    assert_eq!(play.bodies(), Vec::<&str>::new());
+    assert_eq!(play.bodies(), ["ImageFailed"]);
     assert!(play.all.contains(&Effect::TurnOver));
     let mut play = Play::new(&image("c/debian"));
     play.up_to(ImagePhase::Creating);
     play.feed(Event::Id(Err(fault(FaultKind::Capacity))));
-    assert_eq!((play.phase(), play.bodies().len()), (ImagePhase::Failed, 0));
+    assert_eq!((play.phase(), play.bodies()), (ImagePhase::Failed, vec!["ImageFailed"]));
 }
 
 // Invariant: faults that pass are tried again, up to the limits.
@@ -156,7 +156,7 @@ fn each_limit_ends_a_build_with_what_it_waited_for() {
         }
         assert_ne!(play.phase(), phase);
         assert_eq!(play.now, seconds, "{phase}");
-        let failure = play.mind.failure.clone().unwrap();
+        let (_, failure) = play.mind.failure.clone().unwrap();
         assert!(failure.contains("took too long"), "{failure}");
     }
 }
@@ -224,6 +224,7 @@ fn entry(sealed: bool, pruned: bool) -> BuildEntry {
         given: BTreeMap::new(),
         iso: None,
         sealed: sealed.then_some(version),
+        failed: None,
         pruned,
     }
 }
@@ -247,6 +248,33 @@ fn a_guest_from_before_a_restart_is_destroyed() {
     to_the_end(&mut play);
     assert_eq!(play.phase(), ImagePhase::Failed);
     assert!(play.mind.status().detail.contains("drover stopped"));
+}
+
+// Invariant: why a build failed is durable before its guest is touched, and outlives the service.
+
+#[test]
+fn a_build_that_failed_before_a_restart_keeps_its_reason_and_waits_for_no_late_create() {
+    let mut play = Play::new(&image("c/debian"));
+    play.up_to(ImagePhase::Provisioning);
+    play.answer(Answer::Ran(Ok(Ran { exit: Some(3), tail: "it went wrong".into() })));
+    let failed = play.last.iter().find_map(|effect| match effect {
+        Effect::Record(Body::ImageFailed { why, made, .. }) => Some((why.clone(), *made)),
+        _ => None,
+    });
+    let (why, made) = failed.unwrap();
+    assert!(why.starts_with("Provisioning: cloud-init: ") && made, "{why}");
+    let recorded = play.last.iter().position(|effect| matches!(effect, Effect::Record(_)));
+    let asked = play.last.iter().position(|effect| matches!(effect, Effect::Ask(..)));
+    assert!(recorded < asked, "{:?}", play.last);
+    assert_eq!(play.mind.status().failure, Some((at(play.now).wall, why.clone())));
+
+    let failure = BuildFailure { at: at(7).wall, why: why.clone(), made };
+    let mut play = adopted(&BuildEntry { failed: Some(failure), ..entry(false, false) });
+    assert_eq!(play.mind.status().failure, Some((at(7).wall, why.clone())));
+    play.answer(Answer::Looked(Ok(free())));
+    assert_eq!(play.call(), Some(Call::Leftovers), "its guest is known to have been made");
+    play.well();
+    assert_eq!((play.phase(), play.mind.status().detail), (ImagePhase::Failed, why));
 }
 
 #[test]

@@ -50,6 +50,7 @@ fn effects(all: &[Effect]) -> Vec<String> {
     let word = |effect: &Effect| match effect {
         Effect::Record(Body::ImageIntended { .. }) => Some("record ImageIntended".to_owned()),
         Effect::Record(Body::ImageSealed { .. }) => Some("record ImageSealed".to_owned()),
+        Effect::Record(Body::ImageFailed { .. }) => Some("record ImageFailed".to_owned()),
         Effect::Record(Body::ImageBuilt { .. }) => Some("record ImageBuilt".to_owned()),
         Effect::Record(Body::ImageGone { burned, .. }) => {
             Some(format!("record ImageGone{}", if *burned { " (burned)" } else { "" }))

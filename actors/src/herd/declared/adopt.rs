@@ -225,7 +225,8 @@ impl Herd {
                     guest: GuestType::Vm,
                 };
                 let to = found.marks.clone();
-                let call = SealCall { vm, from: None, to, description: String::new() };
+                let call =
+                    SealCall { vm, from: None, to, description: String::new(), dry_run: false };
                 hypervisor.seal(call).await.map_err(refusal)?;
             }
             Ok::<_, Refusal>((wanted, found))

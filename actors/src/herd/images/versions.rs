@@ -2,18 +2,19 @@
 //! that was built elsewhere.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
 use drover_model::ambient::{fnv1a, mint_agent};
 use drover_model::container::GuestType;
 use drover_model::fault::{Culprit, Fault, FaultKind};
-use drover_model::id::{AgentId, CloudId, ClusterId, TemplateId, VmId};
+use drover_model::id::{AgentId, CloudId, ClusterId, NodeName, TemplateId, VmId};
 use drover_model::image::{ImageVersion, PlannedPrune, PrunePlan, Recipe};
 use drover_model::journal_state::BuildEntry;
 use drover_model::marks::{Kind, Marks, parse_name};
 use drover_model::ports::{SealCall, VmRef};
 use drover_model::record::Body;
-use drover_model::spec::CloneStrategy;
+use drover_model::spec::{CloneStrategy, TemplateSpec};
 use drover_model::template_image::{CHECK_VMID, Sought};
 use drover_runtime::reply::Reply;
 use futures_util::future::join_all;
@@ -210,6 +211,7 @@ impl Herd {
             given: BTreeMap::new(),
             iso: None,
             sealed: None,
+            failed: None,
             pruned: true,
         };
         let of = (image, marks.agent.clone());
@@ -236,12 +238,20 @@ impl Herd {
             Ok(ready) => ready,
             Err(refusal) => return reply.send(Err(refusal)),
         };
+        let templates = self.spec.templates.values();
+        let templates = templates.filter(|spec| spec.image().as_ref() == Some(&image));
+        let named = |spec: &Arc<TemplateSpec>| {
+            let id = spec.id.clone();
+            spec.nodes().into_iter().map(move |node| (node, id.clone())).collect::<Vec<_>>()
+        };
+        let wanted: Vec<(NodeName, TemplateId)> = templates.flat_map(named).collect();
         let ports = &self.common.ports;
         let (hypervisor, seq) = (ports.hypervisor.clone(), ports.journal.last_seq());
         let born = ports.ambient.now().wall.rfc3339();
         let installation = self.common.run.installation.clone();
         let import = async move {
             let found = hypervisor.locate(&image.cloud, &Sought::Id(vmid), None).await?;
+            let fleet = found.fleet;
             let found = found.candidates.into_iter().find(|one| one.vmid == vmid);
             let Some(found) = found else {
                 let text = format!("guest `{vmid}` carries the marks of an agent or a build");
@@ -264,6 +274,8 @@ impl Herd {
                 template: image.name.to_string(),
                 born,
             };
+            let shared = !found.storages.is_empty()
+                && found.storages.iter().all(|storage| fleet.is_shared(storage));
             let node = found.node;
             let name = marks.name("");
             let guest = GuestType::Vm;
@@ -274,20 +286,23 @@ impl Herd {
                 let text = format!("guest `{vmid}` carries the name of one of drover's already");
                 return Err(Fault::new(FaultKind::Foreign, Culprit::Guest, text));
             }
-            if !dry_run {
-                hypervisor.seal(SealCall { vm, from: None, to: marks, description }).await?;
-            }
-            Ok(ImageImported { image, version, node, vmid, name })
+            hypervisor.seal(SealCall { vm, from: None, to: marks, description, dry_run }).await?;
+            let unreached = match shared {
+                true => Vec::new(),
+                false => wanted.into_iter().filter(|(wanted, _)| *wanted != node).collect(),
+            };
+            Ok(ImageImported { image, version, node, vmid, name, unreached })
         };
         ctx.spawn(import.into_actor(self).map(move |done, _, _| {
             reply.send(done.map_err(of_import).map_err(|fault| match fault.kind {
                 FaultKind::Gone => Refusal::Unknown(fault.text),
-                FaultKind::Broken | FaultKind::Foreign => Refusal::Conflict(fault.text),
+                FaultKind::Broken | FaultKind::Foreign | FaultKind::Denied { .. } => {
+                    Refusal::Conflict(fault.text)
+                }
                 FaultKind::Contention
                 | FaultKind::Locked { .. }
                 | FaultKind::Unreachable
                 | FaultKind::UnknownOutcome
-                | FaultKind::Denied { .. }
                 | FaultKind::IdTaken
                 | FaultKind::Capacity
                 | FaultKind::KeyRejected

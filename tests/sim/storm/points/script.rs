@@ -238,6 +238,7 @@ fn agent_of(body: &Body) -> Option<&AgentId> {
         | Body::NodeDrained { .. }
         | Body::ImageIntended { .. }
         | Body::ImageSealed { .. }
+        | Body::ImageFailed { .. }
         | Body::ImageBuilt { .. }
         | Body::ImagePruned { .. }
         | Body::ImageGone { .. }

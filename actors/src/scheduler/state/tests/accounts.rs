@@ -36,7 +36,7 @@ fn account_on(
     let templates = specs.iter().map(|spec| (spec.id.clone(), spec.clone())).collect();
     let clouds = BTreeMap::new();
     let ground =
-        Ground { templates: &templates, clouds: &clouds, trouble, builds: BTreeMap::new() };
+        Ground { templates: &templates, clouds: &clouds, trouble, images: BTreeMap::new() };
     scheduler.account(subject, &ground, at(now).wall).unwrap()
 }
 
@@ -361,7 +361,7 @@ fn a_lease_that_waits_has_an_account_and_others_have_none() {
         templates: &BTreeMap::new(),
         clouds: &BTreeMap::new(),
         trouble: &BTreeMap::new(),
-        builds: BTreeMap::new(),
+        images: BTreeMap::new(),
     };
     for (lease, text) in [("second", "does not wait"), ("nobody", "no lease `nobody`")] {
         let reported =
@@ -384,7 +384,7 @@ fn leases_are_looked_at_only_where_an_agent_of_a_full_template_is_busy() {
         templates: &templates,
         clouds: &clouds,
         trouble: &trouble,
-        builds: BTreeMap::new(),
+        images: BTreeMap::new(),
     };
     for (standing, reported) in [
         (

@@ -224,7 +224,7 @@ fn a_size_without_a_place_waits_alone_and_says_why() {
         templates: &templates,
         clouds: &clouds,
         trouble: &trouble,
-        builds: BTreeMap::new(),
+        images: BTreeMap::new(),
     };
     assert_eq!(
         scheduler.why(&labels(&["linux", "cpu=16"]), &ground),
