@@ -440,10 +440,17 @@ pub(crate) async fn linked_volumes(client: &Client, vm: &VmRef) -> Result<Vec<St
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use drover_model::container::GuestType;
     use drover_model::id::CloudId;
+    use drover_model::ports::Hypervisor as _;
     use drover_model::testing::{image, marks};
+    use serde_json::{Value, json};
 
     use super::*;
+    use crate::proxmox::{Proxmox, TASK_POLL_INTERVAL};
+    use crate::testing::{Script, Step, connection, token};
 
     // Invariant: a guest is made with its marks and the hardware of its recipe.
 
@@ -523,5 +530,35 @@ mod tests {
             let left = shortcomings_of(&VmConfig::new(without.map(|(_, pair)| *pair)));
             assert_eq!(left.len(), 1, "without {key}: {left:?}");
         }
+    }
+
+    fn port(answer: impl FnMut(&str) -> Step + Send + 'static) -> Proxmox {
+        let port = Proxmox::new(None, Arc::new(Script::new(answer)), TASK_POLL_INTERVAL);
+        port.set_cloud(CloudId::new("c"), &connection(&["pve1"], token())).unwrap_or_default();
+        port
+    }
+
+    // Invariant: a dry run writes nothing, and says which right the login lacks.
+
+    #[tokio::test(start_paused = true)]
+    async fn a_dry_run_of_a_seal_names_the_privilege_that_is_missing() {
+        let seal = async |rights: Value| {
+            let port = port(move |asked| match asked {
+                "GET /nodes/pve1/qemu/9000/config" => {
+                    Step::Data(json!({"template": 1, "name": "golden", "digest": "d"}))
+                }
+                "GET /access/permissions path=/vms/9000" => Step::Data(rights.clone()),
+                asked => Step::Errors(json!({"asked": asked})),
+            });
+            let (cloud, node) = (CloudId::new("c"), NodeName::new("pve1"));
+            let vm = VmRef { cloud, node, vmid: VmId(9000), guest: GuestType::Vm };
+            let to = marks("4f8z1c3px9t2vkab", 9000);
+            let call = SealCall { vm, from: None, to, description: String::new(), dry_run: true };
+            port.seal(call).await
+        };
+        let fault = seal(json!({"/vms/9000": {"VM.Audit": 1}})).await.err();
+        let text = fault.map(|fault| fault.text).unwrap_or_default();
+        assert!(text.contains("lacks the privilege `VM.Config.Options` on `/vms/9000`"), "{text}");
+        assert_eq!(seal(json!({"/vms/9000": {"VM.Config.Options": 1}})).await, Ok(()));
     }
 }

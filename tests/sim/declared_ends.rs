@@ -347,8 +347,12 @@ async fn a_machine_whose_iso_is_not_there_waits_and_says_so() {
     world.start().await;
     world.pass(10 * MINUTE).await;
     let status = gitea(world.view()).unwrap();
-    assert_eq!((guests(&world).len(), status.phase), (1, DeclaredPhase::Starting));
-    assert!(status.detail.contains("opnsense.iso"), "{status:?}");
+    assert_eq!((guests(&world).len(), status.phase), (0, DeclaredPhase::Waiting));
+    assert_eq!(
+        status.detail,
+        "there is no ISO image `opnsense.iso` on storage `local` of node `pve1`: upload it there, or name \
+         one in `iso` that `pvesm list local --content iso` shows on that node"
+    );
     world.side.add_volume("pve1", ISO, 700 << 20);
     world.until("it runs", runs).await;
     assert_eq!(guests(&world).len(), 1);

@@ -566,6 +566,7 @@ async fn a_template_that_exists_is_imported() {
     };
     let planned = import(9001, true).await.unwrap();
     assert!(matches!(marks(&world, 9001), Reading::Unmarked));
+    assert_eq!(planned.unreached, []);
     let done = import(9001, false).await.unwrap();
     assert_eq!((&planned.version, &planned.name), (&done.version, &done.name));
     let Reading::Marked(found) = marks(&world, 9001) else { panic!("no marks") };
@@ -574,5 +575,20 @@ async fn a_template_that_exists_is_imported() {
     assert!(refused.to_string().contains("carries marks of drover's"), "{refused}");
     let missing = import(9500, true).await.unwrap_err().to_string();
     assert!(missing.contains("has no guest `9500`: give the VMID of a template"), "{missing}");
+    finish(world);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dry_run_of_an_import_says_which_node_would_not_reach_the_version() {
+    let mut world = started("").await;
+    let keys = "image: debian, cloneStrategy: LINKED, nodes: [pve1, pve2]";
+    world.setup.templates = vec![("linux", keys.into())];
+    world.reload();
+    let image = "debian".to_owned();
+    let command =
+        |reply| HerdCommand::ImportImage { image, vmid: VmId(9001), dry_run: true, reply };
+    let planned = world.command(command).await.unwrap();
+    let names = planned.unreached.iter().map(|(node, template)| format!("{node} {template}"));
+    assert_eq!(names.collect::<Vec<_>>(), ["pve2 rack/linux"], "{planned:?}");
     finish(world);
 }

@@ -2,6 +2,7 @@
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpListener;
+use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -10,7 +11,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use crate::harness::{Events, Service, Sim, Site, world_of};
+use crate::harness::{Events, Kept, Lines, Service, Sim, Site, WAIT_LIMIT, world_of};
 
 /// Between two bytes of a file that comes slowly, and what the gate is meanwhile.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -219,6 +220,40 @@ fn a_build_that_fails_shows_its_step_and_ends_the_command_with_an_error() {
     assert_eq!(out.status.code(), Some(1), "{said}");
     assert!(said.contains("the step `command 1` ended with exit status 3"), "{said}");
     assert!(said.contains("no disk left"), "{said}");
+    for words in [&["image", "list"][..], &["status"]] {
+        let said = says(&site, words);
+        let line = said.lines().find(|line| line.contains("image lab/debian on pve1: build"));
+        let line = line.unwrap_or_else(|| panic!("{words:?}: {said}"));
+        assert!(line.contains(" failed at 20") && line.contains("exit status 3"), "{line}");
+    }
+    let shown = site.json(&["image", "list"])["builds"][0].clone();
+    assert!(shown["failure"].as_str().unwrap().contains("exit status 3"), "{shown}");
+    assert!(shown["failedAt"].is_string() && shown["nextTry"].is_null(), "{shown}");
     let left: Value = sim.call("GET", "/cluster/resources?type=vm")["data"].clone();
     assert_eq!(left, json!([]));
+}
+
+// Invariant: who follows a build hears of the one that drover begins in its place after a kill.
+
+#[test]
+fn a_build_that_is_killed_with_the_service_is_followed_to_the_end_of_the_next_one() {
+    let (_dir, sim, site) = world();
+    let yaml = std::fs::read_to_string(site.config()).unwrap();
+    site.write_yaml(&yaml.replace("echo ${word}", "sleep 4; echo ${word}"));
+    let mut service = Service::start(&site);
+    let mut events = Events::follow(&site);
+    let mut command = site.command(["image", "build", "debian"]);
+    let mut child = Kept(command.stdout(Stdio::piped()).spawn().unwrap());
+    let mut said = Lines::of("image build", child.0.stdout.take().unwrap());
+    events.until("image", |fact| {
+        let detail = fact["image"]["detail"].as_str().unwrap_or_default();
+        fact["image"]["state"] == "Provisioning" && detail.contains("command 1")
+    });
+    service.child.signal("KILL");
+    service.child.wait();
+    let _service = Service::start(&site);
+    let said = said.rest_within(WAIT_LIMIT * 2);
+    assert_eq!(child.wait(), Some(0), "{said}");
+    assert!(said.contains("goes on in its place") && said.trim_end().ends_with("Done"), "{said}");
+    assert_eq!(templates(&sim).len(), 1);
 }

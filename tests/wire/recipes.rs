@@ -224,3 +224,56 @@ fn two_who_wait_share_one_download_and_hear_of_one_that_takes_too_long() {
     assert_eq!(files.count(), 0);
     drop(never);
 }
+
+// Invariant: the limits of a build end it with what it waited for, and nothing of it is left: the wait for
+// the same download, the whole build, and the step that has the rest of its time.
+
+#[test]
+fn builds_that_wait_or_run_for_too_long_end_with_what_they_waited_for() {
+    let (_dir, sim, site) = world_of(CLUSTER);
+    let (never, closed) = channel();
+    let (content, sum) = disk(9);
+    let (slow, _) = publish(content, Some(closed));
+    let downloads = format!(
+        "nodes: [pve1], downloadBy: DROVER, downloadProxy: none, source: {{url: \"{slow}\", checksum: {sum}}}"
+    );
+    let whole = format!("{downloads}, buildTimeoutMinutes: 1");
+    let waits = format!("{downloads}, lockTimeoutMinutes: 1, packages: [git]");
+    let step = format!(
+        "nodes: [pve2], buildTimeoutMinutes: 1, commands: [sleep 600], source: \
+         {{url: \"https://cloud.example/debian-13.qcow2\", checksum: {}}}",
+        "ab".repeat(32)
+    );
+    // The whole build ends last: until then the other one waits for its turn.
+    let whole = whole.replace("buildTimeoutMinutes: 1", "buildTimeoutMinutes: 2");
+    let images = [("whole", &*whole), ("waits", &*waits), ("step", &*step)];
+    site.write_yaml(&with_images(&site, &sim, &images, &[("any", "templateVmId: 8000")]));
+    let _service = Service::start(&site);
+    let mut events = Events::follow(&site);
+    let follow = |image: &str| {
+        let mut command = site.command(["image", "build", image]);
+        let mut child = Kept(command.stdout(Stdio::piped()).spawn().unwrap());
+        let said = Lines::of("image build", child.0.stdout.take().unwrap());
+        (child, said)
+    };
+    let first = follow("whole");
+    events.until("image", |fact| {
+        fact["image"]["image"] == "lab/whole" && fact["image"]["state"] == "Pulling"
+    });
+    let rest = ["waits", "step"].map(follow);
+    let reasons = [
+        "Pulling: it took too long",
+        "Queued: it took too long; last: waits for the build of `lab/whole`",
+        "the step `command 1` was ended by a signal or its limit",
+    ];
+    for ((mut child, mut said), reason) in std::iter::once(first).chain(rest).zip(reasons) {
+        let said = said.rest_within(WAIT_LIMIT * 3);
+        assert_eq!(child.wait(), Some(1), "{said}");
+        assert!(said.contains("Failed") && said.contains(reason), "{reason}: {said}");
+    }
+    assert_eq!(templates(&sim), [8000, 8001]);
+    assert_eq!(sim.guests(), Vec::<u64>::new());
+    let files = std::fs::read_dir(site.dir.path().join("state/downloads")).unwrap();
+    assert_eq!(files.count(), 0);
+    drop(never);
+}

@@ -64,16 +64,17 @@ fn a_quota_bounds_the_size_that_a_token_may_ask_for() {
     let leases = format!("service:\n  leases: {{quotas: [{quota}]}}\n");
     site.write_yaml(&yaml.replace("service:\n", &leases));
     let _service = Service::start(&site);
-    let lease = |size: &[&str]| {
+    let run = |words: &[&str]| {
         let mut command = drover();
         command.env("DROVER_URL", &open.url).env("DROVER_TOKEN_FILE", &open.token);
         command.env("XDG_RUNTIME_DIR", site.dir.path());
-        let out = command.args(["--json", "lease"]).args(size).output().unwrap();
+        let out = command.arg("--json").args(words).output().unwrap();
         (
             out.status.code(),
             String::from_utf8_lossy(&[out.stdout, out.stderr].concat()).into_owned(),
         )
     };
+    let lease = |size: &[&str]| run(&[&["lease"], size].concat());
     for (size, key) in [
         (&["--template", "linux", "--cpu", "5", "--disk", "20g"][..], "maxCores"),
         (&["--template", "linux", "--memory", "3g", "--disk", "20g"], "maxMemoryMB"),
@@ -90,6 +91,23 @@ fn a_quota_bounds_the_size_that_a_token_may_ask_for() {
     let (code, said) = lease(&most);
     assert_eq!(code, Some(0), "{said}");
     let shown = site.json(&["agents"])["agents"][0].clone();
+    assert_eq!(guest(&sim, &shown), ["4", "2048", "20G"]);
+    // Nor does a machine grow beyond it later, whoever asks: it counts for who leased it.
+    let leased = site.json(&["leases"])["leases"][0]["id"].as_str().unwrap().to_owned();
+    let by_socket = |words: &[&str]| {
+        let out = site.cli(words);
+        (out.status.code(), String::from_utf8_lossy(&out.stderr).into_owned())
+    };
+    for (size, key) in [
+        (["--cores", "5"], "maxCores"),
+        (["--memory", "3g"], "maxMemoryMB"),
+        (["--disk", "21g"], "maxDiskGB"),
+    ] {
+        let words = [&["machine", "resize", &leased][..], &size].concat();
+        for (code, said) in [run(&words), by_socket(&words)] {
+            assert!(code == Some(1) && said.contains(&format!("`{key}`")), "{size:?}: {said}");
+        }
+    }
     assert_eq!(guest(&sim, &shown), ["4", "2048", "20G"]);
     // The socket is another principal.
     let asked = ["lease", "--template", "linux", "--cpu", "8"];

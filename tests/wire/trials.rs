@@ -2,8 +2,9 @@
 
 use std::process::Stdio;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use super::api::call;
 use super::harness::{Events, Kept, Lines, Service, Sim, drover};
 use super::rights::{setup, site};
 
@@ -37,6 +38,32 @@ fn an_agent_on_trial_is_not_leased_and_goes_when_its_command_is_killed() {
     let served = events.until("agent", |fact| fact["agent"]["state"] == "Leased");
     assert_ne!(served["agent"]["id"].as_str(), Some(&*agent));
     assert_eq!(served["agent"]["onTrial"], Value::Bool(false), "{served}");
+}
+
+// Invariant: of an agent whose trial is over nobody is told that an operator retired it.
+
+#[test]
+fn the_end_of_a_trial_is_reported_as_its_own_and_a_retirement_as_an_operators() {
+    let dir = tempfile::tempdir().unwrap();
+    let sim = Sim::start(dir.path());
+    let site = site(&sim, "");
+    assert_eq!(setup(&site, &[]).0, 0);
+    let _service = Service::start(&site);
+    let mut events = Events::follow(&site);
+    let out = site.cli(&["doctor", "template", "linux"]);
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let gone = events.until("agentGone", |_| true);
+    assert_eq!(gone["agent"]["reason"], "trial-over", "{gone}");
+    let said = "it was made for trial (drover doctor), and that is over";
+    assert_eq!(gone["agent"]["detail"], said, "{gone}");
+    // Who says so of another agent has retired it.
+    assert!(site.cli(&["provision", "linux"]).status.success());
+    let ready = events.until("agent", |fact| fact["agent"]["state"] == "Ready");
+    let path = format!("/v1/agents/{}/retire", ready["agent"]["id"].as_str().unwrap());
+    let (status, answer) = call(&site, "POST", &path, Some(&json!({"trialOver": true})));
+    assert_eq!(status, 202, "{answer}");
+    let gone = events.until("agentGone", |_| true);
+    assert_eq!(gone["agent"]["reason"], "asked", "{gone}");
 }
 
 // Invariant: an agent that nobody but an administrator can repair ends the command, with what to run.
