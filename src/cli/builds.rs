@@ -27,7 +27,7 @@ pub(super) fn line(build: &ImageBuildOut) -> String {
     let (id, detail) = (clean(&build.build), clean(&build.detail));
     let line = match (&build.failed_at, &build.failure) {
         (Some(at), Some(_)) => {
-            format!("image {image} on {node}: build {id} failed at {at}: {}", told(build))
+            format!("image {image} on {node}: build {id} failed at {at}: {}", described(build))
         }
         (_, _) => format!("image {image} on {node}: build {id}: {} {detail}", build.state),
     };
@@ -47,7 +47,7 @@ pub(super) fn notable(builds: &[ImageBuildOut]) -> Vec<&ImageBuildOut> {
 }
 
 /// What a build does or waits for; where it failed, why, and what drover does then.
-fn told(build: &ImageBuildOut) -> String {
+fn described(build: &ImageBuildOut) -> String {
     let detail = clean(&build.detail);
     let Some(failure) = build.failure.as_deref().map(clean) else { return detail };
     let text = match (build.state.is_over(), detail.is_empty()) {
@@ -68,9 +68,9 @@ fn told(build: &ImageBuildOut) -> String {
 fn moved(build: &ImageBuildOut) -> String {
     let total: u64 = build.phases.iter().map(|phase| phase.ms).sum();
     let seconds = Duration::from_millis(total).as_secs_f64();
-    let (node, told) = (clean(&build.node), told(build));
+    let (node, described) = (clean(&build.node), described(build));
     let vmid = build.vmid.map(|vmid| format!(" (VMID {vmid})")).unwrap_or_default();
-    let line = format!("{seconds:8.1} s  {node}{vmid}  {:<13} {told}", build.state.name());
+    let line = format!("{seconds:8.1} s  {node}{vmid}  {:<13} {described}", build.state.name());
     format!("{}\n", line.trim_end())
 }
 
@@ -96,7 +96,7 @@ impl Followed {
             if !self.waited.contains_key(&build.build) {
                 continue;
             }
-            let now = format!("{} {}", build.state.name(), told(build));
+            let now = format!("{} {}", build.state.name(), described(build));
             if self.shown.insert(build.build.clone(), now.clone()) != Some(now) {
                 news.push(build);
             }

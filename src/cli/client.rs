@@ -109,7 +109,7 @@ impl Client {
     }
 
     /// Sends a command with a body whose answer has none.
-    pub async fn tell(&self, path: &str, body: &impl Serialize) -> Result<(), CallError> {
+    pub async fn command(&self, path: &str, body: &impl Serialize) -> Result<(), CallError> {
         self.send(Method::POST, path, Some(body), CALL_LIMIT).await.map(|_| ())
     }
 

@@ -182,7 +182,7 @@ async fn on_trial(
     let followed = follow(client, global, &agent, term).await;
     // It is not to stay, whatever came of it; one that is gone is refused, and that is as good.
     let over = RetireIn { trial_over: true };
-    let _ = client.tell(&path("agents", &agent, "/retire"), &over).await;
+    let _ = client.command(&path("agents", &agent, "/retire"), &over).await;
     let Followed { phases, end, config, warning, mut stuck } = followed?;
     let diagnosis = match &end {
         None => None,

@@ -408,7 +408,7 @@ fn a_node_without_room_for_the_further_disks_takes_no_agent() {
         choose(&spec, &found, &bed).unwrap_err(),
         "node `pve1`: storage `lvm` (hardware.disks): 10 GiB are free, 30 GiB are needed"
     );
-    // Of one whose disks are made, the storage's own figures tell.
+    // Of one whose disks are made, the storage's own figures count.
     bed.claims[0].awaits_disks = false;
     assert!(choose(&spec, &found, &bed).is_ok());
     bed.claims.clear();
