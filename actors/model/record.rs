@@ -544,7 +544,7 @@ impl Body {
             | Self::ResetIntended { .. }
             | Self::ImageIntended { .. }
             | Self::ImageSealed { .. }
-            // Without it a build that failed would be begun again after a restart.
+            // Without it a build that failed would begin again after a restart.
             | Self::ImageFailed { .. }
             | Self::ImagePruned { .. }
             | Self::DeclaredIntended { .. }

@@ -100,7 +100,7 @@ impl Followed {
             if self.shown.insert(build.build.clone(), now.clone()) != Some(now) {
                 news.push(build);
             }
-            // Of one that is begun again, the id comes with a later look.
+            // Of one that begins again, the id comes with a later look.
             if !build.state.is_over() || build.again && build.next_build.is_none() {
                 continue;
             }

@@ -159,7 +159,7 @@ async fn a_crash_right_after_a_build_failed_keeps_why_and_does_not_build_again_a
     assert!(known[0].detail.contains("the step `command 1` ended with exit status"), "{known:?}");
     assert!(reason(world.view(), &lease).contains("the step `command 1` ended with exit status"));
     world.pass(20 * MINUTE).await;
-    assert_eq!(builds(world.view()).len(), 1, "it is not begun again at once");
+    assert_eq!(builds(world.view()).len(), 1, "it does not begin again at once");
     world.release(&lease).await;
     finish(world);
 }
@@ -167,7 +167,7 @@ async fn a_crash_right_after_a_build_failed_keeps_why_and_does_not_build_again_a
 // Invariant: a build that a start of the service found in its midst leads to the one that takes its place.
 
 #[tokio::test(start_paused = true)]
-async fn a_build_that_is_begun_again_after_a_crash_names_the_next_one() {
+async fn a_build_that_a_crash_ended_names_the_next_one() {
     let mut world = started("").await;
     ask(&world, &[], false).await.unwrap();
     let runs = |view: &View| builds(view).iter().any(|one| one.phase == ImagePhase::Provisioning);

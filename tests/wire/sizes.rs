@@ -92,7 +92,7 @@ fn a_quota_bounds_the_size_that_a_token_may_ask_for() {
     assert_eq!(code, Some(0), "{said}");
     let shown = site.json(&["agents"])["agents"][0].clone();
     assert_eq!(guest(&sim, &shown), ["4", "2048", "20G"]);
-    // Nor does a machine grow beyond it later, whoever asks: it counts for who leased it.
+    // Nor does a machine grow beyond it later, for any caller: it counts for who leased it.
     let leased = site.json(&["leases"])["leases"][0]["id"].as_str().unwrap().to_owned();
     let by_socket = |words: &[&str]| {
         let out = site.cli(words);

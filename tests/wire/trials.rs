@@ -40,7 +40,7 @@ fn an_agent_on_trial_is_not_leased_and_goes_when_its_command_is_killed() {
     assert_eq!(served["agent"]["onTrial"], Value::Bool(false), "{served}");
 }
 
-// Invariant: of an agent whose trial is over nobody is told that an operator retired it.
+// Invariant: of an agent whose trial is over no event says that an operator retired it.
 
 #[test]
 fn the_end_of_a_trial_is_reported_as_its_own_and_a_retirement_as_an_operators() {

@@ -27,7 +27,7 @@ impl Mind {
                 self.asked = Some(now.mono);
             }
             if self.failure.is_none() && !self.pruned {
-                // No failure to write down: it is begun again after the next restart too.
+                // No failure to write down: it begins again after the next restart too.
                 self.failure = Some((now.wall, STOPPED.to_owned()));
             }
             return self.act(now, out);
