@@ -6,14 +6,13 @@ mod standing;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use drover_model::id::{NodeName, VmId};
+use drover_model::id::{NodeName, TemplateId, VmId};
 use drover_model::placement::{Refusal, Sizes, Strategy, Thickness};
 use drover_model::spec::{CloneStrategy, TemplateSpec};
 use drover_model::template_image::{Candidate, Found, Origin, Sought};
 
 use crate::placement::rank::{self, Seat};
 use crate::placement::{Claim, Crowds, Scene};
-use crate::scheduler::making::lacks_version;
 pub use standing::Standing;
 
 /// What closes nodes and storages, and what drover's own agents take of them.
@@ -50,6 +49,11 @@ impl Choice {
             ..spec.clone()
         }
     }
+}
+
+/// How the reason begins for which nothing is cloned of an image that has no version.
+pub(crate) fn lacks_version(image: &TemplateId) -> String {
+    format!("image `{}` has no version on cloud `{}`", image.name, image.cloud)
 }
 
 /// Chooses the template image, node and storage of the next clone, or says why nothing can be

@@ -11,7 +11,7 @@ use drover_model::phase::ImagePhase;
 
 use super::client::{CALL_LIMIT, Client};
 use super::error::CliError;
-use super::tables::clean;
+use super::tables::{clean, described};
 use super::term::{Term, print};
 
 /// The pause between two looks at builds.
@@ -20,19 +20,6 @@ const POLL: Duration = Duration::from_secs(1);
 const SILENT_MOST: u32 = 60;
 /// The looks that a service which was started again may take to know its builds.
 const STRANGE_MOST: u32 = 10;
-
-/// How far the build of an image is.
-pub(super) fn line(build: &ImageBuildOut) -> String {
-    let (image, node) = (clean(&build.image), clean(&build.node));
-    let (id, detail) = (clean(&build.build), clean(&build.detail));
-    let line = match (&build.failed_at, &build.failure) {
-        (Some(at), Some(_)) => {
-            format!("image {image} on {node}: build {id} failed at {at}: {}", described(build))
-        }
-        (_, _) => format!("image {image} on {node}: build {id}: {} {detail}", build.state),
-    };
-    format!("{}\n", line.trim_end())
-}
 
 /// Builds that run, and the last of an image on a node where it failed.
 pub(super) fn notable(builds: &[ImageBuildOut]) -> Vec<&ImageBuildOut> {
@@ -44,25 +31,6 @@ pub(super) fn notable(builds: &[ImageBuildOut]) -> Vec<&ImageBuildOut> {
         !one.state.is_over() || one.state == ImagePhase::Failed && is_last(*at, one)
     });
     all.map(|(_, one)| one).collect()
-}
-
-/// What a build does or waits for; where it failed, why, and what drover does then.
-fn described(build: &ImageBuildOut) -> String {
-    let detail = clean(&build.detail);
-    let Some(failure) = build.failure.as_deref().map(clean) else { return detail };
-    let text = match (build.state.is_over(), detail.is_empty()) {
-        (true, _) => detail,
-        (false, true) => format!("{failure}; drover removes its guest"),
-        (false, false) => format!("{failure}; drover removes its guest ({detail})"),
-    };
-    match (&build.next_build, build.again, &build.next_try) {
-        (Some(next), ..) => format!("{text}; build {} goes on in its place", clean(next)),
-        (None, true, _) => format!("{text}; drover builds it again"),
-        (None, false, Some(at)) => {
-            format!("{text}; the next try is at {at}, where a template waits for the image then")
-        }
-        (None, false, None) => text,
-    }
 }
 
 fn moved(build: &ImageBuildOut) -> String {
@@ -164,6 +132,7 @@ pub(super) async fn follow(
 mod tests {
     #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
+    use super::super::tables::build_line;
     use super::*;
 
     fn build(id: &str, state: ImagePhase) -> ImageBuildOut {
@@ -252,7 +221,7 @@ mod tests {
             failed("b1", ImagePhase::Failed, "no disk"),
             ImageBuildOut { next_try: next, ..second },
         ];
-        let shown: String = notable(&all).into_iter().map(line).collect();
+        let shown: String = notable(&all).into_iter().map(build_line).collect();
         assert_eq!(
             shown,
             "image lab/debian on pve1: build b2 failed at 2026-11-26T18:00:00Z: no room; the next try \

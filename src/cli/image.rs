@@ -8,11 +8,11 @@ use drover_api::{
 };
 use reqwest::Method;
 
-use super::builds::{follow, line, notable};
+use super::builds::{follow, notable};
 use super::client::{Client, LONG_LIMIT, path};
 use super::error::CliError;
 use super::options::{BuildImageOptions, ImageAction};
-use super::tables::{clean, count, table, unread};
+use super::tables::{build_line, clean, count, table, unread};
 use super::term::{Term, print};
 
 /// Runs one of the commands; gives the exit code.
@@ -153,7 +153,7 @@ fn listed(out: &ImagesOut) -> String {
         }
     }
     for build in notable(&out.builds) {
-        text += &line(build);
+        text += &build_line(build);
     }
     text += &unread(&out.unread);
     if text.is_empty() { "none\n".to_owned() } else { text }

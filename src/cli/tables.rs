@@ -8,8 +8,8 @@ use drover_model::size::Size;
 
 use drover_api::{
     AddressPoolOut, AgentOut, AgentsOut, BreakerOut, CloudOut, ConfigOut, DeclaredMachineOut,
-    DriftOut, LeaseOut, ProvisionOut, ResyncOut, ResyncPlanOut, SourceOut, StatusOut, TemplateOut,
-    UnreadOut,
+    DriftOut, ImageBuildOut, LeaseOut, ProvisionOut, ResyncOut, ResyncPlanOut, SourceOut,
+    StatusOut, TemplateOut, UnreadOut,
 };
 
 /// Text from elsewhere without anything that could move the cursor, on one line.
@@ -82,7 +82,7 @@ pub(super) fn status(status: &StatusOut) -> String {
         text.push_str(&format!("\nDEMAND\n{}", sources(&status.sources)));
     }
     for build in &status.builds {
-        text.push_str(&super::builds::line(build));
+        text.push_str(&build_line(build));
     }
     for lost in &status.lost_jobs {
         let job = dash(lost.job.as_ref());
@@ -492,6 +492,38 @@ pub(super) fn provisioned(out: &ProvisionOut) -> String {
         ));
     }
     text
+}
+
+/// How far the build of an image is.
+pub(super) fn build_line(build: &ImageBuildOut) -> String {
+    let (image, node) = (clean(&build.image), clean(&build.node));
+    let (id, detail) = (clean(&build.build), clean(&build.detail));
+    let line = match (&build.failed_at, &build.failure) {
+        (Some(at), Some(_)) => {
+            format!("image {image} on {node}: build {id} failed at {at}: {}", described(build))
+        }
+        (_, _) => format!("image {image} on {node}: build {id}: {} {detail}", build.state),
+    };
+    format!("{}\n", line.trim_end())
+}
+
+/// What a build does or waits for; where it failed, why, and what drover does then.
+pub(super) fn described(build: &ImageBuildOut) -> String {
+    let detail = clean(&build.detail);
+    let Some(failure) = build.failure.as_deref().map(clean) else { return detail };
+    let text = match (build.state.is_over(), detail.is_empty()) {
+        (true, _) => detail,
+        (false, true) => format!("{failure}; drover removes its guest"),
+        (false, false) => format!("{failure}; drover removes its guest ({detail})"),
+    };
+    match (&build.next_build, build.again, &build.next_try) {
+        (Some(next), ..) => format!("{text}; build {} goes on in its place", clean(next)),
+        (None, true, _) => format!("{text}; drover builds it again"),
+        (None, false, Some(at)) => {
+            format!("{text}; the next try is at {at}, where a template waits for the image then")
+        }
+        (None, false, None) => text,
+    }
 }
 
 /// Clusters that could not be read, each with why.

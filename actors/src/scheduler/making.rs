@@ -4,6 +4,8 @@ use drover_model::id::TemplateId;
 use drover_model::phase::ImagePhase;
 use drover_model::time::WallTime;
 
+use crate::source::lacks_version;
+
 /// How far drover is with an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Making {
@@ -90,11 +92,6 @@ impl Making {
             }
         })
     }
-}
-
-/// How the reason begins for which nothing is cloned of an image that has no version.
-pub(crate) fn lacks_version(image: &TemplateId) -> String {
-    format!("image `{}` has no version on cloud `{}`", image.name, image.cloud)
 }
 
 #[cfg(test)]
