@@ -589,6 +589,6 @@ async fn a_dry_run_of_an_import_says_which_node_would_not_reach_the_version() {
         |reply| HerdCommand::ImportImage { image, vmid: VmId(9001), dry_run: true, reply };
     let planned = world.command(command).await.unwrap();
     let names = planned.unreached.iter().map(|(node, template)| format!("{node} {template}"));
-    assert_eq!(names.collect::<Vec<_>>(), ["pve2 rack/linux"], "{planned:?}");
+    assert_eq!(names.collect::<Vec<_>>(), ["pve1 rack/linux"], "{planned:?}");
     finish(world);
 }

@@ -237,7 +237,7 @@ fn a_build_that_fails_shows_its_step_and_ends_the_command_with_an_error() {
 
 #[test]
 fn a_build_that_is_killed_with_the_service_is_followed_to_the_end_of_the_next_one() {
-    let (_dir, sim, site) = world();
+    let (_dir, _sim, site) = world();
     let yaml = std::fs::read_to_string(site.config()).unwrap();
     site.write_yaml(&yaml.replace("echo ${word}", "sleep 4; echo ${word}"));
     let mut service = Service::start(&site);
@@ -255,5 +255,6 @@ fn a_build_that_is_killed_with_the_service_is_followed_to_the_end_of_the_next_on
     let said = said.rest_within(WAIT_LIMIT * 2);
     assert_eq!(child.wait(), Some(0), "{said}");
     assert!(said.contains("goes on in its place") && said.trim_end().ends_with("Done"), "{said}");
-    assert_eq!(templates(&sim).len(), 1);
+    let listed = site.json(&["image", "list"]);
+    assert_eq!(listed["versions"].as_array().map(Vec::len), Some(1), "{listed}");
 }
