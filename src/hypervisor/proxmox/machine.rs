@@ -293,7 +293,7 @@ impl Cloud {
         }
         // One that was started and not finished holds nothing to go back to, and only its deletion helps;
         // while Proxmox is at it the guest is locked.
-        if !row.is_some_and(|row| row.snapstate.is_some()) {
+        if row.is_none_or(|row| row.snapstate.is_none()) {
             taken_by_order(call, name, &known)?;
         }
         let upid = self.client.delete_snapshot(node.as_str(), vmid.0, name).await?;
