@@ -57,7 +57,7 @@ pub(crate) enum Came {
     Left(Result<Vec<String>, Fault>),
 }
 
-/// What follows.
+/// What a removal does once a call came back.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Next {
     To(Remove),

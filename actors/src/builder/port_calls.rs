@@ -60,7 +60,8 @@ pub(crate) fn pull_call(recipe: &Recipe, node: &NodeName, cloud: CloudId) -> Opt
         kind,
         file: file_name(url, checksum, kind),
         by: recipe.spec.downloader.clone(),
-        limit: recipe.spec.limits.pull,
+        // A download that outlives its build holds up the next one.
+        limit: recipe.spec.limits.pull.min(recipe.spec.limits.build),
     })
 }
 

@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_computer_without_the_files_is_told_what_to_install() {
+    fn a_computer_without_the_files_says_what_to_install() {
         let gone = PathBuf::from("/none/OVMF_CODE.fd");
         let uefi = Uefi { code: gone.clone(), variables: gone, is_guarded: false };
         assert_eq!(uefi.check().unwrap_err(), "`/none/OVMF_CODE.fd` is not there: install `ovmf`");
