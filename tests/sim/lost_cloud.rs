@@ -39,7 +39,7 @@ async fn calls_for_its_cloud(world: &World, agent: &AgentStatus) {
     world
         .until("drover says what to do", |view| {
             view.alarms().iter().any(|alarm| {
-                alarm.agent == agent.agent && alarm.command.contains("put cloud `rack` back")
+                alarm.agent == agent.agent && alarm.command.contains("no cloud leads to cluster")
             })
         })
         .await;

@@ -1,7 +1,7 @@
 //! UEFI of a guest: the code that all guests share, and the variables on its EFI disk.
 //!
-//! Source: qemu-server's choice by `efitype`, `pre-enrolled-keys` and the machine's type, from
-//! knowledge of its sources; behaviour.md is silent. The files are those of Debian's package `ovmf`.
+//! Source: qemu-server chooses by `efitype`, `pre-enrolled-keys` and the machine's type. That is from
+//! knowledge of its sources: no recording shows it. The files are those of Debian's package `ovmf`.
 
 use std::path::{Path, PathBuf};
 
