@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panicking")]
 
 mod machine;
+mod reports;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -16,21 +17,17 @@ use drover_actors::message::{
     Provisioned, Refusal,
 };
 use drover_ci::{HookAuth, HookSecret, Hooks};
-use drover_model::demand::report::Outage;
-use drover_model::demand::report::{
-    Account, Estimate, Kind, RowlessRunner, RunningJob, Serving, SourceJobs, Subject, Unoffered,
-};
-use drover_model::demand::spec::ShareSpec;
+use drover_model::demand::report::Subject;
 use drover_model::fact::{Fact, What};
 use drover_model::finding::{Does, Finding};
 use drover_model::id::{
-    AgentId, CloudId, ClusterId, LeaseId, NodeName, RunnerName, SourceId, TemplateId, VmId,
+    AgentId, CloudId, ClusterId, LeaseId, NodeName, SourceId, TemplateId, VmId,
 };
 use drover_model::image::ImagePlan;
 use drover_model::journal_state::JournalState;
-use drover_model::phase::{AgentPhase, BreakerPhase, LeasePhase, NodeStatus};
-use drover_model::placement::report::{NodeReport, WhyReport};
-use drover_model::ports::{JobObservation, Observer};
+use drover_model::phase::{AgentPhase, BreakerPhase, LeasePhase};
+use drover_model::placement::report::WhyReport;
+use drover_model::ports::Observer;
 use drover_model::record::{LeaseAsk, Want};
 use drover_model::status::{AgentStatus, LeaseStatus, TemplateStatus};
 use drover_model::tenant::By;
@@ -274,7 +271,7 @@ fn book(view: Arc<View>, asks: Arc<Mutex<Vec<LeaseAsk>>>) -> impl FnMut(HerdComm
             reply.send(done.ok_or_else(missing));
         }
         HerdCommand::Nodes { reply } => {
-            reply.send(NodesSeen { nodes: vec![a_node()], unread: Vec::new() });
+            reply.send(NodesSeen { nodes: vec![reports::a_node()], unread: Vec::new() });
         }
         HerdCommand::Why { template, reply } => {
             let missing = Refusal::Unknown(format!("no template is called `{template}`"));
@@ -289,7 +286,7 @@ fn book(view: Arc<View>, asks: Arc<Mutex<Vec<LeaseAsk>>>) -> impl FnMut(HerdComm
             reply.send(report.ok_or(missing));
         }
         HerdCommand::Jobs { reply } => {
-            reply.send(vec![jobs_of_git(), jobs_of_old()]);
+            reply.send(vec![reports::jobs_of_git(), reports::jobs_of_old()]);
         }
         HerdCommand::Account { subject, reply } => {
             let missing = || Refusal::Unknown("no such thing is known".to_owned());
@@ -297,7 +294,7 @@ fn book(view: Arc<View>, asks: Arc<Mutex<Vec<LeaseAsk>>>) -> impl FnMut(HerdComm
                 Subject::Source(Some(source)) | Subject::Job(source, ..) => Some(source),
                 Subject::Source(None) | Subject::Lease(_) => None,
             };
-            reply.send(account.map(an_account).ok_or_else(missing));
+            reply.send(account.map(reports::an_account).ok_or_else(missing));
         }
         HerdCommand::BuildImage(ask) => {
             let node = ask.node.unwrap_or_else(|| NodeName::new("pve1"));
@@ -336,117 +333,6 @@ fn book(view: Arc<View>, asks: Arc<Mutex<Vec<LeaseAsk>>>) -> impl FnMut(HerdComm
             reply.send(machine::declared(&name));
         }
         HerdCommand::Drain { reply, .. } => reply.send(()),
-    }
-}
-
-/// What waits at a source, runs there, and is left alone.
-fn jobs_of_git() -> SourceJobs {
-    let job = |id: &str, name: &str, wanted: &str| JobObservation {
-        id: id.into(),
-        name: name.into(),
-        want: Want::Labels([wanted.to_owned()].into()),
-        since: THEN,
-    };
-    let gpu = Unoffered {
-        want: Want::Labels(["gpu".to_owned()].into()),
-        lacks: "no template has `gpu`".into(),
-    };
-    let (source, agent) = (SourceId::new("git"), AgentId::new("a1"));
-    let running = RunningJob {
-        id: "40".into(),
-        waited: None,
-        runner: RunnerName::new("drover-lab-a1"),
-        agent: agent.clone(),
-    };
-    let (runner, lease) = (RunnerName::new("drover-lab-a1"), LeaseId::new("l7"));
-    let rowless = RowlessRunner { runner, agent, lease };
-    SourceJobs {
-        source,
-        waiting: vec![
-            job("41", "build", "linux"),
-            job("42", "build", "linux"),
-            job("44", "train", "gpu"),
-        ],
-        unoffered: vec![gpu],
-        ignored: vec![job("43", "sign", "vault")],
-        unread: Vec::new(),
-        running: vec![running],
-        rowless: vec![rowless],
-        outage: None,
-        unserved: 0,
-        refused: None,
-    }
-}
-
-/// What runs still at a source that left the configuration, and cannot be polled.
-fn jobs_of_old() -> SourceJobs {
-    let text = "source `old` refuses the login: GET /api: 401".into();
-    let running = RunningJob {
-        id: "90".into(),
-        waited: None,
-        runner: RunnerName::new("drover-lab-a9"),
-        agent: AgentId::new("a9"),
-    };
-    SourceJobs {
-        source: SourceId::new("old"),
-        waiting: Vec::new(),
-        unoffered: Vec::new(),
-        ignored: Vec::new(),
-        unread: Vec::new(),
-        running: vec![running],
-        rowless: Vec::new(),
-        outage: Some(Outage { since: THEN, text }),
-        unserved: 0,
-        refused: None,
-    }
-}
-
-fn an_account(source: SourceId) -> Account {
-    let serving = Serving {
-        template: TemplateId::new(CloudId::new("lab"), "linux"),
-        live: 4,
-        cap: Some(4),
-        coming: 1,
-        free: 0,
-        busy: 3,
-        room: 0,
-        obstacle: Some("lab/linux is full: 4 of 4".into()),
-        until_ready: Some(Duration::from_secs(42)),
-        of_uses: Some(Duration::from_secs(300)),
-    };
-    let estimate = "3 agents are busy, uses last 300 s and 1 of them must end first; agents take \
-                    42 s to be ready";
-    let kind = Kind {
-        want: Want::Labels(["linux".to_owned()].into()),
-        count: 2,
-        since: Some(THEN),
-        open: 1,
-        ahead: Some(2),
-        serve: vec![serving],
-        others: vec![(TemplateId::new(CloudId::new("lab"), "windows"), "lacks `linux`".into())],
-        why: "lab/linux is full: 4 of 4".into(),
-        estimate: Estimate::In(Duration::from_secs(342), estimate.into()),
-    };
-    let share = ShareSpec { weight: 3, priority: 0, cap: Some(9) };
-    Account { source: Some(source), share, has: 3, all: 4, weights: 4, kinds: vec![kind] }
-}
-
-fn a_node() -> NodeReport {
-    let linux = TemplateId::new(CloudId::new("lab"), "linux");
-    NodeReport {
-        cluster: ClusterId::new("9f31c0aa52e7d410"),
-        node: NodeName::new("pve1"),
-        state: NodeStatus::Online,
-        agents: 3,
-        guests: 1,
-        known: true,
-        memory_mb: 8192,
-        others_mb: 2048,
-        own_mb: 6400,
-        free_mb: -256,
-        cpus: 8000,
-        free_cpus: 1500,
-        refuses: vec![(linux, "no room".into())],
     }
 }
 

@@ -1,5 +1,5 @@
 //! One build of an image on one node: the mind that decides ([`mind`]), and in this file what its body
-//! ([`crate::embodied`]) does for it. The removal of a version is a build that begins at its end.
+//! (`embodied`) does for it. The removal of a version is a build that begins at its end.
 //!
 //! ```text
 //! herd ── BuilderCommand ──▶ body ── Event ──▶ Mind::step ──▶ effects

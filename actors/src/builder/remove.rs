@@ -1,7 +1,7 @@
 //! How a guest of a build, or a version that is pruned, is destroyed (book: safety, rule 5).
 //!
 //! ```text
-//! Removing ([`crate::removal`]): Look ─▶ … ─▶ over
+//! Removing (`removal`): Look ─▶ … ─▶ over
 //!                                 │ free, and no create can come late: over
 //!                                 └ other marks: left alone, over
 //! ```

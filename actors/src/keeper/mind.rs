@@ -26,9 +26,7 @@ use std::time::Duration;
 
 use drover_model::declared::{DeclaredSpec, Drift, Installer};
 use drover_model::fault::Fault;
-use drover_model::id::{
-    AgentId, Attempt, CloudId, ClusterId, DeclaredName, Installation, NodeName, VmId,
-};
+use drover_model::id::{Attempt, CloudId, ClusterId, DeclaredName, Installation, NodeName, VmId};
 use drover_model::journal_state::DeclaredEntry;
 use drover_model::marks::{Marks, Reading, is_ours};
 use drover_model::phase::{DeclaredPhase, DriftKind, Power};
@@ -36,11 +34,9 @@ use drover_model::ports::{IdStatus, VmObservation};
 use drover_model::record::Body;
 use drover_model::spec::TemplateSpec;
 use drover_model::state_machine::{StateMachine, Turn};
-use drover_model::status::DeclaredStatus;
 use drover_model::time::{Moment, Now, WallTime};
 
 use super::event::{Answer, Call, Effect, Event};
-use super::make::NO_TEMPLATE;
 use super::remove::REMOVAL_GRACE;
 use super::state::{Check, Create, Remove, Standing, State, Watch};
 use crate::removal::Came;
@@ -499,54 +495,6 @@ impl Mind {
             Answer::Carried(result) => self.carried(result, now, out),
             Answer::IdSeen(result) => self.removal_went(Came::IdSeen(result), now, out),
             Answer::Leftovers(result) => self.removal_went(Came::Left(result), now, out),
-        }
-    }
-
-    /// What people read of where it is.
-    pub fn phase(&self) -> DeclaredPhase {
-        match self.state.phase() {
-            DeclaredPhase::Kept | DeclaredPhase::Missing | DeclaredPhase::Foreign
-                if !self.is_declared() =>
-            {
-                DeclaredPhase::Left
-            }
-            phase @ (DeclaredPhase::Waiting
-            | DeclaredPhase::Blocked
-            | DeclaredPhase::Creating
-            | DeclaredPhase::Configuring
-            | DeclaredPhase::Starting
-            | DeclaredPhase::Kept
-            | DeclaredPhase::Correcting
-            | DeclaredPhase::Missing
-            | DeclaredPhase::Foreign
-            | DeclaredPhase::Left
-            | DeclaredPhase::Removing
-            | DeclaredPhase::Removed) => phase,
-        }
-    }
-
-    /// How it is.
-    pub fn status(&self) -> DeclaredStatus {
-        let id = |guest: &Guest| -> AgentId { guest.marks.agent.clone() };
-        DeclaredStatus {
-            name: self.birth.name.clone(),
-            id: self.guest.as_ref().map(id),
-            cloud: self.cloud().clone(),
-            node: self.guest.as_ref().map(|guest| guest.node.clone()),
-            vmid: self.vmid(),
-            source: self.guest.as_ref().map(|guest| guest.source).filter(|id| *id != NO_TEMPLATE),
-            phase: self.phase(),
-            since: self.since,
-            declared: self.is_declared(),
-            wanted: self.spec.power,
-            power: self.power,
-            addresses: self.addresses.clone(),
-            drift: self.drift.clone(),
-            detail: self.detail.clone(),
-            corrected: self.corrected.clone(),
-            on_removal: self.spec.on_removal,
-            last_seen: self.last_seen.filter(|_| self.unseen),
-            lacks_image: self.lacks_image && self.state.phase() == DeclaredPhase::Waiting,
         }
     }
 }

@@ -1,5 +1,5 @@
 //! One declared machine: the mind that decides ([`mind`]), and in this file what its body
-//! ([`crate::embodied`]) does for it.
+//! (`embodied`) does for it.
 //!
 //! ```text
 //! herd ── KeeperCommand ──▶ body ── Event ──▶ Mind::step ──▶ effects
@@ -14,7 +14,7 @@
 //! installation: it would declare the same machines.
 //!
 //! Beside it: `state.rs`, `event.rs` (the mind's words), `mind.rs`, `declaration.rs`, `make.rs`,
-//! `watch.rs`, `remove.rs` (what it decides), `drift.rs` (what differs from the declaration), `port_calls.rs` (calls of ports).
+//! `watch.rs`, `remove.rs` (what it decides), `shown.rs` (what it shows), `drift.rs` (what differs from the declaration), `port_calls.rs` (calls of ports).
 
 mod declaration;
 pub mod drift;
@@ -23,6 +23,7 @@ mod make;
 pub mod mind;
 mod port_calls;
 mod remove;
+mod shown;
 pub mod state;
 #[cfg(test)]
 mod tests;

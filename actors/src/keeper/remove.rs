@@ -1,7 +1,7 @@
 //! How the guest of a machine is destroyed (book: safety, rule 5).
 //!
 //! ```text
-//! Leaving ── 60 s ──▶ Removing ([`crate::removal`]): Look ─▶ … ─▶ Removed
+//! Leaving ── 60 s ──▶ Removing (`removal`): Look ─▶ … ─▶ Removed
 //!                                                     │ free, and no clone can come late: Removed
 //!                                                     └ other marks: left alone, Removed
 //! ```

@@ -1,0 +1,128 @@
+//! What the scripted herd reports of CI systems and of a node.
+
+use std::time::Duration;
+
+use drover_model::demand::report::{
+    Account, Estimate, Kind, Outage, RowlessRunner, RunningJob, Serving, SourceJobs, Unoffered,
+};
+use drover_model::demand::spec::ShareSpec;
+use drover_model::id::{
+    AgentId, CloudId, ClusterId, LeaseId, NodeName, RunnerName, SourceId, TemplateId,
+};
+use drover_model::phase::NodeStatus;
+use drover_model::placement::report::NodeReport;
+use drover_model::ports::JobObservation;
+use drover_model::record::Want;
+
+use super::THEN;
+
+/// What waits at a source, runs there, and is left alone.
+pub(super) fn jobs_of_git() -> SourceJobs {
+    let job = |id: &str, name: &str, wanted: &str| JobObservation {
+        id: id.into(),
+        name: name.into(),
+        want: Want::Labels([wanted.to_owned()].into()),
+        since: THEN,
+    };
+    let gpu = Unoffered {
+        want: Want::Labels(["gpu".to_owned()].into()),
+        lacks: "no template has `gpu`".into(),
+    };
+    let (source, agent) = (SourceId::new("git"), AgentId::new("a1"));
+    let running = RunningJob {
+        id: "40".into(),
+        waited: None,
+        runner: RunnerName::new("drover-lab-a1"),
+        agent: agent.clone(),
+    };
+    let (runner, lease) = (RunnerName::new("drover-lab-a1"), LeaseId::new("l7"));
+    let rowless = RowlessRunner { runner, agent, lease };
+    SourceJobs {
+        source,
+        waiting: vec![
+            job("41", "build", "linux"),
+            job("42", "build", "linux"),
+            job("44", "train", "gpu"),
+        ],
+        unoffered: vec![gpu],
+        ignored: vec![job("43", "sign", "vault")],
+        unread: Vec::new(),
+        running: vec![running],
+        rowless: vec![rowless],
+        outage: None,
+        unserved: 0,
+        refused: None,
+    }
+}
+
+/// What runs still at a source that left the configuration, and cannot be polled.
+pub(super) fn jobs_of_old() -> SourceJobs {
+    let text = "source `old` refuses the login: GET /api: 401".into();
+    let running = RunningJob {
+        id: "90".into(),
+        waited: None,
+        runner: RunnerName::new("drover-lab-a9"),
+        agent: AgentId::new("a9"),
+    };
+    SourceJobs {
+        source: SourceId::new("old"),
+        waiting: Vec::new(),
+        unoffered: Vec::new(),
+        ignored: Vec::new(),
+        unread: Vec::new(),
+        running: vec![running],
+        rowless: Vec::new(),
+        outage: Some(Outage { since: THEN, text }),
+        unserved: 0,
+        refused: None,
+    }
+}
+
+pub(super) fn an_account(source: SourceId) -> Account {
+    let serving = Serving {
+        template: TemplateId::new(CloudId::new("lab"), "linux"),
+        live: 4,
+        cap: Some(4),
+        coming: 1,
+        free: 0,
+        busy: 3,
+        room: 0,
+        obstacle: Some("lab/linux is full: 4 of 4".into()),
+        until_ready: Some(Duration::from_secs(42)),
+        of_uses: Some(Duration::from_secs(300)),
+    };
+    let estimate = "3 agents are busy, uses last 300 s and 1 of them must end first; agents take \
+                    42 s to be ready";
+    let kind = Kind {
+        want: Want::Labels(["linux".to_owned()].into()),
+        count: 2,
+        since: Some(THEN),
+        open: 1,
+        ahead: Some(2),
+        serve: vec![serving],
+        others: vec![(TemplateId::new(CloudId::new("lab"), "windows"), "lacks `linux`".into())],
+        why: "lab/linux is full: 4 of 4".into(),
+        estimate: Estimate::In(Duration::from_secs(342), estimate.into()),
+    };
+    let share = ShareSpec { weight: 3, priority: 0, cap: Some(9) };
+    Account { source: Some(source), share, has: 3, all: 4, weights: 4, kinds: vec![kind] }
+}
+
+pub(super) fn a_node() -> NodeReport {
+    let linux = TemplateId::new(CloudId::new("lab"), "linux");
+    NodeReport {
+        cluster: ClusterId::new("9f31c0aa52e7d410"),
+        node: NodeName::new("pve1"),
+        state: NodeStatus::Online,
+        agents: 3,
+        guests: 1,
+        known: true,
+        memory_mb: 8192,
+        others_mb: 2048,
+        own_mb: 6400,
+        free_mb: -256,
+        cpus: 8000,
+        free_cpus: 1500,
+        refuses: vec![(linux, "no room".into())],
+    }
+}
