@@ -46,7 +46,7 @@ fn a_holder_takes_a_snapshot_goes_back_to_it_and_gives_the_machine_other_sizes()
     until("the larger disk", || (size() == 2 * GIB).then_some(()));
 
     let pending = order(&site, &["resize", lease, "--cores", "2"]);
-    assert_eq!(pending["detail"], "2 cores: pending until the machine restarts");
+    assert_eq!(pending["detail"], "2 cores: pending until the machine restarts, 1 until then");
     assert_eq!(says("nproc"), "1");
     order(&site, &["reboot", lease]);
     assert_eq!(says("nproc"), "2");
