@@ -36,7 +36,7 @@ pub use agent::{AgentEntry, Commands};
 pub use declared::DeclaredEntry;
 pub use granted::{GrantedLease, Pass};
 use granted::{is_within, millis};
-pub use images::{BuildEntry, BuildFailure, FailedBuild};
+pub use images::{BuildEntry, BuildFailure, FAILED_KEPT, FailedBuild};
 pub use leases::{EndedLease, ended_keep};
 
 /// How long an id rests after use.

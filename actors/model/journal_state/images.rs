@@ -11,7 +11,7 @@ use crate::record::Body;
 use crate::time::WallTime;
 
 /// The most failed builds that are remembered.
-const FAILED_KEPT: usize = 100;
+pub const FAILED_KEPT: usize = 100;
 
 /// How a build failed whose guest is still to be removed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

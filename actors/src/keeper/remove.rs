@@ -26,8 +26,7 @@ pub(super) const REMOVAL_GRACE: Duration = Duration::from_secs(60);
 impl Mind {
     /// Its guest is to be destroyed.
     pub(super) fn delete(&mut self, now: Now, out: Out<'_>) {
-        let begins = !matches!(self.state, State::Removing(_) | State::Removed);
-        if !begins {
+        if matches!(self.state, State::Removing(_) | State::Removed) {
             return;
         }
         let Some(guest) = &self.guest else {

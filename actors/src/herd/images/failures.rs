@@ -7,7 +7,7 @@ use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
 use drover_model::fact::{Fact, What};
 use drover_model::id::TemplateId;
 use drover_model::image::{ImagePlan, Recipe};
-use drover_model::journal_state::{FailedBuild, JournalState};
+use drover_model::journal_state::{FAILED_KEPT, FailedBuild, JournalState};
 use drover_model::phase::ImagePhase;
 use drover_model::spec::HerdSpec;
 use drover_model::status::{ImageStatus, NextBuild};
@@ -19,9 +19,6 @@ use crate::herd::Herd;
 use crate::message::ImageBuildAsk;
 use crate::scheduler::making::{Making, Then};
 
-/// The most failed builds that are remembered.
-const KEPT: usize = 100;
-
 impl Images {
     /// No build of this image failed last on this node.
     pub(super) fn forget_failure(&mut self, status: &ImageStatus) {
@@ -32,7 +29,7 @@ impl Images {
     fn keep_failure(&mut self, status: ImageStatus) {
         self.forget_failure(&status);
         self.failed.push(status);
-        let surplus = self.failed.len().saturating_sub(KEPT);
+        let surplus = self.failed.len().saturating_sub(FAILED_KEPT);
         self.failed.drain(..surplus);
     }
 
