@@ -3,7 +3,8 @@
 //! Bodies marked *before acting* are durable before the call they announce is made; the others may
 //! be lost with the last moments before a crash and are found again by looking (book: agents,
 //! journal records). A record never holds a secret. Old journals must still fold: fields are only
-//! added, with defaults.
+//! added, with defaults, and never taken away. An older drover refuses a journal with a field that it
+//! does not know.
 
 mod asks;
 mod hold;

@@ -15,6 +15,7 @@ use causes::chain;
 use drover_model::journal_state::JournalState;
 use drover_model::record::{RECORD_VERSION, Record};
 
+use super::strict::{NotRead, read};
 use super::{Log, LogError, Predecessor, Successor};
 
 /// The size of the pieces in which a snapshot is written. The embedded log keeps each value in a
@@ -46,32 +47,26 @@ pub(super) struct Folded {
 /// When the log cannot be read, or has a record that does not parse, is out of sequence, or comes
 /// from a newer drover.
 pub(super) fn fold(log: &impl Log, path: &Path) -> Result<Folded, LogError> {
-    // What is JSON and not understood is another drover's; what is no JSON is damaged.
-    let not_read = |place: String, source: serde_json::Error| {
-        let (path, is_json) = (path.to_owned(), source.is_data());
-        let source = Box::new(source);
-        if is_json {
-            LogError::Unknown { path, place, source }
-        } else {
-            LogError::Corrupt { path, source }
-        }
-    };
+    let not_read = |place: String, fault: NotRead| fault.at(path, place);
     let (mut journal_state, snapshot_bytes) = match log.snapshot()? {
         Some((_, bytes)) => {
-            let journal_state = serde_json::from_slice::<JournalState>(&bytes)
-                .map_err(|error| not_read("the snapshot".into(), error))?;
+            let journal_state = read::<JournalState>(&bytes)
+                .map_err(|fault| not_read("the snapshot".into(), fault))?;
             (journal_state, bytes.len() as u64)
         }
         None => (JournalState::default(), 0),
     };
     let (snapshot_at, mut record_bytes) = (journal_state.seq, 0);
     for (seq, bytes) in log.read_from(journal_state.seq + 1)? {
-        let not_read = |error| not_read(format!("record {seq}"), error);
-        let read = serde_json::from_slice::<Record>(&bytes);
+        let not_read = |fault| not_read(format!("record {seq}"), fault);
+        let record = read::<Record>(&bytes);
         // A newer record may fail to parse as one of ours, so the version is read alone.
-        let version = match &read {
+        let version = match &record {
             Ok(record) => record.version,
-            Err(_) => serde_json::from_slice::<RecordVersion>(&bytes).map_err(not_read)?.version,
+            Err(_) => {
+                let version = serde_json::from_slice::<RecordVersion>(&bytes);
+                version.map_err(|error| not_read(error.into()))?.version
+            }
         };
         if version > RECORD_VERSION {
             return Err(LogError::Newer {
@@ -80,7 +75,7 @@ pub(super) fn fold(log: &impl Log, path: &Path) -> Result<Folded, LogError> {
                 known: u64::from(RECORD_VERSION),
             });
         }
-        let record = read.map_err(not_read)?;
+        let record = record.map_err(not_read)?;
         if record.seq != seq || seq != journal_state.seq + 1 {
             let text = format!(
                 "record {seq} follows record {} and has sequence {}",

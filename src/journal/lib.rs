@@ -21,8 +21,8 @@
 //! next one tries again. A file that is damaged or comes from a newer drover is never written to. A
 //! snapshot that fails leaves the log as it is.
 //!
-//! Beside it: `disk.rs` (files, as a port), `overlay.rs` (a first look without writing),
-//! `successor.rs` (the file that takes the log's place). What the records mean is in
+//! Beside it: `disk.rs` (files, as a port), `overlay.rs` (a first look without writing), `strict.rs`
+//! (nothing is read past), `successor.rs` (the file that takes the log's place). What the records mean is in
 //! `drover_model::record` and `drover_model::journal_state`.
 
 #![warn(unreachable_pub)]
@@ -33,6 +33,7 @@ mod fold;
 mod memory;
 mod overlay;
 mod redb_log;
+mod strict;
 mod successor;
 mod writer;
 
