@@ -21,10 +21,11 @@
 //!
 //! Files beside this one: `app/service` (start, loop, stop), `signals`, `actors_thread`, `observer`
 //! (facts to view and log), `connections` (clouds and sources), `wiring` (keys, webhooks, callers),
-//! `state_dir`, `twin` (one service of an installation on a machine), `stop` (time limit of a stop).
+//! `state_dir`, `layout` (its version), `twin` (one service of an installation on a machine), `stop` (time limit of a stop).
 
 mod actors_thread;
 mod connections;
+mod layout;
 mod observer;
 mod service;
 mod signals;
@@ -77,12 +78,22 @@ pub enum RunError {
     /// Others could change what is in the state directory.
     #[error("{0}")]
     Unsafe(String),
+    /// A newer drover has changed the layout of the state directory.
+    #[error("{0}")]
+    Newer(String),
     /// Another service on this machine has the installation.
     #[error("{0}")]
     Twin(String),
     /// The journal cannot be used.
     #[error(transparent)]
     Journal(#[from] LogError),
+    /// The journal holds what only another drover can read, and that one used it last.
+    #[error("drover {last} used this state directory last: install that version again")]
+    Downgrade {
+        last: String,
+        #[source]
+        source: LogError,
+    },
     /// The journal refused the first record.
     #[error("cannot write the first record of the journal: {0}")]
     Takeover(String),
@@ -112,7 +123,12 @@ impl RunError {
     /// the service failed while it ran, and the next start resumes everything.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Config(_) | Self::Level(_) | Self::Unsafe(_) => 2,
+            Self::Config(_)
+            | Self::Level(_)
+            | Self::Unsafe(_)
+            | Self::Newer(_)
+            | Self::Downgrade { .. }
+            | Self::Journal(LogError::Newer { .. } | LogError::Unknown { .. }) => 2,
             Self::State { .. }
             | Self::Twin(_)
             | Self::Journal(_)
@@ -132,6 +148,8 @@ impl RunError {
             Self::Level(_)
             | Self::State { .. }
             | Self::Unsafe(_)
+            | Self::Newer(_)
+            | Self::Downgrade { .. }
             | Self::Twin(_)
             | Self::Journal(_)
             | Self::Takeover(_)

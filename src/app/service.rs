@@ -13,7 +13,7 @@ use drover_config::{Checked, Environment};
 use drover_hypervisor::CallInKey;
 use drover_hypervisor::download::Downloads;
 use drover_hypervisor::{HttpWeb, Proxmox, TASK_POLL_INTERVAL};
-use drover_journal::{Opened, RedbLog, Writer, WriterOptions};
+use drover_journal::{LogError, Opened, RedbLog, Writer, WriterOptions};
 use drover_model::ambient::{mint_installation, mint_lease};
 use drover_model::fact::{Fact, What};
 use drover_model::id::Generation;
@@ -34,6 +34,7 @@ use tokio::task::JoinHandle;
 
 use super::actors_thread::ActorsThread;
 use super::connections::Connections;
+use super::layout::{self, Layout};
 use super::observer::ServiceObserver;
 use super::signals::{SignalAction, Signals};
 use super::{RunError, Settings, state_dir, stop, twin, wiring};
@@ -182,9 +183,10 @@ impl Service {
         let ambient: Arc<dyn Ambient> = Arc::new(SystemAmbient::new().map_err(|source| {
             RunError::System { doing: "the operating system gives no random numbers", source }
         })?);
+        let layout = layout::read(&state)?;
         let down = state_dir::down_time(&state);
         let Opened { writer: journal, journal_state, ended: journal_ended } =
-            open_journal(&state, &ambient)?;
+            open_journal(&state, &ambient, layout.as_ref())?;
         // A service whose API cannot be served must not start anything on a cluster.
         let auth = wiring::auth(&checked.service);
         let bound = drover_server::bind(listen(&settings, &checked), &auth)?;
@@ -194,6 +196,16 @@ impl Service {
             .clone()
             .unwrap_or_else(|| mint_installation(|| ambient.draw()));
         twin::hold(&installation, &state, listened(&settings, &checked))?;
+        if let Some(last) = layout.as_ref().and_then(Layout::other) {
+            let version = env!("CARGO_PKG_VERSION");
+            tracing::info!(
+                last,
+                version,
+                "another version of drover used this state directory last"
+            );
+        }
+        // Before this version writes a record that the other one may not read.
+        layout::write(&state, layout.as_ref())?;
         let takeover = Body::Takeover { installation: installation.clone() };
         let started = journal.append(vec![takeover]).await;
         started.map_err(|fault| RunError::Takeover(fault.to_string()))?;
@@ -478,10 +490,21 @@ impl Service {
     }
 }
 
-fn open_journal(state: &Path, ambient: &Arc<dyn Ambient>) -> Result<Opened, RunError> {
+fn open_journal(
+    state: &Path,
+    ambient: &Arc<dyn Ambient>,
+    layout: Option<&Layout>,
+) -> Result<Opened, RunError> {
     let path = state.join(state_dir::JOURNAL);
-    let log = RedbLog::open(&path)?;
-    Ok(Writer::open(log, &path, Arc::clone(ambient), WriterOptions::default())?)
+    let opened = RedbLog::open(&path)
+        .and_then(|log| Writer::open(log, &path, Arc::clone(ambient), WriterOptions::default()));
+    opened.map_err(|fault| {
+        let not_ours = matches!(fault, LogError::Newer { .. } | LogError::Unknown { .. });
+        match layout.and_then(Layout::other).filter(|_| not_ours) {
+            Some(last) => RunError::Downgrade { last: last.to_owned(), source: fault },
+            None => RunError::Journal(fault),
+        }
+    })
 }
 
 type HandleParts<'a> =

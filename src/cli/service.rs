@@ -49,6 +49,8 @@ pub(super) fn run(global: &Global, options: RunOptions) -> ExitCode {
                 app::RunError::Level(_)
                 | app::RunError::State { .. }
                 | app::RunError::Unsafe(_)
+                | app::RunError::Newer(_)
+                | app::RunError::Downgrade { .. }
                 | app::RunError::Twin(_)
                 | app::RunError::Journal(_)
                 | app::RunError::Takeover(_)

@@ -41,6 +41,7 @@ pub static PAGES: &[Page] = pages![
     "leases",
     "machines",
     "operations",
+    "state",
     "troubleshooting",
     "metrics",
     "rights",

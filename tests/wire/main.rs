@@ -75,6 +75,7 @@ mod stress;
 mod trials;
 mod trust;
 mod twins;
+mod upgrade;
 mod variables;
 mod ways;
 mod why;
