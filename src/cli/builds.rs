@@ -8,10 +8,14 @@ use std::time::Duration;
 
 use drover_api::{ImageBuildOut, ImageBuildsOut};
 use drover_model::phase::ImagePhase;
+use jiff::Timestamp;
 
 use super::client::{CALL_LIMIT, Client};
 use super::error::CliError;
-use super::tables::{clean, described};
+use super::lists::described;
+use super::options::ViewOptions;
+use super::sentences::clean;
+use super::table::View;
 use super::term::{Term, print};
 
 /// The pause between two looks at builds.
@@ -20,6 +24,9 @@ const POLL: Duration = Duration::from_secs(1);
 const SILENT_MOST: u32 = 60;
 /// The looks that a service which was started again may take to know its builds.
 const STRANGE_MOST: u32 = 10;
+
+/// Times as they are: what changed is no matter of when it is shown.
+const EXACT: View = View::complete(Timestamp::UNIX_EPOCH);
 
 /// Builds that run, and the last of an image on a node where it failed.
 pub(super) fn notable(builds: &[ImageBuildOut]) -> Vec<&ImageBuildOut> {
@@ -33,10 +40,10 @@ pub(super) fn notable(builds: &[ImageBuildOut]) -> Vec<&ImageBuildOut> {
     all.map(|(_, one)| one).collect()
 }
 
-fn moved(build: &ImageBuildOut) -> String {
+fn moved(build: &ImageBuildOut, view: &View) -> String {
     let total: u64 = build.phases.iter().map(|phase| phase.ms).sum();
     let seconds = Duration::from_millis(total).as_secs_f64();
-    let (node, described) = (clean(&build.node), described(build));
+    let (node, described) = (clean(&build.node), clean(&described(build, view)));
     let vmid = build.vmid.map(|vmid| format!(" (VMID {vmid})")).unwrap_or_default();
     let line = format!("{seconds:8.1} s  {node}{vmid}  {:<13} {described}", build.state.name());
     format!("{}\n", line.trim_end())
@@ -64,7 +71,7 @@ impl Followed {
             if !self.waited.contains_key(&build.build) {
                 continue;
             }
-            let now = format!("{} {}", build.state.name(), described(build));
+            let now = format!("{} {}", build.state.name(), described(build, &EXACT));
             if self.shown.insert(build.build.clone(), now.clone()) != Some(now) {
                 news.push(build);
             }
@@ -109,8 +116,9 @@ pub(super) async fn follow(
     while !followed.waited.is_empty() {
         match client.get::<ImageBuildsOut>("/v1/images/builds", CALL_LIMIT).await {
             Ok(out) => {
+                let view = term.screen.view(&ViewOptions::default());
                 for build in followed.see(&out.builds)? {
-                    print(term, json, build, moved)?;
+                    print(term, json, build, |build| moved(build, &view))?;
                 }
             }
             Err(fault) if fault.is_passing() && followed.silent < SILENT_MOST => {
@@ -132,7 +140,8 @@ pub(super) async fn follow(
 mod tests {
     #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
-    use super::super::tables::build_line;
+    use super::super::lists::build_line;
+    use super::super::table::Page;
     use super::*;
 
     fn build(id: &str, state: ImagePhase) -> ImageBuildOut {
@@ -194,7 +203,7 @@ mod tests {
             ),
             (vec![build("b2", ImagePhase::Done)], "     0.0 s  pve1  Done\n"),
         ] {
-            let news: String = followed.see(&shown).unwrap().into_iter().map(moved).collect();
+            let news: String = followed.see(&shown).unwrap().into_iter().map(|build| moved(build, &EXACT)).collect();
             assert_eq!(news, text);
         }
         assert_eq!((followed.waited.len(), followed.failed), (0, 0));
@@ -221,9 +230,10 @@ mod tests {
             failed("b1", ImagePhase::Failed, "no disk"),
             ImageBuildOut { next_try: next, ..second },
         ];
-        let shown: String = notable(&all).into_iter().map(build_line).collect();
+        let mut page = Page::new(&EXACT);
+        notable(&all).into_iter().for_each(|build| build_line(build, &mut page));
         assert_eq!(
-            shown,
+            page.into_text(),
             "image lab/debian on pve1: build b2 failed at 2026-11-26T18:00:00Z: no room; the next try \
              is at 2026-11-26T18:30:00Z, where a template waits for the image then\n"
         );

@@ -12,7 +12,7 @@ use super::options::CheckOptions;
 use super::report::{FAILED, USAGE};
 use super::runtime::runtime;
 use super::stdout::put;
-use super::tables;
+use super::sentences;
 use drover_config::{Checked, Environment, LocatedFault};
 
 /// What `check --json` prints.
@@ -52,7 +52,7 @@ pub(super) fn check(global: &Global, options: &CheckOptions) -> ExitCode {
         checked.herd.templates.len()
     );
     if let Some(period) = checked.service.reconcile_period {
-        text += &format!("{}\n", tables::every_cloud(period.as_secs()));
+        text += &format!("{}\n", sentences::every_cloud(period.as_secs()));
     }
     let printed = put(false, &text, ExitCode::SUCCESS);
     if !options.connect || printed != ExitCode::SUCCESS {

@@ -19,7 +19,7 @@ use super::error::CliError;
 use super::identity::Identity;
 use super::leasing::{Leasing, job};
 use super::over_ssh::Cut;
-use super::tables::clean;
+use super::sentences::clean;
 
 /// How long a machine may take to answer whose command was cut.
 const PROBE_LIMIT: Duration = Duration::from_secs(5);

@@ -13,7 +13,7 @@ use tokio::net::unix::pipe::Sender;
 use super::client::Client;
 use super::error::CliError;
 use super::options::EventsOptions;
-use super::tables::clean;
+use super::sentences::clean;
 use super::term::Term;
 use drover_server::view::EventId;
 
@@ -28,7 +28,7 @@ const UP_TO_DATE: &str = ": up to date";
 
 /// Ends once nobody reads the standard output any more: without it a stream in which nothing happens
 /// would be followed for ever, as by `drover events | head -1`.
-async fn unread() {
+pub(super) async fn unread() {
     let watched =
         io::stdout().as_fd().try_clone_to_owned().and_then(Sender::from_owned_fd_unchecked);
     // A file or a device cannot be watched: writing to it fails by itself.

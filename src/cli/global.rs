@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::screen::{ColorWhen, Output};
+
 /// Where the service listens when nothing is said.
 pub const DEFAULT_SOCKET: &str = "/run/drover/drover.sock";
 
@@ -24,7 +26,30 @@ pub struct Global {
     /// File with the bearer token for --url
     #[arg(long, global = true, help_heading = COMMON, value_name = "FILE", env = "DROVER_TOKEN_FILE")]
     pub token_file: Option<PathBuf>,
-    /// Print JSON for scripts
+    /// How to print: text for people, JSON or YAML for scripts, or the names alone of what is listed
+    #[arg(short, long, global = true, help_heading = COMMON, value_name = "FORM", value_enum, conflicts_with = "json")]
+    pub output: Option<Output>,
+    /// Print JSON for scripts (as `--output json`)
     #[arg(long, global = true, help_heading = COMMON)]
     pub json: bool,
+    /// When to colour states
+    #[arg(long, global = true, help_heading = COMMON, value_name = "WHEN", value_enum, default_value_t)]
+    pub color: ColorWhen,
+}
+
+impl Global {
+    /// How to print.
+    pub(super) fn output(&self) -> Output {
+        match self.output {
+            Some(output) => output,
+            None if self.json => Output::Json,
+            None => Output::Table,
+        }
+    }
+
+    /// With `json` set wherever scripts are to read what is printed.
+    pub(super) fn settled(mut self) -> Self {
+        self.json |= matches!(self.output, Some(Output::Json | Output::Yaml));
+        self
+    }
 }

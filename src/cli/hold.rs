@@ -11,7 +11,7 @@ use super::client::{CALL_LIMIT, Client, path};
 use super::error::CliError;
 use super::identity;
 use super::options::{CloneOptions, HoldNextOptions, HoldOptions};
-use super::tables::clean;
+use super::sentences::clean;
 use super::term::{Term, print};
 
 /// Asks for a hold and shows how to log in.

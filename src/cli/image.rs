@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use drover_api::{
-    BuildImageIn, BuildImageOut, ImagePlanOut, ImageVersionOut, ImagesOut, ImportImageIn,
+    BuildImageIn, BuildImageOut, ImagePlanOut, ImagesOut, ImportImageIn,
     ImportImageOut, Nothing, PruneImagesIn, PruneImagesOut,
 };
 use reqwest::Method;
@@ -11,8 +11,9 @@ use reqwest::Method;
 use super::builds::{follow, notable};
 use super::client::{Client, LONG_LIMIT, path};
 use super::error::CliError;
-use super::options::{BuildImageOptions, ImageAction};
-use super::tables::{build_line, clean, count, table, unread};
+use super::lists::{self, build_line, missing};
+use super::options::{BuildImageOptions, ImageAction, ListOptions};
+use super::sentences::{clean, count, unread};
 use super::term::{Term, print};
 
 /// Runs one of the commands; gives the exit code.
@@ -24,10 +25,7 @@ pub(super) async fn act(
 ) -> Result<u8, CliError> {
     match action {
         ImageAction::Build(options) => return build(client, &options, json, term).await,
-        ImageAction::List => {
-            let out: ImagesOut = client.get("/v1/images", LONG_LIMIT).await?;
-            print(term, json, &out, listed)?;
-        }
+        ImageAction::List(options) => list(client, &options, json, term).await?,
         ImageAction::Prune { dry_run, unconfigured } => {
             let command = PruneImagesIn { dry_run, unconfigured };
             let out: PruneImagesOut = client.post("/v1/images/prune", &command, LONG_LIMIT).await?;
@@ -113,50 +111,21 @@ fn planned(plan: &ImagePlanOut) -> String {
     }
 }
 
-fn version_row(version: &ImageVersionOut) -> [String; 6] {
-    [
-        version.image.clone(),
-        version.version.clone(),
-        version.node.clone(),
-        version.vmid.to_string(),
-        version.born.clone(),
-        version.kept.clone().unwrap_or_else(|| "pruning removes it".to_owned()),
-    ]
-}
-
-const HEADINGS: [&str; 6] = ["IMAGE", "VERSION", "NODE", "VMID", "BORN", "STAYS"];
-
-fn listed(out: &ImagesOut) -> String {
-    let mut text = String::new();
-    if !out.versions.is_empty() {
-        text += &table(HEADINGS, out.versions.iter().map(version_row).collect());
-    }
-    for image in &out.images {
-        if !image.builds {
-            // An imported version has no recipe's name.
-            if !out.versions.iter().any(|one| one.image == image.id) {
-                let id = clean(&image.id);
-                text += &format!(
-                    "{id}: there is no version, and no source to build one of; `drover image \
-                     import VMID --as {id}` makes a template one\n"
-                );
-            }
-            continue;
-        }
-        let there = |one: &ImageVersionOut| one.image == image.id && one.version == image.version;
-        if !out.versions.iter().any(there) {
-            let (id, version) = (clean(&image.id), clean(&image.version));
-            text += &format!(
-                "{id}: version {version} of its recipe is not there; `drover image build {id}` \
-                 builds it\n"
-            );
-        }
-    }
-    for build in notable(&out.builds) {
-        text += &build_line(build);
-    }
-    text += &unread(&out.unread);
-    if text.is_empty() { "none\n".to_owned() } else { text }
+async fn list(
+    client: &Client,
+    options: &ListOptions,
+    json: bool,
+    term: &mut Term<'_>,
+) -> Result<(), CliError> {
+    let ImagesOut { images, versions, builds, unread } = client.get("/v1/images", LONG_LIMIT).await?;
+    // Filters hide versions, which are there all the same.
+    let missing = missing(&images, &versions);
+    let whole = |versions| ImagesOut { images, versions, builds, unread };
+    lists::show(term, json, options, versions, whole, |out, page| {
+        missing.iter().for_each(|line| page.line(line));
+        notable(&out.builds).into_iter().for_each(|build| build_line(build, page));
+        lists::unread(&out.unread, page);
+    })
 }
 
 fn pruned(out: &PruneImagesOut, dry_run: bool) -> String {

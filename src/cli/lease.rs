@@ -25,7 +25,7 @@ use super::leasing::{Leasing, job};
 use super::options::LeaseOptions;
 use super::over_ssh::Cut;
 use super::stdin::is_standard_input;
-use super::tables::clean;
+use super::sentences::clean;
 use super::term::Term;
 use drover_server::LONGEST_QUEUE_SECONDS;
 

@@ -7,8 +7,8 @@ use serde_json::json;
 use super::client::{CALL_LIMIT, Client, path};
 use super::error::CliError;
 use super::options::LeasesOptions;
-use super::term::{Term, print, shown};
-use super::{kept, report, tables};
+use super::term::{Term, shown};
+use super::{kept, lists, report, sentences};
 use drover_api::{LeaseOut, LeasesOut};
 use drover_model::phase::LeasePhase;
 
@@ -24,8 +24,8 @@ pub(super) async fn leases(
         found.retain(|lease| lease.state != LeasePhase::Ended);
     }
     if !options.end {
-        let out = LeasesOut { leases: found, next: None };
-        print(term, json, &out, |out| tables::all_leases(&out.leases))?;
+        let whole = |leases| LeasesOut { leases, next: None };
+        lists::show(term, json, &options.list, found, whole, |_, _| ())?;
         return Ok(0);
     }
     let ids: Vec<String> = found
@@ -74,7 +74,7 @@ pub(super) async fn end(
             Ok(()) => {
                 kept::forget(&kept::key_dir(), id);
                 if !json {
-                    writeln!(term.out, "lease {} is over", tables::clean(id))?;
+                    writeln!(term.out, "lease {} is over", sentences::clean(id))?;
                 }
                 ended.push(id);
             }
@@ -91,10 +91,8 @@ pub(super) async fn end(
         }
     }
     match ended.as_slice() {
-        [one] if json && ids.len() == 1 => writeln!(term.out, "{}", json!({ "released": one }))?,
-        _ if json => {
-            writeln!(term.out, "{}", json!({ "released": ended, "failed": failed }))?;
-        }
+        [one] if json && ids.len() == 1 => term.line(&json!({ "released": one }))?,
+        _ if json => term.line(&json!({ "released": ended, "failed": failed }))?,
         [] if failed.is_empty() => writeln!(term.out, "no lease to end")?,
         _ => {}
     }

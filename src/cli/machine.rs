@@ -6,8 +6,7 @@ mod declared;
 use std::time::Duration;
 
 use drover_api::{
-    AdoptMachineIn, ConfigOutValue, MachineOut, OrderIn, OrderOut, PowerIn, ResizeIn, SnapshotIn,
-    SnapshotOut, SnapshotsOut,
+    AdoptMachineIn, MachineOut, OrderIn, OrderOut, PowerIn, ResizeIn, SnapshotIn, SnapshotsOut,
 };
 use drover_model::phase::{OrderPhase, Power};
 use tokio::time::Instant;
@@ -15,9 +14,13 @@ use tokio::time::Instant;
 use super::client::{CALL_LIMIT, Client, LONG_LIMIT, path};
 use super::error::CliError;
 use super::hold;
-use super::options::{MachineAction, ResizeOptions, SnapshotAction, TakeOptions, WaitOptions};
-use super::tables::{clean, dash, table};
-use super::term::{Term, print};
+use super::lists::{self, Snapshot};
+use super::options::{
+    MachineAction, ResizeOptions, SnapshotAction, TakeOptions, ViewOptions, WaitOptions,
+};
+use super::sentences::{clean, dash};
+use super::table::Page;
+use super::term::{Term, page, print};
 
 /// The longest that one request waits for the end of an order, in seconds.
 const WAIT_SECONDS: u64 = 60;
@@ -30,8 +33,10 @@ pub(super) async fn act(
     term: &mut Term<'_>,
 ) -> Result<u8, CliError> {
     let (wait, verb) = match action {
-        MachineAction::Show { target } => return show(client, &target, json, term).await,
-        MachineAction::List => return declared::list(client, json, term).await,
+        MachineAction::Show { target, view } => {
+            return show(client, &target, &view, json, term).await;
+        }
+        MachineAction::List(list) => return declared::list(client, &list, json, term).await,
         MachineAction::Delete { name } => return declared::delete(client, &name, json, term).await,
         MachineAction::Forget { name } => return declared::forget(client, &name, json, term).await,
         MachineAction::Adopt { name, vmid, confirm, dry_run } => {
@@ -62,15 +67,18 @@ pub(super) async fn act(
 async fn show(
     client: &Client,
     target: &str,
+    view: &ViewOptions,
     json: bool,
     term: &mut Term<'_>,
 ) -> Result<u8, CliError> {
     let found: Result<MachineOut, _> = client.get(&of(target, "/machine"), LONG_LIMIT).await;
     match found {
-        Err(fault) if fault.is_unknown() => declared::show(client, target, fault, json, term).await,
+        Err(fault) if fault.is_unknown() => {
+            declared::show(client, target, fault, view, json, term).await
+        }
         Err(fault) => Err(fault.into()),
         Ok(out) => {
-            print(term, json, &out, shown)?;
+            page(term, json, view, &out, shown)?;
             Ok(0)
         }
     }
@@ -107,9 +115,15 @@ async fn snapshot(
 ) -> Result<u8, CliError> {
     let one = |name: &str| path("", name, "").trim_start_matches("/v1/").to_owned();
     let (out, wait): (OrderOut, WaitOptions) = match action {
-        SnapshotAction::List { target } => {
+        SnapshotAction::List { target, list } => {
             let out: SnapshotsOut = client.get(&of(&target, "/snapshots"), LONG_LIMIT).await?;
-            print(term, json, &out, listed)?;
+            let agent = out.agent;
+            let whole = |shown: Vec<Snapshot>| SnapshotsOut {
+                agent,
+                snapshots: shown.into_iter().map(|one| one.out).collect(),
+            };
+            let all = Snapshot::all(out.snapshots);
+            lists::show(term, json, &list, all, whole, |_, _| ())?;
             return Ok(0);
         }
         SnapshotAction::Create(TakeOptions { wait, name, description, ram }) => {
@@ -169,11 +183,8 @@ fn ended(out: &OrderOut) -> String {
     }
 }
 
-fn shown(out: &MachineOut) -> String {
-    let mut text = String::new();
-    let mut line = |name: &str, value: String| {
-        text += format!("{name:<10} {}\n", clean(&value)).trim_start_matches('\n');
-    };
+fn shown(out: &MachineOut, page: &mut Page) {
+    let mut line = |name: &str, value: String| page.line(&format!("{name:<10} {value}"));
     line("agent", format!("{} ({})", out.agent, out.template));
     line("place", format!("VMID {} on {}, cloud {}", out.vmid, out.node, out.cloud));
     let word = &out.proxmox_state;
@@ -195,25 +206,18 @@ fn shown(out: &MachineOut) -> String {
     }
     line("console", out.console_url.clone());
     line("snapshots", out.snapshots.to_string());
-    let pending: Vec<&ConfigOutValue> =
-        out.config.iter().filter(|one| one.pending.is_some() || one.deleted).collect();
-    let rows = out.config.iter().map(|one| {
-        let after =
-            if one.deleted { Some("is taken away".to_owned()) } else { one.pending.clone() };
-        [one.key.clone(), dash(one.value.as_ref()), dash(after)]
-    });
-    text += &table(["HARDWARE", "NOW", "AFTER A RESTART"], rows.collect());
-    if !pending.is_empty() {
-        text += &format!(
-            "{} of these wait for a restart: `drover machine reboot {}`\n",
-            pending.len(),
-            clean(&out.agent)
-        );
+    let pending = out.config.iter().filter(|one| one.pending.is_some() || one.deleted).count();
+    lists::page(&out.config, page);
+    if pending > 0 {
+        page.line(&format!(
+            "{pending} of these wait for a restart: `drover machine reboot {}`",
+            out.agent
+        ));
     }
     for order in &out.orders {
-        text += &format!("{} {}", clean(&order.asked_at), ended(order));
+        let at = page.view().time(&order.asked_at);
+        page.line(&format!("{at} {}", ended(order).trim_end()));
     }
-    text
 }
 
 fn load(out: &MachineOut) -> String {
@@ -223,36 +227,4 @@ fn load(out: &MachineOut) -> String {
     let mib = |bytes: f64| format!("{:.0} MiB", bytes / f64::from(1 << 20));
     let used = dash(load.memory_used_bytes.map(mib));
     format!("{}{cpus}, {used} of {}", dash(cpu), dash(load.memory_bytes.map(mib)))
-}
-
-fn listed(out: &SnapshotsOut) -> String {
-    if out.snapshots.is_empty() {
-        return "none\n".to_owned();
-    }
-    let depth = |one: &SnapshotOut| {
-        let parent = |one: &SnapshotOut| {
-            out.snapshots.iter().find(|other| Some(&other.name) == one.parent.as_ref())
-        };
-        let (mut depth, mut at) = (0, parent(one));
-        while let Some(before) = at.filter(|_| depth < out.snapshots.len()) {
-            depth += 1;
-            at = parent(before);
-        }
-        depth
-    };
-    let rows = out.snapshots.iter().map(|one| {
-        let marks = [
-            one.current.then_some("current"),
-            one.own.then_some("drover's own"),
-            one.unfinished.as_deref(),
-        ];
-        [
-            format!("{}{}", "  ".repeat(depth(one)), one.name),
-            dash(one.taken_at.as_ref()),
-            if one.memory { "yes".to_owned() } else { "no".to_owned() },
-            marks.into_iter().flatten().collect::<Vec<_>>().join(", "),
-            one.description.replace('\n', " "),
-        ]
-    });
-    table(["SNAPSHOT", "TAKEN", "RAM", "STATE", "DESCRIPTION"], rows.collect())
 }

@@ -5,6 +5,7 @@
 //! `lease -- CMD` exits as CMD, `run` also with 70 and 74 (`app::RunError::exit_code`).
 //! Commands that start a service hand over to `service`; all others talk to a running one.
 
+mod agents;
 mod builds;
 mod check;
 mod client;
@@ -22,6 +23,7 @@ mod kept;
 mod lease;
 mod leases;
 mod leasing;
+mod lists;
 mod machine;
 mod nodes;
 mod options;
@@ -29,14 +31,17 @@ mod over_ssh;
 mod remote;
 mod report;
 mod runtime;
+mod screen;
+mod sentences;
 mod service;
 mod setup;
 mod sim_options;
 mod stdin;
 mod stdout;
-mod tables;
+mod table;
 mod term;
 pub mod topics;
+mod watch;
 mod why;
 
 use std::io;
@@ -52,10 +57,11 @@ pub use global::{DEFAULT_SOCKET, Global};
 pub use options::{
     AgentAction, BreakerAction, BuildImageOptions, CheckOptions, Cli, ClusterAction, Command,
     CopyOptions, DemoOptions, EventsOptions, HoldNextOptions, HoldOptions, ImageAction,
-    LeaseOptions, LeasesOptions, Limit, MachineAction, NodeAction, ResizeOptions, RunOptions,
-    SnapshotAction, TakeOptions, TemplateAction, WaitOptions,
+    LeaseOptions, LeasesOptions, Limit, ListOptions, MachineAction, NodeAction, ResizeOptions, RunOptions,
+    SnapshotAction, TakeOptions, TemplateAction, ViewOptions, WaitOptions,
 };
 pub use over_ssh::{RunOverSsh, SshJob};
+pub use screen::{ColorWhen, Output, Screen};
 pub use setup::{DhcpOptions, RightsOptions, ServiceOptions, SetupAction, VipOptions};
 pub use sim_options::{Accelerator, GuestKind, PveVersion, SimOptions};
 pub use term::Term;
@@ -69,14 +75,17 @@ pub fn main() -> ExitCode {
             return help::answer(&error, words).unwrap_or_else(|| help::usage(&error));
         }
     };
+    let cli = Cli { global: cli.global.settled(), ..cli };
+    if let Err(error) = lists::check(cli.global.output(), &cli.command) {
+        return report::fail_by(cli.global.json, &error, &format!("drover: {}\n", chain(&error)));
+    }
     match cli.command {
         Command::Run(options) => service::run(&cli.global, options),
         Command::Demo(options) => service::demo(&cli.global, options),
         Command::Sim(options) => service::sim(&cli.global, options),
         Command::Check(options) => check::check(&cli.global, &options),
         Command::Schema => {
-            let schema = format!("{:#}\n", drover_config::schema());
-            stdout::put(cli.global.json, &schema, ExitCode::SUCCESS)
+            stdout::put_value(cli.global.output(), &drover_config::schema(), ExitCode::SUCCESS)
         }
         Command::Template { action: TemplateAction::Copy(options) } => {
             service::copy(&cli.global, &options)
@@ -86,17 +95,17 @@ pub fn main() -> ExitCode {
         }
         Command::Setup { action } => setup::run(&cli.global, &action),
         Command::Doctor(_)
-        | Command::Status
+        | Command::Status(_)
         | Command::Agents { .. }
-        | Command::Templates
+        | Command::Templates(_)
         | Command::Breakers { .. }
         | Command::Cluster { .. }
-        | Command::Nodes
+        | Command::Nodes(_)
         | Command::Node { .. }
         | Command::Why { .. }
-        | Command::Jobs
+        | Command::Jobs(_)
         | Command::Image(_)
-        | Command::AddressPools
+        | Command::AddressPools(_)
         | Command::Provision { .. }
         | Command::Lease(_)
         | Command::Leases(_)
@@ -120,7 +129,8 @@ fn ask(cli: Cli) -> ExitCode {
     let result = match runtime {
         Ok(runtime) => {
             let mut stdout = io::stdout();
-            let mut term = Term { out: &mut stdout, err: &mut stderr };
+            let screen = Screen::of_process(&cli.global);
+            let mut term = Term { out: &mut stdout, err: &mut stderr, screen };
             runtime.block_on(remote::run(&cli.global, cli.command, &mut term))
         }
         Err(error) => Err(CliError::Failed(format!("cannot start the runtime: {error}"))),

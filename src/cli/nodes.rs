@@ -2,53 +2,25 @@
 
 use super::client::{CALL_LIMIT, Client, LONG_LIMIT, path};
 use super::error::CliError;
-use super::options::NodeAction;
-use super::tables::{clean, count, table, unread};
+use super::lists;
+use super::options::{ListOptions, NodeAction};
+use super::sentences::{clean, count};
 use super::term::{Term, print};
-use drover_api::{DrainIn, DrainOut, NodeOut, NodesOut};
+use drover_api::{DrainIn, DrainOut, NodesOut};
 
 /// Lists all nodes.
-pub(super) async fn list(client: &Client, json: bool, term: &mut Term<'_>) -> Result<(), CliError> {
+pub(super) async fn list(
+    client: &Client,
+    options: &ListOptions,
+    json: bool,
+    term: &mut Term<'_>,
+) -> Result<(), CliError> {
     let out: NodesOut = client.get("/v1/nodes", LONG_LIMIT).await?;
-    print(term, json, &out, shown)
-}
-
-fn shown(out: &NodesOut) -> String {
-    let mut text = String::new();
-    if !out.nodes.is_empty() {
-        let headings = [
-            "NODE", "STATE", "AGENTS", "GUESTS", "MEMORY", "OTHERS", "RESERVED", "FREE", "CPUS",
-            "FREE",
-        ];
-        text += &table(headings, out.nodes.iter().map(row).collect());
-    }
-    for node in &out.nodes {
-        for one in &node.refuses {
-            let (node, template) = (clean(&node.node), clean(&one.template));
-            text += &format!("{node} takes none of {template}: {}\n", clean(&one.why));
-        }
-    }
-    text += &unread(&out.unread);
-    if text.is_empty() { "none\n".to_owned() } else { text }
-}
-
-fn row(node: &NodeOut) -> [String; 10] {
-    let room = node.room.as_ref();
-    let reported = |figure: Option<String>| figure.unwrap_or_else(|| "-".to_owned());
-    let mib = |figure: Option<i64>| reported(figure.map(|figure| format!("{figure} MiB")));
-    let whole = |figure: Option<u64>| mib(figure.and_then(|figure| i64::try_from(figure).ok()));
-    [
-        node.node.clone(),
-        node.state.clone(),
-        node.agents.to_string(),
-        node.guests.to_string(),
-        whole(room.map(|room| room.memory_mb)),
-        whole(room.map(|room| room.others_mb)),
-        whole(room.map(|room| room.reserved_mb)),
-        mib(room.map(|room| room.free_mb)),
-        reported(room.map(|room| format!("{:.0}", room.cpus))),
-        reported(room.map(|room| format!("{:.1}", room.free_cpus))),
-    ]
+    let unread = out.unread;
+    let whole = |nodes| NodesOut { nodes, unread };
+    lists::show(term, json, options, out.nodes, whole, |out, page| {
+        lists::unread(&out.unread, page);
+    })
 }
 
 /// Drains a node, or lets it be used again.

@@ -1,6 +1,7 @@
 //! The arguments of every command.
 
 mod image;
+mod list;
 mod machine;
 
 use std::path::PathBuf;
@@ -18,6 +19,7 @@ use super::sim_options::SimOptions;
 use super::stdin::is_standard_input;
 use super::topics;
 pub use image::{BuildImageOptions, ImageAction};
+pub use list::{ListOptions, ViewOptions};
 pub use machine::{
     CloneOptions, MachineAction, ResizeOptions, SnapshotAction, TakeOptions, WaitOptions,
 };
@@ -35,7 +37,7 @@ pub struct Cli {
 }
 
 /// What to do.
-#[derive(Debug, Subcommand)]
+#[derive(Debug, Clone, Subcommand)]
 pub enum Command {
     /// Run the service
     Run(RunOptions),
@@ -57,7 +59,7 @@ pub enum Command {
     /// Print the JSON Schema of the configuration, for editors
     Schema,
     /// Show clouds, templates, agents, leases, configuration and alarms
-    Status,
+    Status(ViewOptions),
     /// List agents, or set limits of one against its template's
     #[command(
         args_conflicts_with_subcommands = true,
@@ -67,21 +69,27 @@ pub enum Command {
         /// List those that went too
         #[arg(long)]
         gone: bool,
+        /// Which, and how
+        #[command(flatten)]
+        list: ListOptions,
         /// What to do instead
         #[command(subcommand)]
         action: Option<AgentAction>,
     },
     /// List templates, and what each is cloned from
-    Templates,
+    Templates(ListOptions),
     /// Work with one template of the configuration
     Template {
         /// What to do
         #[command(subcommand)]
         action: TemplateAction,
     },
-    /// Show breakers that do not flow, or reset one
+    /// List circuit breakers that are not closed, or close one
     #[command(args_conflicts_with_subcommands = true)]
     Breakers {
+        /// Which, and how
+        #[command(flatten)]
+        list: ListOptions,
         /// What to do instead
         #[command(subcommand)]
         action: Option<BreakerAction>,
@@ -93,7 +101,7 @@ pub enum Command {
         action: ClusterAction,
     },
     /// List nodes: what is free, what agents take, and what is started on none of them
-    Nodes,
+    Nodes(ListOptions),
     /// Work with one node
     Node {
         /// What to do
@@ -106,15 +114,18 @@ pub enum Command {
         /// SOURCE/ID) [default: all templates]
         #[arg(value_name = "TEMPLATE|SOURCE|LEASE|AGENT|NODE|JOB")]
         of: Option<String>,
+        /// How it is shown
+        #[command(flatten)]
+        view: ViewOptions,
     },
     /// Build, list, prune and import template images
     #[command(after_help = "The page of the book: `drover help images`")]
     #[command(subcommand)]
     Image(ImageAction),
     /// List jobs of CI systems that wait, run, or are left alone
-    Jobs,
+    Jobs(ListOptions),
     /// List pools of addresses: size, used, resting, free, and when the next is free
-    AddressPools,
+    AddressPools(ListOptions),
     /// Begin agents of a template at once, without demand
     Provision {
         /// The template, `cloud/template` or its bare name
@@ -200,7 +211,7 @@ pub struct CopyOptions {
 /// What to do with breakers.
 #[derive(Debug, Clone, Subcommand)]
 pub enum BreakerAction {
-    /// Let one flow at once
+    /// Close one at once: agents are started again
     Reset {
         /// A template, or such as node:pve1, storage:nfs, cloud:rack
         breaker: String,
@@ -384,6 +395,8 @@ pub struct LeasesOptions {
     /// End them all, instead of listing them
     #[arg(long, requires = "which")]
     pub end: bool,
+    #[command(flatten)]
+    pub list: ListOptions,
 }
 
 /// Options of `hold`.

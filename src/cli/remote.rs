@@ -1,7 +1,7 @@
 //! The commands that ask a running service and print what it says.
 
 use drover_api::{
-    AddressPoolsOut, AgentLimits, AgentsOut, BreakersOut, ConfirmIn, ConfirmOut, LimitsIn, Nothing,
+    AddressPoolsOut, AgentLimits, BreakersOut, ConfirmIn, ConfirmOut, LimitsIn, Nothing,
     ProvisionIn, ProvisionOut, ReapIn, ReapOut, ReloadOut, ResetOut, ResyncIn, ResyncOut,
     ResyncPlanOut, StatusOut, TemplatesOut, UnreadOut,
 };
@@ -17,56 +17,73 @@ use super::lease::lease;
 use super::leasing::{Leasing, TimeLimits};
 use super::options::{AgentAction, BreakerAction, ClusterAction, Command, Limit};
 use super::over_ssh::OverSsh;
-use super::term::{Term, print};
-use super::{doctor, events, hold, image, kept, leases, machine, nodes, stdin, tables, why};
+use super::term::{Term, page, print};
+use super::watch::watch;
+use super::{
+    agents, doctor, events, hold, image, kept, leases, lists, machine, nodes, sentences, stdin, why,
+};
 
-/// Runs one of the commands; gives the exit code.
+/// Runs one of the commands, again and again where that is wanted; gives the exit code.
 pub(super) async fn run(
     global: &Global,
     command: Command,
     term: &mut Term<'_>,
 ) -> Result<u8, CliError> {
     let client = Client::new(global)?;
+    match lists::pause(&command) {
+        Some(pause) => watch(global, &client, &command, pause, term).await,
+        None => once(global, &client, command, term).await,
+    }
+}
+
+/// Asks once.
+pub(super) async fn once(
+    global: &Global,
+    client: &Client,
+    command: Command,
+    term: &mut Term<'_>,
+) -> Result<u8, CliError> {
     let json = global.json;
     match command {
-        Command::Status => {
-            let status: StatusOut = client.get("/v1/status", CALL_LIMIT).await?;
-            print(term, json, &status, tables::status)?;
+        Command::Status(view) => {
+            let out: StatusOut = client.get("/v1/status", CALL_LIMIT).await?;
+            page(term, json, &view, &out, lists::status)?;
         }
-        Command::Agents { action: Some(action), .. } => limit(&client, action, json, term).await?,
-        Command::Agents { gone, action: None } => {
-            let agents: AgentsOut = client.get("/v1/agents", CALL_LIMIT).await?;
-            print(term, json, &agents, |agents| tables::agents(agents, gone))?;
+        Command::Agents { action: Some(action), .. } => limit(client, action, json, term).await?,
+        Command::Agents { gone, list, action: None } => {
+            agents::list(client, list, gone, json, term).await?;
         }
-        Command::Templates => {
-            let templates: TemplatesOut = client.get("/v1/templates", CALL_LIMIT).await?;
-            print(term, json, &templates, |out| tables::templates(&out.templates))?;
+        Command::Templates(list) => {
+            let out: TemplatesOut = client.get("/v1/templates", CALL_LIMIT).await?;
+            let whole = |templates| TemplatesOut { templates };
+            lists::show(term, json, &list, out.templates, whole, |_, _| ())?;
         }
-        Command::Breakers { action: None } => {
+        Command::Breakers { list, action: None } => {
             let out: BreakersOut = client.get("/v1/breakers", CALL_LIMIT).await?;
-            print(term, json, &out, |out| tables::breakers(&out.breakers))?;
+            let whole = |breakers| BreakersOut { breakers };
+            lists::show(term, json, &list, out.breakers, whole, |_, _| ())?;
         }
-        Command::Breakers { action: Some(BreakerAction::Reset { breaker }) } => {
+        Command::Breakers { action: Some(BreakerAction::Reset { breaker }), .. } => {
             if breaker.trim().is_empty() {
                 let text = "name a breaker: a template, or such as node:pve1; `drover breakers` \
-                            lists those that do not flow";
+                            lists those that are not closed";
                 return Err(CliError::Usage(text.into()));
             }
             let path = path("breakers", &breaker, "/reset");
             let out: ResetOut = client.post(&path, &Nothing {}, CALL_LIMIT).await?;
             print(term, json, &out, |out| {
-                let does = if out.flowed { ": it flows already" } else { " flows" };
-                format!("breaker {}{does}\n", tables::clean(&out.id))
+                let does = if out.flowed { "was closed already" } else { "is closed" };
+                format!("breaker {} {does}\n", sentences::clean(&out.id))
             })?;
         }
         Command::Cluster { action: ClusterAction::Confirm { cloud, no_guests } } => {
             let path = path("clouds", &cloud, "/confirm");
             let out: ConfirmOut = client.post(&path, &ConfirmIn { no_guests }, LONG_LIMIT).await?;
             print(term, json, &out, |out| {
-                let cloud = tables::clean(&out.cloud);
+                let cloud = sentences::clean(&out.cloud);
                 let proof = match out.guests {
                     0 => "by your word: drover has no guest there that could prove it".to_owned(),
-                    guests => format!("the marks of {} prove it", tables::count(guests, "guest")),
+                    guests => format!("the marks of {} prove it", sentences::count(guests, "guest")),
                 };
                 format!(
                     "cloud {cloud} leads to the cluster that drover knows as {}: {proof}; drover goes on \
@@ -75,26 +92,27 @@ pub(super) async fn run(
                 )
             })?;
         }
-        Command::Nodes => nodes::list(&client, json, term).await?,
-        Command::Node { action } => nodes::act(&client, action, json, term).await?,
-        Command::Why { of } => why::why(&client, of, json, term).await?,
-        Command::Image(action) => return image::act(&client, action, json, term).await,
-        Command::Jobs => why::jobs(&client, json, term).await?,
-        Command::AddressPools => {
-            let pools: AddressPoolsOut = client.get("/v1/address-pools", CALL_LIMIT).await?;
-            print(term, json, &pools, |out| tables::address_pools(&out.address_pools))?;
+        Command::Nodes(list) => nodes::list(client, &list, json, term).await?,
+        Command::Node { action } => nodes::act(client, action, json, term).await?,
+        Command::Why { of, view } => why::why(client, of, &view, json, term).await?,
+        Command::Image(action) => return image::act(client, action, json, term).await,
+        Command::Jobs(list) => why::jobs(client, &list, json, term).await?,
+        Command::AddressPools(list) => {
+            let out: AddressPoolsOut = client.get("/v1/address-pools", CALL_LIMIT).await?;
+            let whole = |address_pools| AddressPoolsOut { address_pools };
+            lists::show(term, json, &list, out.address_pools, whole, |_, _| ())?;
         }
         Command::Provision { template, count } => {
             let path = path("templates", &template, "/provision");
             let out: ProvisionOut =
                 client.post(&path, &ProvisionIn { count, trial: false }, CALL_LIMIT).await?;
-            print(term, json, &out, tables::provisioned)?;
+            print(term, json, &out, sentences::provisioned)?;
             return Ok(u8::from(out.agents.len() < count as usize));
         }
         Command::Lease(options) => {
             let stop = stop_signal()?;
             let leasing = Leasing {
-                client: &client,
+                client,
                 over: &OverSsh,
                 input: stdin::read,
                 time_limits: TimeLimits::default(),
@@ -104,36 +122,36 @@ pub(super) async fn run(
             return lease(&leasing, &options, stop, term).await;
         }
         Command::Leases(options) => {
-            kept::sweep(&client, &kept::key_dir()).await;
-            return leases::leases(&client, &options, json, term).await;
+            kept::sweep(client, &kept::key_dir()).await;
+            return leases::leases(client, &options, json, term).await;
         }
         Command::Release { leases } => {
-            kept::sweep(&client, &kept::key_dir()).await;
-            return leases::end(&client, &leases, json, term).await;
+            kept::sweep(client, &kept::key_dir()).await;
+            return leases::end(client, &leases, json, term).await;
         }
         Command::Retire { agent } => {
             client.report(Method::POST, &path("agents", &agent, "/retire")).await?;
             let line = format!("agent {agent} goes, after its last lease if it has one\n");
             print(term, json, &json!({ "retiring": agent }), |_| line.clone())?;
         }
-        Command::Hold(options) => hold::hold(&client, &options, json, term).await?,
-        Command::HoldNext(options) => hold::hold_next(&client, &options, json, term).await?,
+        Command::Hold(options) => hold::hold(client, &options, json, term).await?,
+        Command::HoldNext(options) => hold::hold_next(client, &options, json, term).await?,
         Command::ReleaseHold { agent } => {
             client.report(Method::DELETE, &path("agents", &agent, "/hold")).await?;
             print(term, json, &json!({ "released": agent }), |_| {
                 format!("agent {agent} is held no longer\n")
             })?;
         }
-        Command::Machine(action) => return machine::act(&client, action, json, term).await,
+        Command::Machine(action) => return machine::act(client, action, json, term).await,
         Command::Reap { all } => {
             let out: ReapOut = client.post("/v1/reap", &ReapIn { all }, CALL_LIMIT).await?;
             print(term, json, &out, |out| {
-                format!("{} asked to go\n", tables::count(out.retired as usize, "agent"))
+                format!("{} asked to go\n", sentences::count(out.retired as usize, "agent"))
             })?;
         }
         Command::Resync { dry_run: true, .. } => {
             let out: ResyncPlanOut = client.get("/v1/resync", LONG_LIMIT).await?;
-            print(term, json, &out, tables::planned)?;
+            print(term, json, &out, sentences::planned)?;
             if let Some(text) = not_compared(out.clusters.len(), &out.unread) {
                 return Err(CliError::Failed(text));
             }
@@ -141,7 +159,7 @@ pub(super) async fn run(
         Command::Resync { confirm_older_journal, confirm_machine, dry_run: false } => {
             let command = ResyncIn { confirm_older_journal, confirm_machine };
             let out: ResyncOut = client.post("/v1/resync", &command, LONG_LIMIT).await?;
-            print(term, json, &out, tables::findings)?;
+            print(term, json, &out, sentences::findings)?;
             let refused = out.refused.map(|faults| {
                 let refused = "reconciled, but not reloaded, the old configuration stays in force";
                 format!("{refused}:\n{}", faults.trim_end())
@@ -156,7 +174,7 @@ pub(super) async fn run(
             let out: ReloadOut = client.post("/v1/reload", &Nothing {}, LONG_LIMIT).await?;
             print(term, json, &out, |out| format!("generation {} in force\n", out.generation))?;
         }
-        Command::Events(options) => events::follow(&client, &options, json, term).await?,
+        Command::Events(options) => events::follow(client, &options, json, term).await?,
         Command::Doctor(DoctorOptions {
             action: Some(DoctorAction::Template { template }),
             ..
@@ -189,7 +207,7 @@ fn not_compared(read: usize, unread: &[UnreadOut]) -> Option<String> {
         (_, count) => Some(format!(
             "{} could not be read, and nothing was compared there: `drover doctor` looks for the \
              cause; then run `drover resync` again",
-            tables::count(count, "cluster")
+            sentences::count(count, "cluster")
         )),
     }
 }
@@ -218,7 +236,7 @@ async fn limit(
 }
 
 /// Ends with the exit code to give once SIGINT, SIGTERM or SIGHUP came.
-fn stop_signal() -> Result<impl Future<Output = u8>, CliError> {
+pub(super) fn stop_signal() -> Result<impl Future<Output = u8>, CliError> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut hangup = signal(SignalKind::hangup())?;

@@ -8,10 +8,12 @@ use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use causes::chain;
+use serde::Serialize;
 
 use super::error::CliError;
 use super::report::{self, FAILED};
-use super::term::shown;
+use super::screen::Output;
+use super::term::{shown, spelled};
 
 /// Writes a whole text to standard output and gives `done`; reports an output that takes it not.
 pub(super) fn put(json: bool, text: &str, done: ExitCode) -> ExitCode {
@@ -19,6 +21,14 @@ pub(super) fn put(json: bool, text: &str, done: ExitCode) -> ExitCode {
     match out.write_all(shown(text).as_bytes()).and_then(|()| out.flush()) {
         Ok(()) => done,
         Err(error) => not_written(json, error),
+    }
+}
+
+/// Writes a value to standard output as JSON or YAML, and gives `done`.
+pub(super) fn put_value(output: Output, value: &impl Serialize, done: ExitCode) -> ExitCode {
+    match spelled(output, value) {
+        Ok(text) => put(true, &text, done),
+        Err(error) => report::fail_by(true, &error, ""),
     }
 }
 

@@ -2,60 +2,55 @@
 
 use super::client::{CALL_LIMIT, Client, LONG_LIMIT, path};
 use super::error::CliError;
-use super::tables::{clean, dash, table};
-use super::term::{Term, print};
-use drover_api::{AccountOut, JobOut, JobsOut, KindOut, TemplatesOut, WhyOut, WhySubjectOut};
+use super::lists;
+use super::options::{ListOptions, ViewOptions};
+use super::sentences::clean;
+use super::table::{Page, View};
+use super::term::{Term, page};
+use drover_api::{
+    AccountOut, JobsOut, KindOut, SilentOut, TemplatesOut, WhyOut, WhySubjectOut,
+};
 
 /// Lists the jobs of all sources.
-pub(super) async fn jobs(client: &Client, json: bool, term: &mut Term<'_>) -> Result<(), CliError> {
+pub(super) async fn jobs(
+    client: &Client,
+    options: &ListOptions,
+    json: bool,
+    term: &mut Term<'_>,
+) -> Result<(), CliError> {
     let out: JobsOut = client.get("/v1/jobs", CALL_LIMIT).await?;
-    print(term, json, &out, |out| {
-        let mut text = table_of(&out.jobs);
-        for one in &out.silent {
-            let (source, detail) = (clean(&one.source), clean(&one.detail));
-            text += &format!("{source} cannot be polled since {}: {detail}\n", one.since);
+    let silent = out.silent;
+    let whole = |jobs| JobsOut { jobs, silent };
+    lists::show(term, json, options, out.jobs, whole, |out, page| {
+        for SilentOut { source, since, detail } in &out.silent {
+            let since = page.view().since(since);
+            page.line(&format!("{source} cannot be polled {since}: {detail}"));
         }
-        text
     })
-}
-
-fn table_of(jobs: &[JobOut]) -> String {
-    if jobs.is_empty() {
-        return "none\n".to_owned();
-    }
-    let row = |job: &JobOut| {
-        let lacks = job.lacks.as_ref().map(|lacks| format!(": {}", clean(lacks)));
-        [
-            job.source.clone(),
-            job.id.clone(),
-            dash(job.name.as_ref()),
-            format!("{}{}", job.state, lacks.unwrap_or_default()),
-            dash(job.wants.as_ref()),
-            dash(job.since.as_ref()),
-            dash(job.agent.as_ref()),
-        ]
-    };
-    let headings = ["SOURCE", "JOB", "NAME", "STATE", "WANTS", "SINCE", "AGENT"];
-    table(headings, jobs.iter().map(row).collect())
 }
 
 /// Says why something waits, or what keeps each template from beginning agents.
 pub(super) async fn why(
     client: &Client,
     of: Option<String>,
+    options: &ViewOptions,
     json: bool,
     term: &mut Term<'_>,
 ) -> Result<(), CliError> {
     if let Some(of) = of {
         let out: WhySubjectOut = client.get(&query(&of), LONG_LIMIT).await?;
-        return print(term, json, &out, subject);
+        return page(term, json, options, &out, subject);
     }
     let all: TemplatesOut = client.get("/v1/templates", CALL_LIMIT).await?;
     let mut reported: Vec<WhyOut> = Vec::new();
     for one in all.templates {
         reported.push(client.get(&path("templates", &one.id, "/why"), LONG_LIMIT).await?);
     }
-    print(term, json, &reported, |all| all.iter().map(template).collect::<Vec<_>>().join("\n"))
+    page(term, json, options, &reported, |all, page| {
+        let view = page.view();
+        let each = all.iter().map(|one| template(one, &view)).collect::<Vec<_>>().join("\n");
+        page.sentences(&each);
+    })
 }
 
 /// The path that asks about something.
@@ -64,7 +59,8 @@ fn query(of: &str) -> String {
     format!("/v1/why?of={encoded}")
 }
 
-fn subject(out: &WhySubjectOut) -> String {
+fn subject(out: &WhySubjectOut, page: &mut Page) {
+    let view = page.view();
     let mut text = String::new();
     if out.account.is_some() || out.state.is_some() {
         text += &clean(&out.subject);
@@ -75,17 +71,18 @@ fn subject(out: &WhySubjectOut) -> String {
     }
     let mut said = Said::default();
     if let Some(one) = &out.account {
-        text += &account(one, out.state.is_none(), &out.templates, &mut said);
+        text += &account(one, out.state.is_none(), &out.templates, &view, &mut said);
     }
+    page.sentences(&text);
     if !out.jobs.is_empty() {
-        text += &table_of(&out.jobs);
+        lists::page(&out.jobs, page);
     }
     let rest = out.templates.iter().filter(|one| !said.is_reported(&one.template));
-    let rest: Vec<String> = rest.map(template).collect();
-    if !rest.is_empty() && !text.is_empty() {
-        text.push('\n');
+    let rest: Vec<String> = rest.map(|one| template(one, &view)).collect();
+    if !rest.is_empty() && !page.is_empty() {
+        page.line("");
     }
-    text + &rest.join("\n")
+    page.sentences(&rest.join("\n"));
 }
 
 /// What an answer says already: each cause is said once.
@@ -112,7 +109,13 @@ impl Said {
 }
 
 /// `is_known` says whether drover knows what waits.
-fn account(one: &AccountOut, is_known: bool, templates: &[WhyOut], said: &mut Said) -> String {
+fn account(
+    one: &AccountOut,
+    is_known: bool,
+    templates: &[WhyOut],
+    view: &View,
+    said: &mut Said,
+) -> String {
     let uses = match (one.has, one.all) {
         (0, _) => "uses no agent".to_owned(),
         (has, all) => format!("has {has} of the {all} uses"),
@@ -128,12 +131,13 @@ fn account(one: &AccountOut, is_known: bool, templates: &[WhyOut], said: &mut Sa
     if one.kinds.is_empty() && is_known {
         text += "  nothing waits\n";
     }
-    one.kinds.iter().for_each(|one| text += &kind(one, templates, said));
+    one.kinds.iter().for_each(|one| text += &kind(one, templates, view, said));
     text
 }
 
-fn kind(one: &KindOut, templates: &[WhyOut], said: &mut Said) -> String {
-    let since = one.since.as_ref().map(|since| format!(" since {since}")).unwrap_or_default();
+fn kind(one: &KindOut, templates: &[WhyOut], view: &View, said: &mut Said) -> String {
+    let since = one.since.as_ref().map(|since| format!(" {}", view.since(since)));
+    let since = since.unwrap_or_default();
     let verb = if one.count == 1 { "waits" } else { "wait" };
     let mut text = format!("  {}: {} {verb}{since}", clean(&one.wants), one.count);
     if one.open > 0 {
@@ -170,7 +174,7 @@ fn kind(one: &KindOut, templates: &[WhyOut], said: &mut Said) -> String {
         }
         said.templates.push(one.template.clone());
         let of_it = templates.iter().find(|reported| reported.template == one.template);
-        text += &causes(one.obstacle.as_deref(), of_it, "      ", said);
+        text += &causes(one.obstacle.as_deref(), of_it, "      ", view, said);
     }
     for one in &one.others {
         text += &format!("    {} does not: {}\n", clean(&one.template), clean(&one.why));
@@ -179,10 +183,10 @@ fn kind(one: &KindOut, templates: &[WhyOut], said: &mut Said) -> String {
 }
 
 /// A template that nobody asks about as demand.
-fn template(out: &WhyOut) -> String {
+fn template(out: &WhyOut, view: &View) -> String {
     let mut text = format!("{}\n", clean(&out.template));
     let mut said = Said::default();
-    text += &causes(out.waits.as_deref(), Some(out), "  ", &mut said);
+    text += &causes(out.waits.as_deref(), Some(out), "  ", view, &mut said);
     // What keeps the template back keeps it from every node.
     if out.waits.is_some() {
         return text;
@@ -198,7 +202,13 @@ fn template(out: &WhyOut) -> String {
 
 /// What keeps a template from agents, one cause a line: the template's own, each node's, and what its
 /// last agent failed of.
-fn causes(obstacle: Option<&str>, out: Option<&WhyOut>, indent: &str, said: &mut Said) -> String {
+fn causes(
+    obstacle: Option<&str>,
+    out: Option<&WhyOut>,
+    indent: &str,
+    view: &View,
+    said: &mut Said,
+) -> String {
     let mut text = String::new();
     let nodes = out.map_or(&[][..], |out| &out.nodes);
     let refusals: Vec<&str> = nodes.iter().filter_map(|one| one.refused.as_deref()).collect();
@@ -228,7 +238,7 @@ fn causes(obstacle: Option<&str>, out: Option<&WhyOut>, indent: &str, said: &mut
     }
     // Behind what keeps it stands the same cause, or an older one.
     if let Some(failed) = out.failed.as_ref().filter(|_| obstacle.is_none()) {
-        let before = format!("its last agent failed at {}: ", failed.at);
+        let before = format!("its last agent failed {}: ", view.when(&failed.at));
         said.add(&mut text, indent, &before, &failed.why);
     }
     text

@@ -7,12 +7,21 @@ use reqwest::Method;
 
 use super::super::client::{CALL_LIMIT, Client, LONG_LIMIT, path};
 use super::super::error::{CallError, CliError};
-use super::super::tables::{clean, dash, differs, machine_state, machines};
-use super::super::term::{Term, print};
+use super::super::lists::{self, differs, machine_state};
+use super::super::options::{ListOptions, ViewOptions};
+use super::super::sentences::{clean, dash};
+use super::super::table::Page;
+use super::super::term::{Term, page, print};
 
-pub(super) async fn list(client: &Client, json: bool, term: &mut Term<'_>) -> Result<u8, CliError> {
+pub(super) async fn list(
+    client: &Client,
+    options: &ListOptions,
+    json: bool,
+    term: &mut Term<'_>,
+) -> Result<u8, CliError> {
     let out: DeclaredMachinesOut = client.get("/v1/machines", CALL_LIMIT).await?;
-    print(term, json, &out, listed)?;
+    let whole = |machines| DeclaredMachinesOut { machines };
+    lists::show(term, json, options, out.machines, whole, |_, _| ())?;
     Ok(0)
 }
 
@@ -21,6 +30,7 @@ pub(super) async fn show(
     client: &Client,
     name: &str,
     first: CallError,
+    view: &ViewOptions,
     json: bool,
     term: &mut Term<'_>,
 ) -> Result<u8, CliError> {
@@ -30,7 +40,7 @@ pub(super) async fn show(
         Err(fault) if fault.is_unknown() => Err(first.into()),
         Err(fault) => Err(fault.into()),
         Ok(out) => {
-            print(term, json, &out, shown)?;
+            page(term, json, view, &out, shown)?;
             Ok(0)
         }
     }
@@ -97,17 +107,11 @@ fn adopted(out: &AdoptMachineOut, dry_run: bool) -> String {
     text + &format!("onRemoval {}: {becomes}\n", clean(&out.on_removal))
 }
 
-fn listed(out: &DeclaredMachinesOut) -> String {
-    machines(&out.machines)
-}
-
-fn shown(out: &DeclaredMachineOut) -> String {
-    let mut text = String::new();
-    let mut line = |name: &str, value: String| {
-        text += format!("{name:<10} {}\n", clean(&value)).trim_start_matches('\n');
-    };
+fn shown(out: &DeclaredMachineOut, page: &mut Page) {
+    let view = page.view();
+    let mut line = |name: &str, value: String| page.line(&format!("{name:<10} {value}"));
     line("machine", out.name.clone());
-    line("state", format!("{} since {}", machine_state(out), out.since));
+    line("state", format!("{} {}", machine_state(out), view.since(&out.since)));
     if !out.detail.is_empty() {
         line("detail", out.detail.clone());
     }
@@ -118,7 +122,7 @@ fn shown(out: &DeclaredMachineOut) -> String {
         (_, _) => line("place", format!("cloud {}, no guest yet", out.cloud)),
     }
     if let Some(at) = &out.last_seen_at {
-        line("last seen", at.clone());
+        line("last seen", view.time(at));
     }
     line("power", format!("{}, kept {}", out.power, out.wanted));
     line("addresses", dash(Some(out.addresses.join(", ")).filter(|all| !all.is_empty())));
@@ -129,7 +133,7 @@ fn shown(out: &DeclaredMachineOut) -> String {
         if out.declared { "the configuration has it" } else { "it left the configuration" };
     line("declared", format!("{declared}, onRemoval {}", out.on_removal));
     if let (Some(what), Some(at)) = (&out.corrected, &out.corrected_at) {
-        line("corrected", format!("{what}, {at}"));
+        line("corrected", format!("{what}, {}", view.time(at)));
     }
     for one in &out.drift {
         let stays = match &one.stays {
@@ -138,5 +142,4 @@ fn shown(out: &DeclaredMachineOut) -> String {
         };
         line("drift", format!("{} ({}); {stays}", differs(one), one.kind));
     }
-    text
 }

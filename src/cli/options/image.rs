@@ -2,6 +2,8 @@
 
 use clap::{Args, Subcommand};
 
+use super::ListOptions;
+
 /// What to do with images.
 #[derive(Debug, Clone, Subcommand)]
 pub enum ImageAction {
@@ -13,7 +15,7 @@ pub enum ImageAction {
         build: String,
     },
     /// List images, their versions, and builds that run
-    List,
+    List(ListOptions),
     /// Remove versions beyond `keep` that nothing uses
     Prune {
         /// Print what would be removed and what stays, and why; change nothing

@@ -7,17 +7,20 @@ use clap::{Args, Subcommand};
 
 use drover_model::size::Part;
 
-use super::{read_size, read_span};
+use super::{ListOptions, ViewOptions, read_size, read_span};
 
 /// What to do with one machine.
 #[derive(Debug, Clone, Subcommand)]
 pub enum MachineAction {
     /// List the machines of the configuration, and those that left it
-    List,
+    List(ListOptions),
     /// Show its state, load, addresses, console, hardware and orders
     Show {
         /// The id of its agent, or of a lease on it; or the name of a machine of the configuration
         target: String,
+        /// How it is shown
+        #[command(flatten)]
+        view: ViewOptions,
     },
     /// Destroy the guest of a machine that left the configuration
     Delete {
@@ -73,6 +76,9 @@ pub enum SnapshotAction {
     List {
         /// The id of its agent, or of a lease on it
         target: String,
+        /// Which, and how
+        #[command(flatten)]
+        list: ListOptions,
     },
     /// Take a snapshot
     Create(TakeOptions),

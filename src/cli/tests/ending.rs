@@ -79,7 +79,7 @@ async fn a_command_that_hangs_on_a_lost_lease_ends_with_75_and_the_cause() {
         json: false,
     };
     let (mut out, mut err) = (Vec::new(), Vec::new());
-    let mut term = Term { out: &mut out, err: &mut err };
+    let mut term = Term::new(&mut out, &mut err);
     let wanted = options("quick", &["sleep"]);
     let leased = lease(&leasing, &wanted, pending(), &mut term);
     let dies = async {
@@ -176,7 +176,7 @@ async fn a_command_that_is_killed_with_its_machine_ends_with_75() {
     let (over, input): (_, ReadInput) = (&guest, |_| ());
     let leasing = Leasing { client: &client, over, input, time_limits, key_dir, json: false };
     let (mut out, mut err) = (Vec::new(), Vec::new());
-    let mut term = Term { out: &mut out, err: &mut err };
+    let mut term = Term::new(&mut out, &mut err);
     let ended = lease(&leasing, &options("quick", &["make"]), pending(), &mut term).await;
     let fault = ended.unwrap_err();
     assert_eq!(fault.exit_code(), 75);

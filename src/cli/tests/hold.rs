@@ -24,7 +24,7 @@ async fn said(served: &Served, text: &[u8]) -> Vec<Option<(u8, String)>> {
     let mut all = Vec::new();
     for command in [Command::Hold(hold), Command::HoldNext(next)] {
         let (mut out, mut err) = (Vec::new(), Vec::new());
-        let mut term = Term { out: &mut out, err: &mut err };
+        let mut term = Term::new(&mut out, &mut err);
         let result = remote::run(&global(&served.socket), command, &mut term).await;
         let shown = file.display().to_string();
         all.push(

@@ -6,7 +6,7 @@ use super::*;
 async fn run(action: ImageAction) -> Result<(u8, String), CliError> {
     let served = Served::default();
     let (mut out, mut err) = (Vec::new(), Vec::new());
-    let mut term = Term { out: &mut out, err: &mut err };
+    let mut term = Term::new(&mut out, &mut err);
     let code = remote::run(&global(&served.socket), Command::Image(action), &mut term).await?;
     Ok((code, String::from_utf8(out).unwrap()))
 }
@@ -32,7 +32,7 @@ async fn a_build_that_the_service_lost_is_not_waited_for() {
 
 #[tokio::test]
 async fn a_cloud_that_was_not_read_is_named() {
-    let (code, said) = run(ImageAction::List).await.unwrap();
+    let (code, said) = run(ImageAction::List(ListOptions::default())).await.unwrap();
     assert_eq!(code, 0);
     assert!(
         said.ends_with("cloud far (cluster unknown) was not read: it does not answer\n"),

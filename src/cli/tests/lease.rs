@@ -115,7 +115,7 @@ pub(super) async fn lease_with(
         json: false,
     };
     let (mut out, mut err) = (Vec::new(), Vec::new());
-    let mut term = Term { out: &mut out, err: &mut err };
+    let mut term = Term::new(&mut out, &mut err);
     let result = lease(&leasing, &options, stop, &mut term).await;
     let code = result.as_ref().map_or_else(CliError::exit_code, |code| *code);
     let result = result.map_err(|fault| chain(&fault));

@@ -13,7 +13,7 @@ use drover_server::testing::{self, Served, reported};
 async fn cli(served: &Served, words: &[&str]) -> (u8, String) {
     let cli = Cli::try_parse_from(["drover"].iter().chain(words)).unwrap();
     let (mut out, mut err) = (Vec::new(), Vec::new());
-    let mut term = Term { out: &mut out, err: &mut err };
+    let mut term = Term::new(&mut out, &mut err);
     let global = Global { json: cli.global.json, ..global(&served.socket) };
     let result = remote::run(&global, cli.command, &mut term).await;
     let code = result.unwrap_or_else(|fault| fault.exit_code());

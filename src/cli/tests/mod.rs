@@ -48,8 +48,8 @@ async fn no_service_says_how_to_start_one() {
     let socket = directory.path().join("none.sock");
     let fault = async || {
         let (mut out, mut err) = (Vec::new(), Vec::new());
-        let mut term = Term { out: &mut out, err: &mut err };
-        let fault = remote::run(&global(&socket), Command::Status, &mut term).await.unwrap_err();
+        let mut term = Term::new(&mut out, &mut err);
+        let fault = remote::run(&global(&socket), Command::Status(ViewOptions::default()), &mut term).await.unwrap_err();
         assert_eq!(fault.exit_code(), 69);
         chain(&fault).replace(&socket.display().to_string(), "SOCKET")
     };
@@ -97,7 +97,7 @@ async fn a_remote_service_takes_a_token_from_a_file() {
     let status = async |text: &str| {
         std::fs::write(&token, text).unwrap();
         let (mut out, mut err) = (Vec::new(), Vec::new());
-        let mut term = Term { out: &mut out, err: &mut err };
+        let mut term = Term::new(&mut out, &mut err);
         let global = Global {
             url: Some(served.base.clone()),
             token_file: Some(token.clone()),
@@ -122,7 +122,7 @@ async fn what_was_typed_wrong_is_reported_by_the_exit_code() {
         let line = ["drover"].iter().chain(words);
         let cli = Cli::try_parse_from(line).unwrap();
         let (mut out, mut err) = (Vec::new(), Vec::new());
-        let mut term = Term { out: &mut out, err: &mut err };
+        let mut term = Term::new(&mut out, &mut err);
         let fault = remote::run(&global(&served.socket), cli.command, &mut term).await;
         fault.unwrap_err().exit_code()
     };
@@ -155,8 +155,8 @@ async fn another_server_is_not_taken_for_drover() {
     std::fs::write(&token, "t").unwrap();
     let global = Global { url: Some(base.clone()), token_file: Some(token), ..Global::default() };
     let (mut out, mut err) = (Vec::new(), Vec::new());
-    let mut term = Term { out: &mut out, err: &mut err };
-    let fault = remote::run(&global, Command::Status, &mut term).await.unwrap_err();
+    let mut term = Term::new(&mut out, &mut err);
+    let fault = remote::run(&global, Command::Status(ViewOptions::default()), &mut term).await.unwrap_err();
     insta::assert_snapshot!(
         chain(&fault).replace(&base, "URL"),
         @"`URL` answered 502, and not as drover does: is something else there?"

@@ -12,7 +12,7 @@ use drover_server::testing::{Served, empty_template, reported};
 /// Runs a command; gives its result, and what it printed.
 async fn cli(served: &Served, command: Command) -> (Result<u8, String>, String) {
     let (mut out, mut err) = (Vec::new(), Vec::new());
-    let mut term = Term { out: &mut out, err: &mut err };
+    let mut term = Term::new(&mut out, &mut err);
     let result = remote::run(&global(&served.socket), command, &mut term).await;
     (result.map_err(|fault| chain(&fault)), String::from_utf8(out).unwrap())
 }
@@ -39,8 +39,9 @@ async fn nodes_drains_and_reasons_are_reported() {
         },
     );
     let mut all = String::new();
-    let why = |of: Option<&str>| Command::Why { of: of.map(str::to_owned) };
-    for command in [Command::Nodes, drain("pve1", false), drain("pve1", true), why(None)] {
+    let why = |of: Option<&str>| Command::Why { of: of.map(str::to_owned), view: ViewOptions::default() };
+    let nodes = Command::Nodes(ListOptions::default());
+    for command in [nodes, drain("pve1", false), drain("pve1", true), why(None)] {
         let (code, said) = cli(&served, command).await;
         assert_eq!(code, Ok(0));
         all += &said;

@@ -21,10 +21,18 @@ use drover_server::view::View;
 /// Runs a command; gives its result, and what it printed.
 async fn cli(served: &Served, json: bool, command: Command) -> (Result<u8, String>, String) {
     let (mut out, mut err) = (Vec::new(), Vec::new());
-    let mut term = Term { out: &mut out, err: &mut err };
+    let mut term = Term::new(&mut out, &mut err);
     let global = Global { json, ..global(&served.socket) };
     let result = remote::run(&global, command, &mut term).await.map_err(|fault| chain(&fault));
     (result, String::from_utf8(out).unwrap())
+}
+
+fn agents(gone: bool) -> Command {
+    Command::Agents { gone, list: ListOptions::default(), action: None }
+}
+
+fn templates() -> Command {
+    Command::Templates(ListOptions::default())
 }
 
 /// Output that records when the first line came.
@@ -134,7 +142,7 @@ fn furnish(view: &View) {
 async fn status_shows_everything_at_a_glance() {
     let served = Served::default();
     furnish(&served.view);
-    let (result, text) = cli(&served, false, Command::Status).await;
+    let (result, text) = cli(&served, false, Command::Status(ViewOptions::default())).await;
     assert_eq!(result, Ok(0));
     insta::assert_snapshot!(text, @r"
     drover 0.1.0, starting
@@ -184,7 +192,7 @@ async fn status_shows_everything_at_a_glance() {
 #[tokio::test]
 async fn an_empty_herd_says_none() {
     let served = Served::default();
-    let (_, text) = cli(&served, false, Command::Status).await;
+    let (_, text) = cli(&served, false, Command::Status(ViewOptions::default())).await;
     insta::assert_snapshot!(text, @r"
     drover 0.1.0, starting
     configuration: none in force
@@ -220,7 +228,7 @@ async fn agents_that_went_are_listed_when_asked_for() {
             .into(),
     };
     reported(&served.view, gone);
-    let (_, text) = cli(&served, false, Command::Agents { gone: true, action: None }).await;
+    let (_, text) = cli(&served, false, agents(true)).await;
     insta::assert_snapshot!(text, @r"
     none
 
@@ -350,7 +358,7 @@ async fn short_commands_answer_in_a_line_or_in_json() {
         || Command::Release { leases: vec!["x".into()] },
         || Command::Retire { agent: "a1".into() },
         || Command::Reap { all: true },
-        || Command::Templates,
+        templates,
     ];
     for command in commands {
         for json in [false, true] {
@@ -428,7 +436,7 @@ async fn limits_of_one_agent_are_set_and_listed_with_it() {
     furnish(&served.view);
     let set = |agent: &str, idle, max_uses| {
         let action = Some(AgentAction::Set { agent: agent.into(), idle, max_uses });
-        Command::Agents { gone: false, action }
+        Command::Agents { gone: false, list: ListOptions::default(), action }
     };
     let mut said = Vec::new();
     for (idle, uses) in [
@@ -443,7 +451,7 @@ async fn limits_of_one_agent_are_set_and_listed_with_it() {
     }
     let (_, json) = cli(&served, true, set("a1", None, Some(Limit::Own(1)))).await;
     let (unknown, _) = cli(&served, false, set("a9", None, Some(Limit::Own(1)))).await;
-    let (_, table) = cli(&served, false, Command::Agents { gone: false, action: None }).await;
+    let (_, table) = cli(&served, false, agents(false)).await;
     said.extend([json, unknown.unwrap_err(), "\n".into(), table]);
     insta::assert_snapshot!(said.concat(), @r#"
     agent a2: never goes for idling, goes after 5 uses
@@ -508,7 +516,7 @@ async fn events_are_followed_until_the_service_stops() {
     let (started, printed) = oneshot::channel();
     let follow = tokio::spawn(async move {
         let (mut out, mut err) = (Watched { text: Vec::new(), started: Some(started) }, Vec::new());
-        let mut term = Term { out: &mut out, err: &mut err };
+        let mut term = Term::new(&mut out, &mut err);
         let options = EventsOptions { after: Some("3-1".into()), ..EventsOptions::default() };
         let result = remote::run(&global(&socket), Command::Events(options), &mut term).await;
         (result.map_err(|fault| chain(&fault)), String::from_utf8(out.text).unwrap())
@@ -541,11 +549,11 @@ async fn resets_and_a_hold_of_the_next_failure_are_reported_below_the_templates(
     let (result, made) = cli(&served, false, Command::HoldNext(options(false))).await;
     assert_eq!(result, Ok(0));
     let (said, _) = made.split_once("-----BEGIN").unwrap();
-    let (_, shown) = cli(&served, false, Command::Templates).await;
+    let (_, shown) = cli(&served, false, templates()).await;
     let (_, off) = cli(&served, false, Command::HoldNext(options(true))).await;
     let slow = ResetStatus { detail: "used agents are destroyed: why".into(), ..resets };
     reported(&served.view, What::Resets { template: linux, resets: slow });
-    let (_, later) = cli(&served, false, Command::Templates).await;
+    let (_, later) = cli(&served, false, templates()).await;
     let below = |table: &str| table.lines().skip(3).collect::<Vec<_>>().join("\n");
     let all = format!("{said}\n{}\n{off}{}", below(&shown), below(&later));
     insta::assert_snapshot!(all, @r"
@@ -568,7 +576,7 @@ async fn resets_and_a_hold_of_the_next_failure_are_reported_below_the_templates(
 }
 
 #[tokio::test]
-async fn a_breaker_that_flows_already_is_reported_as_that() {
+async fn a_breaker_that_is_closed_already_is_reported_as_that() {
     let served = Served::default();
     let node = |name: &str| format!("node:9f31c0aa52e7d410/{name}");
     for (name, breaker) in [("pve1", BreakerPhase::Closed), ("pve2", BreakerPhase::Open)] {
@@ -578,7 +586,7 @@ async fn a_breaker_that_flows_already_is_reported_as_that() {
         let status = BreakerStatus { scope, breaker, tripped, template };
         reported(&served.view, What::Breaker(Box::new(status)));
     }
-    let reset = |breaker| Command::Breakers { action: Some(BreakerAction::Reset { breaker }) };
+    let reset = |breaker| Command::Breakers { action: Some(BreakerAction::Reset { breaker }), list: ListOptions::default() };
     let (flows, first) = cli(&served, false, reset(node("pve1"))).await;
     let (flowed, second) = cli(&served, false, reset(node("pve2"))).await;
     assert_eq!((flows, flowed), (Ok(0), Ok(0)));

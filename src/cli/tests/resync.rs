@@ -22,7 +22,7 @@ const WHY: &str = "cloud lab: no usable endpoint for `GET /version`";
 /// Runs a command; gives its exit code, why it failed, and what it printed.
 async fn run(served: &Served, json: bool, command: Command) -> (u8, String, String) {
     let (mut out, mut err) = (Vec::new(), Vec::new());
-    let mut term = Term { out: &mut out, err: &mut err };
+    let mut term = Term::new(&mut out, &mut err);
     let global = Global { json, ..global(&served.socket) };
     let (code, fault) = match remote::run(&global, command, &mut term).await {
         Ok(code) => (code, String::new()),
@@ -109,7 +109,7 @@ async fn a_dry_run_on_a_cluster_that_cannot_be_read_fails_too() {
     let cluster = ClusterId::new(CLUSTER);
     let unread = Some(WHY.to_owned());
     reported(&served.view, What::Reconciled { cluster, findings: Vec::new(), unread });
-    let (_, _, text) = run(&served, false, Command::Status).await;
+    let (_, _, text) = run(&served, false, Command::Status(ViewOptions::default())).await;
     assert!(text.contains(&format!(": not read: {WHY}\n")), "{text}");
     served.stop().await;
 }

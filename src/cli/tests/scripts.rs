@@ -37,7 +37,7 @@ async fn scripts_hear_which_leases_could_not_be_released() {
     }
     let cli = parsed(&["--json", "release", "l1", "nope", "l2"]);
     let (mut out, mut err) = (Vec::new(), Vec::new());
-    let mut term = Term { out: &mut out, err: &mut err };
+    let mut term = Term::new(&mut out, &mut err);
     let global = Global { json: cli.global.json, ..global(&served.socket) };
     assert_eq!(remote::run(&global, cli.command, &mut term).await.ok(), Some(1));
     let (out, err) = (read(out), read(err));
@@ -69,7 +69,7 @@ async fn scripts_hear_how_a_leased_command_ended() {
     let cli = parsed(&["lease", "--template", "quick", "--", "true"]);
     let Command::Lease(options) = cli.command else { panic!("not a lease") };
     let (mut out, mut err) = (Vec::new(), Vec::new());
-    let mut term = Term { out: &mut out, err: &mut err };
+    let mut term = Term::new(&mut out, &mut err);
     assert_eq!(lease(&leasing, &options, pending(), &mut term).await.ok(), Some(7));
     let err = read(err);
     assert_eq!(err.len(), 3, "{err:?}");

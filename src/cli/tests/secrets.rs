@@ -74,9 +74,9 @@ async fn no_secret_is_in_anything_shown_or_kept() {
     }
     for json in [false, true] {
         let (mut out, mut err) = (Vec::new(), Vec::new());
-        let mut term = Term { out: &mut out, err: &mut err };
+        let mut term = Term::new(&mut out, &mut err);
         let global = Global { json, ..global(&served.socket) };
-        remote::run(&global, Command::Status, &mut term).await.unwrap();
+        remote::run(&global, Command::Status(ViewOptions::default()), &mut term).await.unwrap();
         said.push(String::from_utf8([out, err].concat()).unwrap());
     }
     assert!(said.last().is_some_and(|status| status.contains("secrt")), "the fault is shown");

@@ -41,7 +41,7 @@ async fn leased(status: u16, answer: serde_json::Value) -> (String, String) {
         json: false,
     };
     let (mut out, mut err) = (Vec::new(), Vec::new());
-    let mut term = Term { out: &mut out, err: &mut err };
+    let mut term = Term::new(&mut out, &mut err);
     let options = options("quick", &["true"]);
     let fault = lease(&leasing, &options, pending(), &mut term).await.unwrap_err();
     once.await.unwrap();

@@ -34,10 +34,14 @@ fn old() -> What {
     }))
 }
 
+fn why(of: &str) -> Command {
+    Command::Why { of: Some(of.to_owned()), view: ViewOptions::default() }
+}
+
 /// Runs a command; gives what it printed, or why it did not.
 async fn cli(served: &Served, command: Command) -> String {
     let (mut out, mut err) = (Vec::new(), Vec::new());
-    let mut term = Term { out: &mut out, err: &mut err };
+    let mut term = Term::new(&mut out, &mut err);
     match remote::run(&global(&served.socket), command, &mut term).await {
         Ok(_) => String::from_utf8(out).unwrap(),
         Err(fault) => format!("{}\n", chain(&fault)),
@@ -53,10 +57,10 @@ async fn jobs_and_why_they_wait_are_reported() {
     reported(&served.view, git());
     let mut all = BTreeMap::new();
     for of in ["git", "42", "git/41", "build", "sign", "40", "lab/linux", "gti", "leases", "44"] {
-        all.insert(of, cli(&served, Command::Why { of: Some(of.to_owned()) }).await);
+        all.insert(of, cli(&served, why(of)).await);
     }
     let all: String = all.iter().map(|(of, said)| format!("$ drover why {of}\n{said}")).collect();
-    insta::assert_snapshot!(cli(&served, Command::Jobs).await + &all);
+    insta::assert_snapshot!(cli(&served, Command::Jobs(ListOptions::default())).await + &all);
     served.stop().await;
 }
 
@@ -68,9 +72,9 @@ async fn a_source_that_left_and_one_that_cannot_be_looked_at_are_reported_as_tha
     let served = Served::default();
     reported(&served.view, git());
     reported(&served.view, old());
-    let status = cli(&served, Command::Status).await;
+    let status = cli(&served, Command::Status(ViewOptions::default())).await;
     let demand = status.split("\nDEMAND\n").nth(1).unwrap().split("\nAGENTS\n").next().unwrap();
-    let why = cli(&served, Command::Why { of: Some("old".to_owned()) }).await;
+    let why = cli(&served, why("old")).await;
     insta::assert_snapshot!(format!("{demand}$ drover why old\n{why}"));
     served.stop().await;
 }

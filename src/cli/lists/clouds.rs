@@ -1,0 +1,39 @@
+//! Clouds, and whether drover can work with each.
+
+use drover_api::CloudOut;
+use drover_model::phase::CloudHealth;
+
+use super::Listed;
+use crate::cli::table::{Cell, Column, Kind, Tone, View, column};
+
+impl Listed for CloudOut {
+    const COLUMNS: &'static [Column] = &[
+        column("NAME", Kind::Name, 0),
+        column("HEALTH", Kind::State, 0),
+        column("VERSION", Kind::Name, 2),
+        column("AGENTS", Kind::Number, 0),
+        column("CLUSTER", Kind::Id, 3),
+        column("DETAIL", Kind::Text, 1),
+    ];
+
+    fn name(&self) -> String {
+        self.id.clone()
+    }
+
+    fn row(&self, _: &View) -> Vec<Cell> {
+        let (health, tone) = match self.health {
+            CloudHealth::Connecting => ("connecting", Tone::Busy),
+            CloudHealth::Well => ("healthy", Tone::Good),
+            CloudHealth::Degraded => ("degraded", Tone::Bad),
+        };
+        let cap = self.cap.map_or_else(|| "-".to_owned(), |cap| cap.to_string());
+        vec![
+            Cell::of(&self.id),
+            Cell::State(health.to_owned(), tone),
+            Cell::maybe(self.version.as_ref()),
+            Cell::of(format!("{}/{cap}", self.agents)),
+            Cell::maybe(self.cluster.as_ref()),
+            Cell::of(&self.detail),
+        ]
+    }
+}

@@ -1,0 +1,44 @@
+//! Leases: what they want, whose they are, why they wait.
+
+use drover_api::LeaseOut;
+use drover_model::phase::LeasePhase;
+
+use super::Listed;
+use crate::cli::table::{Cell, Column, Kind, Tone, View, column};
+
+impl Listed for LeaseOut {
+    const COLUMNS: &'static [Column] = &[
+        column("ID", Kind::Id, 0),
+        column("STATE", Kind::State, 0),
+        column("WANTS", Kind::Text, 3),
+        column("AGENT", Kind::Id, 1),
+        column("PRINCIPAL", Kind::Name, 5),
+        column("OWNER", Kind::Name, 2),
+        column("ASKED", Kind::Time, 4),
+        column("EXPIRES", Kind::Time, 1),
+        column("DETAIL", Kind::Text, 1),
+    ];
+
+    fn name(&self) -> String {
+        self.id.clone()
+    }
+
+    fn row(&self, _: &View) -> Vec<Cell> {
+        let tone = match self.state {
+            LeasePhase::Ready => Tone::Good,
+            LeasePhase::Waiting | LeasePhase::Granted => Tone::Busy,
+            LeasePhase::Ended => Tone::Gone,
+        };
+        vec![
+            Cell::of(&self.id),
+            Cell::State(self.state.to_string(), tone),
+            Cell::of(&self.wants),
+            Cell::maybe(self.agent.as_ref()),
+            Cell::of(&self.principal),
+            Cell::of(&self.owner),
+            Cell::time(self.asked_at.as_ref()),
+            Cell::time(self.expires_at.as_ref()),
+            Cell::of(&self.detail),
+        ]
+    }
+}

@@ -1,0 +1,190 @@
+//! Every list that is printed, one file a noun.
+//!
+//! A noun says its columns, its rows and what else there is to say of each ([`Listed`]). [`show`] prints
+//! a list in the form that was asked for; [`page`] draws one as a part of something larger, such as
+//! `drover status`. The style is that of `table/`.
+
+mod agents;
+mod alarms;
+mod breakers;
+mod clouds;
+mod images;
+mod jobs;
+mod leases;
+mod machines;
+mod nodes;
+mod pools;
+mod snapshots;
+mod sources;
+mod status;
+mod templates;
+
+#[cfg(test)]
+mod tests;
+
+pub(super) use agents::gone;
+pub(super) use images::{build_line, described, missing};
+pub(super) use machines::{differs, machine_state};
+pub(super) use snapshots::Snapshot;
+pub(super) use status::status;
+
+use std::time::Duration;
+
+use drover_api::UnreadOut;
+use serde::Serialize;
+
+use super::error::CliError;
+use super::options::{
+    Command, ImageAction, LeasesOptions, ListOptions, MachineAction, SnapshotAction,
+};
+use super::screen::Output;
+use super::table::{Cell, Column, Order, Page, Table, Unknown, View};
+use super::term::Term;
+
+/// Something that is listed.
+pub(super) trait Listed {
+    const COLUMNS: &'static [Column];
+
+    /// What `--output name` prints, and other commands take.
+    fn name(&self) -> String;
+
+    /// A cell for each column.
+    fn row(&self, view: &View) -> Vec<Cell>;
+
+    /// What else there is to say of it, below the table.
+    fn aside(&self, _page: &mut Page) {}
+}
+
+/// The options of a command that lists something.
+pub(super) fn options(command: &Command) -> Option<&ListOptions> {
+    match command {
+        Command::Templates(list)
+        | Command::Nodes(list)
+        | Command::Jobs(list)
+        | Command::AddressPools(list)
+        | Command::Agents { list, action: None, .. }
+        | Command::Breakers { list, action: None }
+        | Command::Leases(LeasesOptions { list, end: false, .. })
+        | Command::Image(ImageAction::List(list))
+        | Command::Machine(
+            MachineAction::List(list)
+            | MachineAction::Snapshot(SnapshotAction::List { list, .. }),
+        ) => Some(list),
+        _ => None,
+    }
+}
+
+/// How often a command shows what it shows; none where once is enough.
+pub(super) fn pause(command: &Command) -> Option<Duration> {
+    let view = match command {
+        Command::Status(view)
+        | Command::Why { view, .. }
+        | Command::Machine(MachineAction::Show { view, .. }) => view,
+        other => &options(other)?.view,
+    };
+    view.pause()
+}
+
+/// Refuses a form of output that means nothing for a command.
+pub(super) fn check(output: Output, command: &Command) -> Result<(), CliError> {
+    let is_shown = matches!(
+        command,
+        Command::Status(_) | Command::Why { .. } | Command::Machine(MachineAction::Show { .. })
+    );
+    let (form, rest) = match output {
+        Output::Name if options(command).is_none() => ("name", "lists something with names"),
+        Output::Wide if options(command).is_none() && !is_shown => ("wide", "has columns"),
+        Output::Yaml if matches!(command, Command::Run(_) | Command::Demo(_) | Command::Events(_)) => {
+            ("yaml", "prints one answer")
+        }
+        Output::Table | Output::Wide | Output::Json | Output::Yaml | Output::Name => return Ok(()),
+    };
+    Err(CliError::Usage(format!(
+        "`--output {form}` is for a command that {rest}, such as `drover agents`; this one prints \
+         text, and JSON with `--output json`"
+    )))
+}
+
+/// Draws a list, all of it and as it comes.
+pub(super) fn page<T: Listed>(items: &[T], page: &mut Page) {
+    let all: Vec<usize> = (0..items.len()).collect();
+    page.table(&table(items, &page.view()), &all);
+    items.iter().for_each(|one| one.aside(page));
+}
+
+/// Prints a list: those that were asked for, in the order and the form that were asked for.
+///
+/// `whole` makes the answer of the service again from those that are shown, for JSON; `rest` says below
+/// the table what else the answer holds.
+pub(super) fn show<T: Listed, W: Serialize>(
+    term: &mut Term<'_>,
+    json: bool,
+    options: &ListOptions,
+    items: Vec<T>,
+    whole: impl FnOnce(Vec<T>) -> W,
+    rest: impl FnOnce(&W, &mut Page),
+) -> Result<(), CliError> {
+    let view = term.screen.view(&options.view);
+    let table = table(&items, &view);
+    let order = table.order(&order(options)).map_err(unknown)?;
+    let mut slots: Vec<Option<T>> = items.into_iter().map(Some).collect();
+    let shown: Vec<T> = order.iter().filter_map(|at| slots[*at].take()).collect();
+    if term.screen.output == Output::Name {
+        let mut page = Page::new(&View { width: None, ..view });
+        shown.iter().for_each(|one| page.line(&one.name()));
+        return term.page(page);
+    }
+    if json {
+        return term.structured(&whole(shown));
+    }
+    let mut page = Page::new(&view);
+    page.table(&table, &order);
+    shown.iter().for_each(|one| one.aside(&mut page));
+    rest(&whole(shown), &mut page);
+    term.page(page)
+}
+
+fn table<T: Listed>(items: &[T], view: &View) -> Table {
+    Table::new(T::COLUMNS, items.iter().map(|one| one.row(view)).collect())
+}
+
+/// The order that options ask for.
+fn order(options: &ListOptions) -> Order {
+    let sort = options.sort.as_deref();
+    Order {
+        filters: options.filters.clone(),
+        sort: sort.map(|key| key.trim_start_matches('-').to_owned()),
+        is_reversed: sort.is_some_and(|key| key.starts_with('-')),
+    }
+}
+
+fn unknown(unknown: Unknown) -> CliError {
+    let near = drover_api::nearest(&unknown.key, unknown.known.iter().map(String::as_str));
+    let near = near.map(|near| format!(" did you mean `{near}`?")).unwrap_or_default();
+    CliError::Usage(format!(
+        "this list has no column `{}`;{near} it has {}",
+        unknown.key,
+        unknown.known.join(", ")
+    ))
+}
+
+/// A number of things, such as `1 agent` or `no agents`.
+pub(super) fn count(number: usize, thing: &str) -> String {
+    match number {
+        0 => format!("no {thing}s"),
+        1 => format!("1 {thing}"),
+        more => format!("{more} {thing}s"),
+    }
+}
+
+/// Clusters that could not be read, each with why.
+pub(super) fn unread(clusters: &[UnreadOut], page: &mut Page) {
+    for UnreadOut { cluster, cloud, why } in clusters {
+        match cloud {
+            Some(cloud) => {
+                page.line(&format!("cloud {cloud} (cluster {cluster}) was not read: {why}"));
+            }
+            None => page.line(&format!("cluster {cluster} was not read: {why}")),
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! Nodes: what is free, and what is started on none of them.
+
+use drover_api::NodeOut;
+
+use super::Listed;
+use crate::cli::table::{Cell, Column, Kind, Page, Tone, View, column};
+
+impl Listed for NodeOut {
+    const COLUMNS: &'static [Column] = &[
+        column("NODE", Kind::Name, 0),
+        column("STATE", Kind::State, 0),
+        column("AGENTS", Kind::Number, 0),
+        column("GUESTS", Kind::Number, 3),
+        column("MEMORY", Kind::Number, 4),
+        column("OTHERS", Kind::Number, 6),
+        column("RESERVED", Kind::Number, 5),
+        column("FREE", Kind::Number, 0),
+        column("CPUS", Kind::Number, 4),
+        column("FREE CPUS", Kind::Number, 0),
+        column("CLUSTER", Kind::Id, 7),
+        column("DETAIL", Kind::Text, 1),
+    ];
+
+    fn name(&self) -> String {
+        self.node.clone()
+    }
+
+    fn row(&self, _: &View) -> Vec<Cell> {
+        let room = self.room.as_ref();
+        let mib = |figure: Option<i64>| Cell::maybe(figure.map(|figure| format!("{figure} MiB")));
+        let whole = |figure: Option<u64>| mib(figure.and_then(|figure| figure.try_into().ok()));
+        // The service puts why a node is barred in the place of its state.
+        let (state, tone, detail) = match self.state.as_str() {
+            "online" => ("online", Tone::Good, ""),
+            "offline" => ("offline", Tone::Bad, ""),
+            "maintenance" => ("maintenance", Tone::Busy, ""),
+            "drained" => ("drained", Tone::Busy, ""),
+            why => ("barred", Tone::Bad, why),
+        };
+        vec![
+            Cell::of(&self.node),
+            Cell::State(state.to_owned(), tone),
+            Cell::of(self.agents),
+            Cell::of(self.guests),
+            whole(room.map(|room| room.memory_mb)),
+            whole(room.map(|room| room.others_mb)),
+            whole(room.map(|room| room.reserved_mb)),
+            mib(room.map(|room| room.free_mb)),
+            Cell::maybe(room.map(|room| format!("{:.0}", room.cpus))),
+            Cell::maybe(room.map(|room| format!("{:.1}", room.free_cpus))),
+            Cell::of(&self.cluster),
+            Cell::of(detail),
+        ]
+    }
+
+    fn aside(&self, page: &mut Page) {
+        for one in &self.refuses {
+            page.line(&format!("{} takes none of {}: {}", self.node, one.template, one.why));
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Everything at a glance.
+
+use drover_api::{BreakerOut, ConfigOut, LostJobOut, ReconcileOut, StatusOut};
+
+use super::{build_line, count, page as list};
+use crate::cli::sentences::every_cloud;
+use crate::cli::table::{Page, Tone, clean};
+
+/// Everything at a glance: first what is wrong, then each list.
+pub(in crate::cli) fn status(status: &StatusOut, page: &mut Page) {
+    let (ready, tone) = match (status.ready, &status.journal) {
+        (true, _) => ("ready", Tone::Good),
+        (false, Some(_)) => ("not ready", Tone::Bad),
+        (false, None) => ("starting", Tone::Busy),
+    };
+    let ready = page.view().paint(tone, ready);
+    page.own(&format!("drover {}, {ready}", clean(&status.version)));
+    config(&status.config, page);
+    troubles(status, page);
+    page.heading("CLOUDS");
+    list(&status.clouds, page);
+    page.heading("TEMPLATES");
+    list(&status.templates, page);
+    let places = status.breakers.iter().filter(|one| one.id != one.template);
+    let places: Vec<BreakerOut> = places.cloned().collect();
+    section("BREAKERS", &places, page);
+    section("ADDRESS POOLS", &status.address_pools, page);
+    section("DEMAND", &status.sources, page);
+    for build in &status.builds {
+        build_line(build, page);
+    }
+    for lost in &status.lost_jobs {
+        lost_job(lost, page);
+    }
+    section("MACHINES", &status.machines, page);
+    page.heading("AGENTS");
+    list(&status.agents, page);
+    page.heading("LEASES");
+    list(&status.leases, page);
+    if !status.reconciled.is_empty() {
+        page.heading("RECONCILED");
+        status.reconciled.iter().for_each(|one| reconciled(one, page));
+    }
+}
+
+/// A list under its heading, unless it is empty.
+fn section<T: super::Listed>(name: &str, items: &[T], page: &mut Page) {
+    if !items.is_empty() {
+        page.heading(name);
+        list(items, page);
+    }
+}
+
+fn config(config: &ConfigOut, page: &mut Page) {
+    let view = page.view();
+    match (config.generation, &config.applied_at) {
+        (Some(generation), Some(at)) => page.line(&format!(
+            "configuration: generation {generation}, in force {}",
+            view.since(at)
+        )),
+        (Some(_) | None, _) => page.line("configuration: none in force"),
+    }
+    if let Some(seconds) = config.orphan_cleanup_period_seconds {
+        page.line(&every_cloud(seconds));
+    }
+    if let (Some(at), Some(refusal)) = (&config.refused_at, &config.refusal) {
+        let text = format!(" {}, the old configuration stays:", view.when(at));
+        page.toned(Tone::Bad, "REFUSED", &text);
+        for line in refusal.lines() {
+            page.lines(&format!("  {line}"));
+        }
+    }
+}
+
+/// What somebody must look at, each with what to run.
+fn troubles(status: &StatusOut, page: &mut Page) {
+    let view = page.view();
+    if let Some(trouble) = &status.journal {
+        let text = format!(" cannot be written, nothing new is started: {trouble}");
+        page.toned(Tone::Bad, "JOURNAL", &text);
+    }
+    for alarm in &status.alarms {
+        let text = format!(" {}: agent {}: {}", view.since(&alarm.since), alarm.agent, alarm.text);
+        page.toned(Tone::Bad, "ALARM", &text);
+        page.lines(&format!("  run: {}", alarm.command.replace('\n', " ")));
+    }
+    for sign in &status.other_drover {
+        page.toned(Tone::Bad, "ALARM", &format!(" another drover may own agents: {sign}"));
+    }
+    for restart in status.restarts.iter().filter(|restart| restart.gave_up) {
+        let text = format!(" {}: {}", view.when(&restart.at), restart.actor);
+        page.toned(Tone::Bad, "GIVEN UP", &text);
+    }
+}
+
+fn lost_job(lost: &LostJobOut, page: &mut Page) {
+    let text = format!(
+        " {}: job {} of {} with agent {}; run it again there if it is wanted",
+        page.view().when(&lost.at),
+        lost.job.as_deref().unwrap_or("-"),
+        lost.source,
+        lost.agent
+    );
+    page.toned(Tone::Bad, "LOST", &text);
+}
+
+fn reconciled(one: &ReconcileOut, page: &mut Page) {
+    let result = match &one.unread {
+        Some(why) => format!("not read: {why}"),
+        None => count(one.findings.len(), "finding"),
+    };
+    let when = page.view().when(&one.at);
+    page.line(&format!("{} {when}: {result}", one.cluster));
+    for finding in &one.findings {
+        page.line(&format!("  {finding}"));
+    }
+}

@@ -1,0 +1,148 @@
+//! A table as text.
+
+use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
+
+use super::fit::{GAP, Want, fit};
+use super::ids::Ids;
+use super::page::clean;
+use super::view::View;
+use super::{Cell, Column, Kind, Tone};
+
+/// Rows under columns.
+#[derive(Debug)]
+pub(in crate::cli) struct Table {
+    pub(super) columns: Vec<Column>,
+    pub(super) rows: Vec<Vec<Cell>>,
+}
+
+impl Table {
+    pub(in crate::cli) fn new(columns: &[Column], rows: Vec<Vec<Cell>>) -> Self {
+        Self { columns: columns.to_vec(), rows }
+    }
+
+    /// All rows, as lines.
+    pub(in crate::cli) fn draw(&self, view: &View) -> String {
+        let all: Vec<usize> = (0..self.rows.len()).collect();
+        self.draw_some(&all, view)
+    }
+
+    /// Some rows in this order; ids stay unique among all.
+    pub(in crate::cli) fn draw_some(&self, order: &[usize], view: &View) -> String {
+        let ids: Vec<Ids> = (0..self.columns.len()).map(|at| self.ids(at)).collect();
+        let rows: Vec<Vec<(String, Tone)>> = order
+            .iter()
+            .filter_map(|at| self.rows.get(*at))
+            .map(|row| {
+                let cells = row.iter().zip(&self.columns).zip(&ids);
+                cells.map(|((cell, column), ids)| spell(cell, column.kind, ids, view)).collect()
+            })
+            .collect();
+        let widths = self.widths(&rows, view);
+        let mut text = String::new();
+        let bold = |_: usize| Tone::Plain;
+        let names = self.columns.iter().enumerate();
+        let heading = names.map(|(at, column)| (column.name.to_owned(), bold(at))).collect();
+        text += &self.line(&heading, &widths, view, true);
+        for row in &rows {
+            text += &self.line(row, &widths, view, false);
+        }
+        text
+    }
+
+    /// The ids of a column.
+    fn ids(&self, at: usize) -> Ids {
+        if self.columns[at].kind != Kind::Id {
+            return Ids::default();
+        }
+        let cells = self.rows.iter().filter_map(|row| row.get(at));
+        Ids::of(cells.flat_map(|cell| match cell {
+            Cell::Text(id) => std::slice::from_ref(id),
+            Cell::List(all) => all.as_slice(),
+            Cell::None | Cell::State(..) | Cell::Time(_) => &[],
+        }))
+    }
+
+    fn widths(&self, rows: &[Vec<(String, Tone)>], view: &View) -> Vec<Option<usize>> {
+        let wants: Vec<Want> = self
+            .columns
+            .iter()
+            .enumerate()
+            .map(|(at, column)| {
+                let cells = || rows.iter().filter_map(move |row| row.get(at));
+                let widest = cells().map(|(text, _)| text.width()).max().unwrap_or(0);
+                Want {
+                    kind: column.kind,
+                    rank: column.rank,
+                    natural: widest.max(column.name.width()),
+                    is_empty: cells().all(|(text, _)| text == "-"),
+                }
+            })
+            .collect();
+        let widths = fit(&wants, view.width, view.wide);
+        if !view.whole {
+            return widths;
+        }
+        widths.iter().zip(&wants).map(|(width, want)| width.map(|_| want.natural)).collect()
+    }
+
+    fn line(
+        &self,
+        cells: &Vec<(String, Tone)>,
+        widths: &[Option<usize>],
+        view: &View,
+        is_heading: bool,
+    ) -> String {
+        let mut line = String::new();
+        let shown = cells.iter().zip(&self.columns).zip(widths);
+        let shown = shown.filter_map(|(cell, width)| Some((cell, (*width)?)));
+        for (at, (((text, tone), column), width)) in shown.enumerate() {
+            let text = cut(text, width);
+            let pad = " ".repeat(width.saturating_sub(text.width()));
+            let text = match is_heading {
+                true => view.bold(&text),
+                false => view.paint(*tone, &text),
+            };
+            if at > 0 {
+                line += &" ".repeat(GAP);
+            }
+            line += &match column.kind {
+                Kind::Number => pad + &text,
+                Kind::Id | Kind::Name | Kind::State | Kind::Time | Kind::Text => text + &pad,
+            };
+        }
+        format!("{}\n", line.trim_end())
+    }
+}
+
+/// A cell as text, and its tone.
+fn spell(cell: &Cell, kind: Kind, ids: &Ids, view: &View) -> (String, Tone) {
+    let id = |text: &String| match kind == Kind::Id && !view.wide && !view.whole {
+        true => ids.short(text),
+        false => text.clone(),
+    };
+    let (text, tone) = match cell {
+        Cell::None => ("-".to_owned(), Tone::Gone),
+        Cell::Text(text) => (id(text), Tone::Plain),
+        Cell::List(all) => (all.iter().map(id).collect::<Vec<_>>().join(","), Tone::Plain),
+        Cell::State(word, tone) => (word.clone(), *tone),
+        Cell::Time(at) => (view.time(at), Tone::Plain),
+    };
+    (clean(&text), tone)
+}
+
+/// A text in at most so many columns; `…` says that there is more.
+fn cut(text: &str, width: usize) -> String {
+    if text.width() <= width {
+        return text.to_owned();
+    }
+    let (mut used, mut kept) = (1, String::new());
+    for c in text.chars() {
+        used += c.width().unwrap_or(0);
+        if used > width {
+            break;
+        }
+        kept.push(c);
+    }
+    kept.truncate(kept.trim_end().len());
+    kept + "…"
+}
