@@ -27,9 +27,8 @@ pub(super) async fn list(
     let mut out: AgentsOut = client.get("/v1/agents", CALL_LIMIT).await?;
     if !labels.is_empty() {
         let all: TemplatesOut = client.get("/v1/templates", CALL_LIMIT).await?;
-        let has = |given: &[String], label: &str| {
-            given.iter().any(|one| one.eq_ignore_ascii_case(label))
-        };
+        let has =
+            |given: &[String], label: &str| given.iter().any(|one| one.eq_ignore_ascii_case(label));
         let fitting = all.templates.iter();
         let fitting = fitting.filter(|one| labels.iter().all(|(_, label)| has(&one.labels, label)));
         let fitting: BTreeSet<&str> = fitting.map(|one| &*one.id).collect();

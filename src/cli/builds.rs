@@ -203,7 +203,12 @@ mod tests {
             ),
             (vec![build("b2", ImagePhase::Done)], "     0.0 s  pve1  Done\n"),
         ] {
-            let news: String = followed.see(&shown).unwrap().into_iter().map(|build| moved(build, &EXACT)).collect();
+            let news: String = followed
+                .see(&shown)
+                .unwrap()
+                .into_iter()
+                .map(|build| moved(build, &EXACT))
+                .collect();
             assert_eq!(news, text);
         }
         assert_eq!((followed.waited.len(), followed.failed), (0, 0));

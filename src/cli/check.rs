@@ -11,8 +11,9 @@ use super::global::Global;
 use super::options::CheckOptions;
 use super::report::{FAILED, USAGE};
 use super::runtime::runtime;
-use super::stdout::put;
+use super::screen::Output;
 use super::sentences;
+use super::stdout::{put, put_line};
 use drover_config::{Checked, Environment, LocatedFault};
 
 /// What `check --json` prints.
@@ -39,7 +40,7 @@ struct ConnectionOut {
 pub(super) fn check(global: &Global, options: &CheckOptions) -> ExitCode {
     let path = options.file.clone().unwrap_or_else(|| config_path(global));
     if global.json {
-        return as_json(&path, options.connect);
+        return as_json(&path, options.connect, global.output());
     }
     let checked = match load(&path, false) {
         Ok(checked) => checked,
@@ -72,7 +73,7 @@ pub(super) fn check(global: &Global, options: &CheckOptions) -> ExitCode {
     put(false, &text, ExitCode::from(if is_well(&connections) { 0 } else { FAILED }))
 }
 
-fn as_json(path: &Path, connects: bool) -> ExitCode {
+fn as_json(path: &Path, connects: bool, output: Output) -> ExitCode {
     let mut out = CheckOut {
         ok: true,
         file: path.display().to_string(),
@@ -98,7 +99,7 @@ fn as_json(path: &Path, connects: bool) -> ExitCode {
         Err(error) => (out.faults, code) = (error.located(), USAGE),
     }
     out.ok = code == 0;
-    put(true, &format!("{}\n", serde_json::json!(out)), ExitCode::from(code))
+    put_line(output, &serde_json::json!(out), ExitCode::from(code))
 }
 
 /// Asks every cloud for its version.

@@ -23,7 +23,7 @@ use super::error::{CallError, CliError};
 use super::global::Global;
 use super::report::{self, USAGE};
 use super::runtime::runtime;
-use super::stdout::put;
+use super::stdout::{put, put_value};
 use super::term::{Term, print};
 use drover_admin::doctor::trial::{Diagnosis, End, diagnose, timeline};
 use drover_admin::doctor::{self, Clients, NetworkCertificates, Report, clean, write_remedies};
@@ -87,12 +87,11 @@ fn run(global: &Global, options: &DoctorOptions) -> Result<ExitCode, ExitCode> {
     }
     let config = global.config.as_deref();
     let report = runtime(global.json)?.block_on(look(&checked, options, config));
-    let text = if global.json {
-        serde_json::to_string_pretty(&report).unwrap_or_default() + "\n"
-    } else {
-        report.text()
-    };
-    Ok(put(global.json, &text, ExitCode::from(u8::from(!report.is_well()))))
+    let code = ExitCode::from(u8::from(!report.is_well()));
+    if global.json {
+        return Ok(put_value(global.output(), &report, code));
+    }
+    Ok(put(false, &report.text(), code))
 }
 
 async fn look(checked: &Checked, options: &DoctorOptions, config: Option<&Path>) -> Report {

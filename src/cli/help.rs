@@ -22,7 +22,7 @@ pub(super) fn answer(error: &clap::Error, words: Vec<OsString>) -> Option<ExitCo
     if error.kind() != ErrorKind::InvalidSubcommand {
         return None;
     }
-    let json = words.iter().any(|word| word == "--json");
+    let json = is_for_scripts(&words);
     let topic = asked(&words)?;
     let Some(page) = page(&topic) else {
         let text = unknown(&topic);
@@ -33,6 +33,25 @@ pub(super) fn answer(error: &clap::Error, words: Vec<OsString>) -> Option<ExitCo
         false => page.text.to_owned(),
     };
     Some(put(json, &text, ExitCode::SUCCESS))
+}
+
+/// Whether the arguments ask for JSON, or for YAML, which JSON is too.
+fn is_for_scripts(words: &[OsString]) -> bool {
+    let mut words = words.iter().map(|word| word.to_string_lossy());
+    while let Some(word) = words.next() {
+        let form = match &*word {
+            "--json" => return true,
+            "--output" | "-o" => words.next(),
+            other => ["--output=", "-o=", "-o"]
+                .iter()
+                .find_map(|start| other.strip_prefix(start))
+                .map(|form| form.to_owned().into()),
+        };
+        if form.is_some_and(|form| matches!(&*form, "json" | "yaml")) {
+            return true;
+        }
+    }
+    false
 }
 
 /// The topic behind `help`, where that is the command; options may stand before it.
@@ -47,6 +66,8 @@ fn asked(words: &[OsString]) -> Option<String> {
         match word.strip_prefix("--") {
             Some(name) if takes_value(name) => drop(words.next()),
             Some(_) => {}
+            None if word == "-o" => drop(words.next()),
+            None if word.starts_with('-') => {}
             None if word == "help" => {
                 let topic = words.next()?;
                 return words.next().is_none().then(|| topic.into_owned());
@@ -73,8 +94,8 @@ fn unknown(topic: &str) -> String {
 /// where that is asked for.
 pub(super) fn usage(error: &clap::Error) -> ExitCode {
     // What stands behind `--` is another program's.
-    let mut own = std::env::args_os().skip(1).take_while(|word| word != "--");
-    let json = own.any(|word| word == "--json");
+    let own = std::env::args_os().skip(1).take_while(|word| word != "--");
+    let json = is_for_scripts(&own.collect::<Vec<_>>());
     if !error.use_stderr() {
         return shown(error, json);
     }
@@ -126,6 +147,19 @@ mod tests {
         for other in ["rights", "lease help", "help", "help a b", "agents help rights"] {
             assert_eq!(asked(&words(other)), None, "{other}");
         }
+    }
+
+    #[test]
+    fn each_spelling_of_json_is_seen() {
+        for line in
+            ["--json x", "-o json x", "x --output json", "-ojson", "--output=yaml", "-o=json"]
+        {
+            assert!(is_for_scripts(&words(line)), "{line}");
+        }
+        for line in ["x", "-o wide", "--output=name x", "json", "x -o"] {
+            assert!(!is_for_scripts(&words(line)), "{line}");
+        }
+        assert_eq!(asked(&words("-o json help rights")).as_deref(), Some("rights"));
     }
 
     #[test]

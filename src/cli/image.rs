@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use drover_api::{
-    BuildImageIn, BuildImageOut, ImagePlanOut, ImagesOut, ImportImageIn,
-    ImportImageOut, Nothing, PruneImagesIn, PruneImagesOut,
+    BuildImageIn, BuildImageOut, ImagePlanOut, ImagesOut, ImportImageIn, ImportImageOut, Nothing,
+    PruneImagesIn, PruneImagesOut,
 };
 use reqwest::Method;
 
@@ -117,7 +117,8 @@ async fn list(
     json: bool,
     term: &mut Term<'_>,
 ) -> Result<(), CliError> {
-    let ImagesOut { images, versions, builds, unread } = client.get("/v1/images", LONG_LIMIT).await?;
+    let ImagesOut { images, versions, builds, unread } =
+        client.get("/v1/images", LONG_LIMIT).await?;
     // Filters hide versions, which are there all the same.
     let missing = missing(&images, &versions);
     let whole = |versions| ImagesOut { images, versions, builds, unread };

@@ -24,8 +24,8 @@ use super::kept;
 use super::leasing::{Leasing, job};
 use super::options::LeaseOptions;
 use super::over_ssh::Cut;
-use super::stdin::is_standard_input;
 use super::sentences::clean;
+use super::stdin::is_standard_input;
 use super::term::Term;
 use drover_server::LONGEST_QUEUE_SECONDS;
 
@@ -350,7 +350,7 @@ fn show(
     if leasing.json {
         let mut value = serde_json::to_value(lease).unwrap_or_default();
         value["sshCommand"] = command.into();
-        writeln!(term.out, "{value:#}")?;
+        term.structured(&value)?;
         return Ok(());
     }
     let until = lease.expires_at.as_deref().unwrap_or("it is released");

@@ -57,8 +57,8 @@ pub use global::{DEFAULT_SOCKET, Global};
 pub use options::{
     AgentAction, BreakerAction, BuildImageOptions, CheckOptions, Cli, ClusterAction, Command,
     CopyOptions, DemoOptions, EventsOptions, HoldNextOptions, HoldOptions, ImageAction,
-    LeaseOptions, LeasesOptions, Limit, ListOptions, MachineAction, NodeAction, ResizeOptions, RunOptions,
-    SnapshotAction, TakeOptions, TemplateAction, ViewOptions, WaitOptions,
+    LeaseOptions, LeasesOptions, Limit, ListOptions, MachineAction, NodeAction, ResizeOptions,
+    RunOptions, SnapshotAction, TakeOptions, TemplateAction, ViewOptions, WaitOptions,
 };
 pub use over_ssh::{RunOverSsh, SshJob};
 pub use screen::{ColorWhen, Output, Screen};

@@ -83,7 +83,9 @@ pub(super) async fn once(
                 let cloud = sentences::clean(&out.cloud);
                 let proof = match out.guests {
                     0 => "by your word: drover has no guest there that could prove it".to_owned(),
-                    guests => format!("the marks of {} prove it", sentences::count(guests, "guest")),
+                    guests => {
+                        format!("the marks of {} prove it", sentences::count(guests, "guest"))
+                    }
                 };
                 format!(
                     "cloud {cloud} leads to the cluster that drover knows as {}: {proof}; drover goes on \

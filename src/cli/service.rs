@@ -15,7 +15,7 @@ use super::options::{CopyOptions, DemoOptions, RunOptions};
 use super::report::{self, FAILED, USAGE};
 use super::runtime::runtime;
 use super::sim_options::{Accelerator, GuestKind, PveVersion, SimOptions};
-use super::stdout::{not_written, put};
+use super::stdout::{not_written, put, put_line};
 use crate::{app, demo, known, telemetry};
 use drover_config::{Copied, EditError, Environment};
 
@@ -103,13 +103,11 @@ pub(super) fn sim(global: &Global, options: SimOptions) -> ExitCode {
     };
     if options.list_api {
         let served = pve_sim::api::served_routes(version);
-        let text = if global.json {
+        if global.json {
             let served: Vec<Value> = served.iter().map(|line| route(line)).collect();
-            json!({ "served": served }).to_string()
-        } else {
-            served.join("\n")
-        };
-        return put(global.json, &format!("{text}\n"), ExitCode::SUCCESS);
+            return put_line(global.output(), &json!({ "served": served }), ExitCode::SUCCESS);
+        }
+        return put(false, &format!("{}\n", served.join("\n")), ExitCode::SUCCESS);
     }
     if let Err(error) = telemetry::init("warn", global.json) {
         let text = error.to_string();
@@ -168,20 +166,21 @@ pub(super) fn copy(global: &Global, options: &CopyOptions) -> ExitCode {
     let request = drover_config::CopyRequest { old, new, set, into: into.as_deref() };
     match drover_config::copy(&path, &Environment::of_process(), request) {
         Ok(Copied::Text(text)) => {
-            let text = match global.json {
-                true => format!("{}\n", json!({ "template": new, "copyOf": old, "yaml": text })),
-                false => text,
-            };
-            put(global.json, &text, ExitCode::SUCCESS)
+            let value = json!({ "template": new, "copyOf": old, "yaml": text });
+            match global.json {
+                true => put_line(global.output(), &value, ExitCode::SUCCESS),
+                false => put(false, &text, ExitCode::SUCCESS),
+            }
         }
         Ok(Copied::File(file, text)) => match replace(&file, &text) {
             Ok(()) => {
                 let file = file.display().to_string();
-                let text = match global.json {
-                    true => json!({ "template": new, "copyOf": old, "file": file }).to_string(),
-                    false => format!("{file}: template {new} is a copy of {old}"),
-                };
-                put(global.json, &format!("{text}\n"), ExitCode::SUCCESS)
+                let value = json!({ "template": new, "copyOf": old, "file": file });
+                let text = format!("{file}: template {new} is a copy of {old}\n");
+                match global.json {
+                    true => put_line(global.output(), &value, ExitCode::SUCCESS),
+                    false => put(false, &text, ExitCode::SUCCESS),
+                }
             }
             Err(error) => {
                 let text = format!("{} cannot be written: {error}", file.display());

@@ -9,6 +9,7 @@ use std::process::ExitCode;
 
 use causes::chain;
 use serde::Serialize;
+use serde_json::Value;
 
 use super::error::CliError;
 use super::report::{self, FAILED};
@@ -29,6 +30,16 @@ pub(super) fn put_value(output: Output, value: &impl Serialize, done: ExitCode) 
     match spelled(output, value) {
         Ok(text) => put(true, &text, done),
         Err(error) => report::fail_by(true, &error, ""),
+    }
+}
+
+/// Writes a value to standard output as JSON in one line, or as YAML, and gives `done`.
+pub(super) fn put_line(output: Output, value: &Value, done: ExitCode) -> ExitCode {
+    match output {
+        Output::Yaml => put_value(output, value, done),
+        Output::Table | Output::Wide | Output::Json | Output::Name => {
+            put(true, &format!("{value}\n"), done)
+        }
     }
 }
 

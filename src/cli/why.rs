@@ -7,9 +7,7 @@ use super::options::{ListOptions, ViewOptions};
 use super::sentences::clean;
 use super::table::{Page, View};
 use super::term::{Term, page};
-use drover_api::{
-    AccountOut, JobsOut, KindOut, SilentOut, TemplatesOut, WhyOut, WhySubjectOut,
-};
+use drover_api::{AccountOut, JobsOut, KindOut, SilentOut, TemplatesOut, WhyOut, WhySubjectOut};
 
 /// Lists the jobs of all sources.
 pub(super) async fn jobs(

@@ -101,7 +101,7 @@ fn a_copied_template_is_checked_written_and_served() {
     let out = site.cli(&["provision", "big"]);
     assert!(String::from_utf8_lossy(&out.stdout).starts_with("1 agent of lab/big started\n"));
     let flow = site.cli(&["breakers"]);
-    assert_eq!(String::from_utf8_lossy(&flow.stdout), "all flow\n");
+    assert_eq!(String::from_utf8_lossy(&flow.stdout), "all closed\n");
     let unknown = site.cli(&["breakers", "reset", "node:pve9"]);
     assert_eq!(unknown.status.code(), Some(1));
 }

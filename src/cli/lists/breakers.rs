@@ -14,6 +14,8 @@ impl Listed for BreakerOut {
         column("CAUSE", Kind::Text, 0),
     ];
 
+    const EMPTY: &'static str = "all closed";
+
     fn name(&self) -> String {
         self.id.clone()
     }

@@ -36,7 +36,8 @@ pub(in crate::cli) fn missing(images: &[ImageOut], versions: &[ImageVersionOut])
     let lacks = |image: &ImageOut| {
         let ImageOut { id, version, builds } = image;
         // An imported version has no recipe's name.
-        let is_it = |one: &ImageVersionOut| one.image == *id && (!builds || one.version == *version);
+        let is_it =
+            |one: &ImageVersionOut| one.image == *id && (!builds || one.version == *version);
         match (versions.iter().any(is_it), builds) {
             (true, _) => None,
             (false, true) => Some(format!(

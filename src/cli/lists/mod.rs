@@ -45,6 +45,9 @@ use super::term::Term;
 pub(super) trait Listed {
     const COLUMNS: &'static [Column];
 
+    /// What is printed where there is none.
+    const EMPTY: &'static str = "none";
+
     /// What `--output name` prints, and other commands take.
     fn name(&self) -> String;
 
@@ -67,8 +70,7 @@ pub(super) fn options(command: &Command) -> Option<&ListOptions> {
         | Command::Leases(LeasesOptions { list, end: false, .. })
         | Command::Image(ImageAction::List(list))
         | Command::Machine(
-            MachineAction::List(list)
-            | MachineAction::Snapshot(SnapshotAction::List { list, .. }),
+            MachineAction::List(list) | MachineAction::Snapshot(SnapshotAction::List { list, .. }),
         ) => Some(list),
         _ => None,
     }
@@ -94,7 +96,9 @@ pub(super) fn check(output: Output, command: &Command) -> Result<(), CliError> {
     let (form, rest) = match output {
         Output::Name if options(command).is_none() => ("name", "lists something with names"),
         Output::Wide if options(command).is_none() && !is_shown => ("wide", "has columns"),
-        Output::Yaml if matches!(command, Command::Run(_) | Command::Demo(_) | Command::Events(_)) => {
+        Output::Yaml
+            if matches!(command, Command::Run(_) | Command::Demo(_) | Command::Events(_)) =>
+        {
             ("yaml", "prints one answer")
         }
         Output::Table | Output::Wide | Output::Json | Output::Yaml | Output::Name => return Ok(()),
@@ -108,7 +112,7 @@ pub(super) fn check(output: Output, command: &Command) -> Result<(), CliError> {
 /// Draws a list, all of it and as it comes.
 pub(super) fn page<T: Listed>(items: &[T], page: &mut Page) {
     let all: Vec<usize> = (0..items.len()).collect();
-    page.table(&table(items, &page.view()), &all);
+    page.table(&table(items, &page.view()), &all, T::EMPTY);
     items.iter().for_each(|one| one.aside(page));
 }
 
@@ -138,7 +142,7 @@ pub(super) fn show<T: Listed, W: Serialize>(
         return term.structured(&whole(shown));
     }
     let mut page = Page::new(&view);
-    page.table(&table, &order);
+    page.table(&table, &order, T::EMPTY);
     shown.iter().for_each(|one| one.aside(&mut page));
     rest(&whole(shown), &mut page);
     term.page(page)

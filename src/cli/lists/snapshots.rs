@@ -21,7 +21,8 @@ impl Snapshot {
 }
 
 fn depth(one: &SnapshotOut, all: &[SnapshotOut]) -> usize {
-    let parent = |one: &SnapshotOut| all.iter().find(|other| Some(&other.name) == one.parent.as_ref());
+    let parent =
+        |one: &SnapshotOut| all.iter().find(|other| Some(&other.name) == one.parent.as_ref());
     let (mut depth, mut at) = (0, parent(one));
     while let Some(before) = at.filter(|_| depth < all.len()) {
         depth += 1;

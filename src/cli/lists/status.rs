@@ -54,10 +54,8 @@ fn section<T: super::Listed>(name: &str, items: &[T], page: &mut Page) {
 fn config(config: &ConfigOut, page: &mut Page) {
     let view = page.view();
     match (config.generation, &config.applied_at) {
-        (Some(generation), Some(at)) => page.line(&format!(
-            "configuration: generation {generation}, in force {}",
-            view.since(at)
-        )),
+        (Some(generation), Some(at)) => page
+            .line(&format!("configuration: generation {generation}, in force {}", view.since(at))),
         (Some(_) | None, _) => page.line("configuration: none in force"),
     }
     if let Some(seconds) = config.orphan_cleanup_period_seconds {

@@ -41,7 +41,8 @@ fn looks<T: Listed>(items: &[T]) -> String {
 // Invariant: every list is beautiful at 80 and at 200 columns, and complete on a pipe.
 
 fn agent(id: &str, template: &str, state: &str, at: &str, detail: &str) -> Value {
-    let ssh = json!({ "host": "10.20.0.51", "port": 22, "user": "ci", "hostKey": null, "hostKeys": [] });
+    let ssh =
+        json!({ "host": "10.20.0.51", "port": 22, "user": "ci", "hostKey": null, "hostKeys": [] });
     let is_up = matches!(state, "Ready" | "Leased" | "Held");
     let leases = if state == "Leased" { json!(["lease-7dmamjfpe7r26pbz"]) } else { json!([]) };
     json!({
@@ -95,7 +96,12 @@ fn leases_fit() {
     };
     let leases: Vec<drover_api::LeaseOut> = read(json!([
         lease("lease-7dmamjfpe7r26pbz", "ready", Some("4f8z1c3qx9t2vkab"), ""),
-        lease("lease-8eabcjfpe7r26pbz", "waiting", None, "every template that fits is full: 6 of 6"),
+        lease(
+            "lease-8eabcjfpe7r26pbz",
+            "waiting",
+            None,
+            "every template that fits is full: 6 of 6"
+        ),
         lease("lease-9fabcjfpe7r26pbz", "ended", None, "released"),
     ]));
     insta::assert_snapshot!("leases", looks(&leases) + &looks::<drover_api::LeaseOut>(&[]));
@@ -107,7 +113,7 @@ fn templates() -> Vec<drover_api::TemplateOut> {
             "id": "lab/linux", "labels": ["linux", "x64", "docker"], "states": { "Ready": 2, "Booting": 1 },
             "cap": 6, "minimum": 2, "idleMinimum": 1, "breaker": "flowing",
             "source": "VMID 9000 `debian-13` on node pve1",
-            "resets": { "count": 12, "resetMs": 8123, "cloneMs": 21040, "detail": "" },
+            "resets": { "count": 12, "resetMs": 8123, "anewMs": 21040, "detail": "" },
         },
         {
             "id": "lab/windows-2025-large", "labels": ["windows"], "states": {}, "cap": null, "minimum": 0,
@@ -139,7 +145,11 @@ fn clouds_and_breakers_fit() {
     };
     let clouds: Vec<drover_api::CloudOut> = read(json!([
         cloud("lab", "well", ""),
-        cloud("office", "degraded", "login `drover@pve!ci` is refused by https://pve3.example.com:8006"),
+        cloud(
+            "office",
+            "degraded",
+            "login `drover@pve!ci` is refused by https://pve3.example.com:8006"
+        ),
         cloud("far", "connecting", ""),
     ]));
     let breaker = |id: &str, state: &str| {
@@ -246,7 +256,12 @@ fn images_snapshots_and_machines_fit() {
     let machines: Vec<drover_api::DeclaredMachineOut> = read(json!([
         machine("registry", "kept", json!([]), ""),
         machine("cache", "kept", drift, ""),
-        machine("mirror", "blocked", json!([]), "guest 117 on pve2 is called `mirror` and is not drover's"),
+        machine(
+            "mirror",
+            "blocked",
+            json!([]),
+            "guest 117 on pve2 is called `mirror` and is not drover's"
+        ),
     ]));
     let hardware: Vec<drover_api::ConfigOutValue> = read(json!([
         { "key": "cores", "value": "4", "pending": "8", "deleted": false },

@@ -55,7 +55,7 @@ pub(super) fn run(global: &Global, action: &SetupAction) -> ExitCode {
             }
         };
         let done = runtime.block_on(work);
-        let done = out.end(done);
+        let done = out.end(global.output(), done);
         done.map_err(|error| match error {
             CliError::Output(error) => not_written(json, error),
             error @ (CliError::Usage(_)

@@ -7,7 +7,8 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde::Serialize;
 
 use super::super::error::CliError;
-use super::super::term::shown;
+use super::super::screen::Output;
+use super::super::term::{shown, spelled};
 use drover_admin::setup::machine::FileToWrite;
 
 /// What a set-up reports.
@@ -136,14 +137,12 @@ impl<'a> SetupOutput<'a> {
     }
 
     /// Ends: scripts hear all of it at once, also what was done before a failure.
-    pub(super) fn end(self, done: Result<(), CliError>) -> Result<(), CliError> {
+    pub(super) fn end(self, form: Output, done: Result<(), CliError>) -> Result<(), CliError> {
         let reported =
             self.json.filter(|reported| done.is_ok() || *reported != SetupOut::default());
         let Some(reported) = reported else { return done };
-        let spelled = serde_json::to_string_pretty(&reported)
-            .map_err(|fault| CliError::Failed(format!("cannot spell the answer: {fault}")));
-        let written =
-            spelled.and_then(|text| writeln!(self.out, "{text}").map_err(CliError::Output));
+        let spelled = spelled(form, &reported);
+        let written = spelled.and_then(|text| write!(self.out, "{text}").map_err(CliError::Output));
         done.and(written)
     }
 }
@@ -168,7 +167,7 @@ mod tests {
         out.secret(&"5f0c".to_owned().into()).unwrap();
         out.idle("it runs").unwrap();
         out.stands("it runs").unwrap();
-        let good = out.end(done).is_ok();
+        let good = out.end(Output::Json, done).is_ok();
         (String::from_utf8(text).unwrap(), good)
     }
 
@@ -210,7 +209,8 @@ mod tests {
         let (failed, good) = reported(true, Err(CliError::Failed("no".into())));
         assert_eq!((&failed, good), (&text, false));
         let mut nothing = Vec::new();
-        let ended = SetupOutput::new(&mut nothing, true).end(Err(CliError::Failed("no".into())));
+        let ended = SetupOutput::new(&mut nothing, true)
+            .end(Output::Json, Err(CliError::Failed("no".into())));
         assert!(ended.is_err());
         assert!(nothing.is_empty(), "an error alone is no answer");
     }

@@ -34,15 +34,20 @@ impl Table {
             .filter_map(|at| self.rows.get(*at))
             .map(|row| {
                 let cells = row.iter().zip(&self.columns).zip(&ids);
-                cells.map(|((cell, column), ids)| spell(cell, column.kind, ids, view)).collect()
+                let mut cells: Vec<_> = cells
+                    .map(|((cell, column), ids)| spell(cell, column.kind, ids, view))
+                    .collect();
+                // Nothing stands behind the last text, which needs no mark of its place.
+                if let (Some(last), Some(Cell::None)) = (cells.last_mut(), row.last()) {
+                    last.0.clear();
+                }
+                cells
             })
             .collect();
         let widths = self.widths(&rows, view);
         let mut text = String::new();
-        let bold = |_: usize| Tone::Plain;
-        let names = self.columns.iter().enumerate();
-        let heading = names.map(|(at, column)| (column.name.to_owned(), bold(at))).collect();
-        text += &self.line(&heading, &widths, view, true);
+        let names = self.columns.iter().map(|column| (column.name.to_owned(), Tone::Plain));
+        text += &self.line(&names.collect::<Vec<_>>(), &widths, view, true);
         for row in &rows {
             text += &self.line(row, &widths, view, false);
         }
@@ -74,7 +79,7 @@ impl Table {
                     kind: column.kind,
                     rank: column.rank,
                     natural: widest.max(column.name.width()),
-                    is_empty: cells().all(|(text, _)| text == "-"),
+                    is_empty: cells().all(|(text, _)| matches!(&**text, "-" | "")),
                 }
             })
             .collect();
@@ -87,7 +92,7 @@ impl Table {
 
     fn line(
         &self,
-        cells: &Vec<(String, Tone)>,
+        cells: &[(String, Tone)],
         widths: &[Option<usize>],
         view: &View,
         is_heading: bool,
@@ -123,7 +128,10 @@ fn spell(cell: &Cell, kind: Kind, ids: &Ids, view: &View) -> (String, Tone) {
     let (text, tone) = match cell {
         Cell::None => ("-".to_owned(), Tone::Gone),
         Cell::Text(text) => (id(text), Tone::Plain),
-        Cell::List(all) => (all.iter().map(id).collect::<Vec<_>>().join(","), Tone::Plain),
+        Cell::List(all) => {
+            let between = if all.iter().any(|one| one.contains(' ')) { ", " } else { "," };
+            (all.iter().map(id).collect::<Vec<_>>().join(between), Tone::Plain)
+        }
         Cell::State(word, tone) => (word.clone(), *tone),
         Cell::Time(at) => (view.time(at), Tone::Plain),
     };

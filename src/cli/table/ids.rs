@@ -16,8 +16,10 @@ impl Ids {
 
     /// The shortest beginning of this id that no other one has.
     pub(super) fn short(&self, id: &str) -> String {
-        let before = self.0.range::<str, _>((std::ops::Bound::Unbounded, std::ops::Bound::Excluded(id)));
-        let behind = self.0.range::<str, _>((std::ops::Bound::Excluded(id), std::ops::Bound::Unbounded));
+        let before =
+            self.0.range::<str, _>((std::ops::Bound::Unbounded, std::ops::Bound::Excluded(id)));
+        let behind =
+            self.0.range::<str, _>((std::ops::Bound::Excluded(id), std::ops::Bound::Unbounded));
         let near = before.last().into_iter().chain(behind.take(1));
         let unique = near.map(|other| common(id, other) + 1).max().unwrap_or(0);
         let kind = id.rfind('-').map_or(0, |dash| id[..=dash].chars().count());

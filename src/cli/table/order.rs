@@ -42,8 +42,7 @@ impl Table {
             })
         };
         let rows = self.rows.iter().enumerate();
-        let mut shown: Vec<usize> =
-            rows.filter(|(_, row)| fits(row)).map(|(at, _)| at).collect();
+        let mut shown: Vec<usize> = rows.filter(|(_, row)| fits(row)).map(|(at, _)| at).collect();
         if let Some(key) = &order.sort {
             let at = self.at(key)?;
             let cell = |row: &usize| self.rows[*row].get(at).unwrap_or(&Cell::None);
@@ -59,7 +58,9 @@ impl Table {
     fn at(&self, name: &str) -> Result<usize, Unknown> {
         let name = name.to_lowercase();
         let is_meant = |known: &String| {
-            *known == name || known.strip_suffix('s') == Some(&name) || name.strip_suffix('s') == Some(known)
+            *known == name
+                || known.strip_suffix('s') == Some(&name)
+                || name.strip_suffix('s') == Some(known)
         };
         let known: Vec<String> = self.columns.iter().map(key).collect();
         match known.iter().position(is_meant) {
@@ -77,7 +78,9 @@ fn holds(cell: &Cell, kind: Kind, value: &str) -> bool {
         match kind {
             Kind::Id => text.starts_with(value),
             Kind::Text => text.contains(value),
-            Kind::Name => text == value || text.rsplit_once('/').is_some_and(|(_, name)| name == value),
+            Kind::Name => {
+                text == value || text.rsplit_once('/').is_some_and(|(_, name)| name == value)
+            }
             Kind::State | Kind::Time | Kind::Number => text == value,
         }
     };
@@ -87,7 +90,9 @@ fn holds(cell: &Cell, kind: Kind, value: &str) -> bool {
         // A count stands before a word, such as `2 Ready`.
         Cell::List(all) => all.iter().any(|one| {
             let last = one.rsplit_once(' ').map(|(_, word)| word.to_lowercase());
-            one.to_lowercase() == value || last.as_deref() == Some(value) || kind == Kind::Id && is(one)
+            one.to_lowercase() == value
+                || last.as_deref() == Some(value)
+                || kind == Kind::Id && is(one)
         }),
     }
 }
@@ -101,9 +106,7 @@ fn compare(one: &Cell, other: &Cell, kind: Kind, is_reversed: bool) -> Ordering 
         (Some(one), Some(other)) => (one, other),
     };
     let order = match kind {
-        Kind::Time => {
-            one.parse::<Timestamp>().ok().cmp(&other.parse::<Timestamp>().ok())
-        }
+        Kind::Time => one.parse::<Timestamp>().ok().cmp(&other.parse::<Timestamp>().ok()),
         Kind::Number => number(&one).total_cmp(&number(&other)),
         Kind::Id | Kind::Name | Kind::State | Kind::Text => one.cmp(&other),
     };

@@ -21,13 +21,16 @@ const INDENT: &str = "  ";
 impl View {
     /// A text in the colour of its tone, where there are colours.
     pub(in crate::cli) fn paint(&self, tone: Tone, text: &str) -> String {
-        self.style(text, match tone {
-            Tone::Good => AnsiColor::Green.on_default(),
-            Tone::Busy => AnsiColor::Yellow.on_default(),
-            Tone::Bad => AnsiColor::Red.on_default(),
-            Tone::Gone => Style::new().effects(Effects::DIMMED),
-            Tone::Plain => return text.to_owned(),
-        })
+        self.style(
+            text,
+            match tone {
+                Tone::Good => AnsiColor::Green.on_default(),
+                Tone::Busy => AnsiColor::Yellow.on_default(),
+                Tone::Bad => AnsiColor::Red.on_default(),
+                Tone::Gone => Style::new().effects(Effects::DIMMED),
+                Tone::Plain => return text.to_owned(),
+            },
+        )
     }
 
     pub(in crate::cli) fn bold(&self, text: &str) -> String {
@@ -35,7 +38,11 @@ impl View {
     }
 
     fn style(&self, text: &str, style: Style) -> String {
-        if self.color && !text.is_empty() { format!("{style}{text}{style:#}") } else { text.to_owned() }
+        if self.color && !text.is_empty() {
+            format!("{style}{text}{style:#}")
+        } else {
+            text.to_owned()
+        }
     }
 }
 
@@ -63,10 +70,10 @@ impl Page {
         self.text += &format!("{}\n", self.view.bold(&clean(name)));
     }
 
-    /// Some rows of a table, or `none`.
-    pub(in crate::cli) fn table(&mut self, table: &Table, order: &[usize]) {
+    /// Some rows of a table, or what stands in the place of none.
+    pub(in crate::cli) fn table(&mut self, table: &Table, order: &[usize], empty: &str) {
         match order {
-            [] => self.line("none"),
+            [] => self.line(empty),
             some => self.text += &table.draw_some(some, &self.view),
         }
     }

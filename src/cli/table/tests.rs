@@ -35,13 +35,21 @@ fn row(id: &str, name: &str, tone: Tone, at: &str, size: &str, detail: &str) -> 
 }
 
 fn some() -> Table {
-    let long = "no address in `10.0.0.0/8`: set `guestNetworks` to the networks that drover may use";
+    let long =
+        "no address in `10.0.0.0/8`: set `guestNetworks` to the networks that drover may use";
     Table::new(
         COLUMNS,
         vec![
             row("4f8z1c3px9t2vkab", "lab/linux", Tone::Good, "08:10:50", "512 MiB", ""),
             row("4f8z1c3qx9t2vkab", "lab/windows", Tone::Busy, "08:00:00", "8192 MiB", long),
-            row("9abcdef012345678", "lab/日本語", Tone::Bad, "07:00:00", "70 MiB", "絵文字🚚の説明"),
+            row(
+                "9abcdef012345678",
+                "lab/日本語",
+                Tone::Bad,
+                "07:00:00",
+                "70 MiB",
+                "絵文字🚚の説明",
+            ),
             row("zz9zzzzzzzzzzzzz", "office/mac", Tone::Gone, "09:11:02", "", "\u{1b}[2Jgone"),
         ],
     )
@@ -63,7 +71,9 @@ fn a_table_is_as_wide_as_its_terminal_at_most() {
     let wide = View { wide: true, ..terminal(80) };
     let whole = View { whole: true, ..terminal(80) };
     let utc = View { utc: true, ..terminal(120) };
-    for (name, view) in [("wide", wide), ("whole", whole), ("utc", utc), ("pipe", View::complete(now()))] {
+    for (name, view) in
+        [("wide", wide), ("whole", whole), ("utc", utc), ("pipe", View::complete(now()))]
+    {
         all += &format!("{name}\n{}\n", table.draw(&view));
     }
     insta::assert_snapshot!("widths", all);
@@ -85,7 +95,11 @@ fn states_are_coloured_and_alignment_does_not_change_by_it() {
 
 // Invariant: several filters must all hold, and a key that a list does not have is named with those it has.
 
-fn order(filters: &[(&str, &str)], sort: Option<&str>, is_reversed: bool) -> Result<Vec<usize>, Unknown> {
+fn order(
+    filters: &[(&str, &str)],
+    sort: Option<&str>,
+    is_reversed: bool,
+) -> Result<Vec<usize>, Unknown> {
     let filters = filters.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect();
     some().order(&Order { filters, sort: sort.map(Into::into), is_reversed })
 }
@@ -129,6 +143,6 @@ fn a_long_sentence_is_broken_between_words() {
     page.line("  run: qm unlock 10420 # and a word_that_is_longer_than_the_terminal_is_wide stays");
     page.line("");
     page.heading("LEASES");
-    page.table(&some(), &[]);
+    page.table(&some(), &[], "none");
     insta::assert_snapshot!("sentences", page.into_text().replace('\u{1b}', "␛"));
 }

@@ -25,16 +25,24 @@ impl View {
 
     /// A time for a cell: `2m ago`, `in 14m`.
     pub(in crate::cli) fn time(&self, at: &str) -> String {
-        self.spell(at, "", |span, is_past| {
-            if is_past { format!("{span} ago") } else { format!("in {span}") }
-        })
+        self.spell(
+            at,
+            "",
+            |span, is_past| {
+                if is_past { format!("{span} ago") } else { format!("in {span}") }
+            },
+        )
     }
 
     /// A time in a sentence: `2m ago`, `in 14m`, `at 2026-11-21T08:11:02Z`.
     pub(in crate::cli) fn when(&self, at: &str) -> String {
-        self.spell(at, "at ", |span, is_past| {
-            if is_past { format!("{span} ago") } else { format!("in {span}") }
-        })
+        self.spell(
+            at,
+            "at ",
+            |span, is_past| {
+                if is_past { format!("{span} ago") } else { format!("in {span}") }
+            },
+        )
     }
 
     /// How long something lasts: `for 2m`, `since 2026-11-21T08:11:02Z`.

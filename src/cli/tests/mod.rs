@@ -49,7 +49,10 @@ async fn no_service_says_how_to_start_one() {
     let fault = async || {
         let (mut out, mut err) = (Vec::new(), Vec::new());
         let mut term = Term::new(&mut out, &mut err);
-        let fault = remote::run(&global(&socket), Command::Status(ViewOptions::default()), &mut term).await.unwrap_err();
+        let fault =
+            remote::run(&global(&socket), Command::Status(ViewOptions::default()), &mut term)
+                .await
+                .unwrap_err();
         assert_eq!(fault.exit_code(), 69);
         chain(&fault).replace(&socket.display().to_string(), "SOCKET")
     };
@@ -156,7 +159,8 @@ async fn another_server_is_not_taken_for_drover() {
     let global = Global { url: Some(base.clone()), token_file: Some(token), ..Global::default() };
     let (mut out, mut err) = (Vec::new(), Vec::new());
     let mut term = Term::new(&mut out, &mut err);
-    let fault = remote::run(&global, Command::Status(ViewOptions::default()), &mut term).await.unwrap_err();
+    let fault =
+        remote::run(&global, Command::Status(ViewOptions::default()), &mut term).await.unwrap_err();
     insta::assert_snapshot!(
         chain(&fault).replace(&base, "URL"),
         @"`URL` answered 502, and not as drover does: is something else there?"

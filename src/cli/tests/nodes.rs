@@ -39,7 +39,8 @@ async fn nodes_drains_and_reasons_are_reported() {
         },
     );
     let mut all = String::new();
-    let why = |of: Option<&str>| Command::Why { of: of.map(str::to_owned), view: ViewOptions::default() };
+    let why =
+        |of: Option<&str>| Command::Why { of: of.map(str::to_owned), view: ViewOptions::default() };
     let nodes = Command::Nodes(ListOptions::default());
     for command in [nodes, drain("pve1", false), drain("pve1", true), why(None)] {
         let (code, said) = cli(&served, command).await;
@@ -49,8 +50,8 @@ async fn nodes_drains_and_reasons_are_reported() {
     let at = all.split("failed at ").nth(1).and_then(|rest| rest.split(": ").next()).unwrap();
     let all = all.replace(at, "AT");
     insta::assert_snapshot!(all, @r"
-    NODE  STATE   AGENTS  GUESTS  MEMORY    OTHERS    RESERVED  FREE      CPUS  FREE
-    pve1  online  3       1       8192 MiB  2048 MiB  6400 MiB  -256 MiB  8     1.5
+    NODE  STATE   AGENTS  GUESTS    MEMORY    OTHERS  RESERVED      FREE  CPUS  FREE CPUS  CLUSTER           DETAIL
+    pve1  online       3       1  8192 MiB  2048 MiB  6400 MiB  -256 MiB     8        1.5  9f31c0aa52e7d410
     pve1 takes none of lab/linux: no room
     node pve1 is drained: nothing is started there; 2 agents on it, idle ones go
     node pve1 is used again

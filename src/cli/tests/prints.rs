@@ -156,31 +156,31 @@ async fn status_shows_everything_at_a_glance() {
 
     CLOUDS
     NAME    HEALTH    VERSION  AGENTS  CLUSTER           DETAIL
-    lab     well      8.4.21   2/10    9f31c0aa52e7d410
-    office  degraded  -        2/-     -                 login refused: check the token `drover@pve!ci`
+    lab     healthy   8.4.21     2/10  9f31c0aa52e7d410
+    office  degraded  -           2/-  -                 login refused: check the token `drover@pve!ci`
 
     TEMPLATES
-    NAME         AGENTS  KEPT       STATES              LABELS       BREAKER                                                      CLONED FROM
-    lab/linux    2/5     2, 1 idle  1 Booting, 1 Ready  big,linux    flowing; address pool `lab` is used up                       VMID 9000 `debian-13` on node pve1
-    lab/windows  2/-     2, 1 idle  1 Booting, 1 Ready  big,windows  tripped until 2026-11-21T08:11:02Z: no space on `local-lvm`  -
+    NAME         AGENTS  WARM       STATES              LABELS       BREAKER  CLONED FROM                         DETAIL
+    lab/linux       2/5  2, 1 idle  1 Booting, 1 Ready  big,linux    closed   VMID 9000 `debian-13` on node pve1  address pool `lab` is used up
+    lab/windows     2/-  2, 1 idle  1 Booting, 1 Ready  big,windows  open     -                                   next try at 2026-11-21T08:11:02Z: no space on `local-lvm`
     lab/windows: ALARM: version 5f8z1c3px9t2vkab/1a2b3c4d5e6f7a8b is not used, 3 of its agents failed: no address after 60 s
       run, once that is repaired: drover breakers reset lab/windows
     lab/windows: agent a2 tries version 6f8z1c3px9t2vkab/1a2b3c4d5e6f7a8b
 
     ADDRESS POOLS
-    POOL    SIZE  USED  RESTING  FREE  NEXT FREE AT          ADDRESSES
-    lab     11    6     5        0     2026-11-21T08:11:02Z  10.20.0.50-10.20.0.59, 10.20.0.70
-    office  11    6     0        5     -                     10.20.0.50-10.20.0.59, 10.20.0.70
+    POOL    SIZE  USED  RESTING  FREE  NEXT FREE             ADDRESSES
+    lab       11     6        5     0  2026-11-21T08:11:02Z  10.20.0.50-10.20.0.59, 10.20.0.70
+    office    11     6        0     5  -                     10.20.0.50-10.20.0.59, 10.20.0.70
 
     AGENTS
-    ID  TEMPLATE   STATE    SINCE                 VMID   NODE  LOGIN               LEASES  DETAIL
+    ID  TEMPLATE   STATE    CHANGED                VMID  NODE  LOGIN               LEASES  DETAIL
     a1  lab/linux  Leased   2026-11-21T08:11:02Z  10417  pve1  ci@127.77.0.9:2222  x
     a2  lab/linux  Booting  2026-11-21T08:11:02Z  10417  pve1  -                   -       ?[2Jno address yet
 
     LEASES
-    ID  STATE    AGENT  OWNER   EXPIRES               DETAIL
-    x   ready    a1     tester  2026-11-21T09:11:02Z
-    y   waiting  -      tester  -                     no agent is free
+    ID  STATE    WANTS           AGENT  PRINCIPAL       OWNER   ASKED  EXPIRES               DETAIL
+    x   ready    labels `linux`  a1     token:operator  tester  -      2026-11-21T09:11:02Z
+    y   waiting  labels `linux`  -      token:operator  tester  -      -                     no agent is free
 
     RECONCILED
     9f31c0aa52e7d410 at 2026-11-21T08:11:02Z: 1 finding
@@ -233,7 +233,7 @@ async fn agents_that_went_are_listed_when_asked_for() {
     none
 
     GONE
-    ID  TEMPLATE   GONE AT               LIVED  WHY
+    ID  TEMPLATE   GONE                  LIVED  WHY
     a1  lab/linux  2026-11-21T08:11:02Z  5.2 s  Connecting failed (key-rejected): the guest refused the key of `ci`
     ");
     served.stop().await;
@@ -378,9 +378,9 @@ async fn short_commands_answer_in_a_line_or_in_json() {
     {"retiring":"a1"}
     3 agents asked to go
     {"retired":3}
-    NAME         AGENTS  KEPT       STATES              LABELS       BREAKER                                                      CLONED FROM
-    lab/linux    2/5     2, 1 idle  1 Booting, 1 Ready  big,linux    flowing; address pool `lab` is used up                       VMID 9000 `debian-13` on node pve1
-    lab/windows  2/-     2, 1 idle  1 Booting, 1 Ready  big,windows  tripped until 2026-11-21T08:11:02Z: no space on `local-lvm`  -
+    NAME         AGENTS  WARM       STATES              LABELS       BREAKER  CLONED FROM                         DETAIL
+    lab/linux       2/5  2, 1 idle  1 Booting, 1 Ready  big,linux    closed   VMID 9000 `debian-13` on node pve1  address pool `lab` is used up
+    lab/windows     2/-  2, 1 idle  1 Booting, 1 Ready  big,windows  open     -                                   next try at 2026-11-21T08:11:02Z: no space on `local-lvm`
     lab/windows: ALARM: version 5f8z1c3px9t2vkab/1a2b3c4d5e6f7a8b is not used, 3 of its agents failed: no address after 60 s
       run, once that is repaired: drover breakers reset lab/windows
     lab/windows: agent a2 tries version 6f8z1c3px9t2vkab/1a2b3c4d5e6f7a8b
@@ -463,7 +463,7 @@ async fn limits_of_one_agent_are_set_and_listed_with_it() {
       "maxTotalUses": 1
     }
     there is no such thing: no agent `a9` lives
-    ID  TEMPLATE   STATE    SINCE                 VMID   NODE  LOGIN               LEASES  DETAIL
+    ID  TEMPLATE   STATE    CHANGED                VMID  NODE  LOGIN               LEASES  DETAIL
     a1  lab/linux  Leased   2026-11-21T08:11:02Z  10417  pve1  ci@127.77.0.9:2222  x       goes after 1 use
     a2  lab/linux  Booting  2026-11-21T08:11:02Z  10417  pve1  -                   -       goes when idle for 10 min; ?[2Jno address yet
     "#);
@@ -586,13 +586,16 @@ async fn a_breaker_that_is_closed_already_is_reported_as_that() {
         let status = BreakerStatus { scope, breaker, tripped, template };
         reported(&served.view, What::Breaker(Box::new(status)));
     }
-    let reset = |breaker| Command::Breakers { action: Some(BreakerAction::Reset { breaker }), list: ListOptions::default() };
+    let reset = |breaker| Command::Breakers {
+        action: Some(BreakerAction::Reset { breaker }),
+        list: ListOptions::default(),
+    };
     let (flows, first) = cli(&served, false, reset(node("pve1"))).await;
     let (flowed, second) = cli(&served, false, reset(node("pve2"))).await;
     assert_eq!((flows, flowed), (Ok(0), Ok(0)));
     insta::assert_snapshot!([first, second].concat(), @r"
-    breaker node:9f31c0aa52e7d410/pve1: it flows already
-    breaker node:9f31c0aa52e7d410/pve2 flows
+    breaker node:9f31c0aa52e7d410/pve1 was closed already
+    breaker node:9f31c0aa52e7d410/pve2 is closed
     ");
     served.stop().await;
 }
