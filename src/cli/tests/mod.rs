@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod ending;
+mod forms;
 mod hold;
 mod images;
 mod lease;

@@ -586,9 +586,10 @@ async fn a_breaker_that_is_closed_already_is_reported_as_that() {
         let status = BreakerStatus { scope, breaker, tripped, template };
         reported(&served.view, What::Breaker(Box::new(status)));
     }
+    let list = ListOptions::default;
     let reset = |breaker| Command::Breakers {
         action: Some(BreakerAction::Reset { breaker }),
-        list: ListOptions::default(),
+        list: list(),
     };
     let (flows, first) = cli(&served, false, reset(node("pve1"))).await;
     let (flowed, second) = cli(&served, false, reset(node("pve2"))).await;
