@@ -33,6 +33,18 @@ fn proxmoxer_drives_a_virtual_machines_whole_life() {
     });
 }
 
+// Invariant: an answer reaches its client, also one that is still sending the body.
+
+#[test]
+fn a_refusal_of_an_unread_body_reaches_pythons_client() {
+    drive(|facts| {
+        let mut command = Command::new("python3");
+        command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/wire/refused_bodies.py"));
+        command.arg(facts);
+        command
+    });
+}
+
 #[test]
 fn go_proxmox_drives_a_virtual_machines_and_a_containers_whole_life() {
     drive(|facts| {

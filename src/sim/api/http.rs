@@ -1,6 +1,7 @@
 //! HTTP requests and responses as data, and the refusals of the HTTP server itself
 //! (book: proxmox, section 1). Sockets are in `https`.
-//!
+
+use std::time::Duration;
 
 use bytes::Bytes;
 
@@ -8,6 +9,15 @@ pub(crate) const BODY_BYTES_MAX: usize = 512 * 1024;
 
 /// The largest upload. The simulator keeps it in memory; Proxmox writes it to a disk.
 pub(crate) const UPLOAD_BYTES_MAX: usize = 64 << 20;
+
+/// The time until the server closes a connection on which nothing goes on. It also goes by before
+/// the end of a request that the server has given up.
+pub(crate) const IDLE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The headers must be shorter together.
+const HEADERS_BYTES_LIMIT: usize = 8 * 1024;
+/// The headers and the empty line after them must be fewer.
+const HEADER_LINES_LIMIT: usize = 64;
 
 const API_PREFIX: &str = "/api2";
 
@@ -97,6 +107,14 @@ pub(crate) struct Target {
     /// The path below `/api2/{format}`, with a leading slash, without doubled or trailing slashes.
     pub path: String,
     pub query: String,
+}
+
+/// Whether the headers exceed the limits: the server stops in the middle of them, and the connection
+/// becomes idle.
+pub(crate) fn exceeds_headers(request: &Request) -> bool {
+    let length = |(name, value): &(String, String)| name.len() + ": ".len() + value.len();
+    request.headers.len() + 1 >= HEADER_LINES_LIMIT
+        || request.headers.iter().map(length).sum::<usize>() >= HEADERS_BYTES_LIMIT
 }
 
 /// The refusals that come before path and login.

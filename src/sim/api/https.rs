@@ -1,16 +1,18 @@
 //! The HTTPS server of a simulated node: loopback sockets, TLS, keep-alive
-//! (book: proxmox, section 1). `Api` answers the requests.
-//!
+//! (book: proxmox, section 1). `Api` answers the requests. `linger` closes a connection whose client
+//! still sends.
+
+mod linger;
 
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use hyper::ext::ReasonPhrase;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -21,6 +23,7 @@ use rustls::ServerConfig;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use secrecy::ExposeSecret;
+use tokio::io::DuplexStream;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
@@ -28,14 +31,14 @@ use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 
 use super::certificates::Certificates;
-use super::http::{BODY_BYTES_MAX, Request, Response, UPLOAD_BYTES_MAX, is_upload};
+use super::http::{BODY_BYTES_MAX, IDLE_TIMEOUT, Request, Response, UPLOAD_BYTES_MAX, is_upload};
 use super::{Api, ConnectionPermit};
 
 /// The server closes a connection after this many requests.
 const REQUESTS_PER_CONNECTION: usize = 100;
-const IDLE_TIMEOUT: Duration = Duration::from_secs(5);
-/// The largest request line and headers together.
-const HEAD_BYTES_MAX: usize = 8 * 1024;
+/// Beyond these hyper answers by itself; the limits of Proxmox lie below and are the API's.
+const HYPER_BUFFER_BYTES_MAX: usize = 1 << 20;
+const HYPER_HEADERS_MAX: usize = 1_000;
 
 #[derive(Debug, thiserror::Error)]
 pub enum HttpsError {
@@ -61,6 +64,7 @@ pub struct HttpsServer {
     /// SHA-256 of the server's certificate at the start.
     pub fingerprint: String,
     current: Arc<Mutex<TlsAcceptor>>,
+    served: Arc<Mutex<Arc<NodeApi>>>,
     renewed: watch::Sender<()>,
     stop: watch::Sender<bool>,
     task: Option<JoinHandle<()>>,
@@ -86,8 +90,10 @@ impl HttpsServer {
         let addr = listener.local_addr().map_err(failed)?;
         let (stop, stopped) = watch::channel(false);
         let (renewed, renewals) = watch::channel(());
+        let node_api = Arc::new(NodeApi { api, node: node.to_owned() });
+        let served = Arc::new(Mutex::new(node_api));
         let server = Server {
-            node_api: Arc::new(NodeApi { api, node: node.to_owned() }),
+            served: Arc::clone(&served),
             addr,
             tls: Arc::clone(&current),
             renewals,
@@ -98,6 +104,7 @@ impl HttpsServer {
             ca_pem: certificates.ca_pem.clone(),
             fingerprint: certificates.leaf_fingerprint.clone(),
             current,
+            served,
             renewed,
             stop,
             task: Some(task),
@@ -119,6 +126,24 @@ impl HttpsServer {
         Ok(())
     }
 
+    /// Serves a node of another world from now on, with its certificates; open connections end after
+    /// their current call.
+    ///
+    /// # Errors
+    /// When the certificates cannot serve TLS; the server keeps world and certificates.
+    pub(crate) fn replace_world(
+        &self,
+        api: Arc<Api>,
+        node: &str,
+        certificates: &Certificates,
+    ) -> Result<(), HttpsError> {
+        let fresh = tls_acceptor(certificates)?;
+        *self.served.lock() = Arc::new(NodeApi { api, node: node.to_owned() });
+        *self.current.lock() = fresh;
+        self.renewed.send_replace(());
+        Ok(())
+    }
+
     /// Closes the socket and all connections, and waits until they are closed.
     pub async fn stop(mut self) {
         self.stop.send_replace(true);
@@ -131,6 +156,35 @@ impl HttpsServer {
 impl Drop for HttpsServer {
     fn drop(&mut self) {
         self.stop.send_replace(true);
+    }
+}
+
+/// A node that serves pipes in memory in place of sockets, for tests whose clock is paused.
+pub struct PipeServer {
+    node_api: Arc<NodeApi>,
+    tls: TlsAcceptor,
+}
+
+impl PipeServer {
+    /// A server of one node.
+    ///
+    /// # Errors
+    /// When the certificates cannot serve TLS.
+    pub fn new(api: Arc<Api>, node: &str, shown: &Certificates) -> Result<Self, HttpsError> {
+        let node_api = Arc::new(NodeApi { api, node: node.to_owned() });
+        Ok(Self { node_api, tls: tls_acceptor(shown)? })
+    }
+
+    /// Serves one connection to its end.
+    pub async fn serve(&self, pipe: DuplexStream) {
+        let permit = self.node_api.api.connections().acquire(&self.node_api.node).await;
+        let (_renewed, renewals) = watch::channel(());
+        match self.tls.accept(pipe).await {
+            Ok(stream) => {
+                serve(Arc::clone(&self.node_api), TokioIo::new(stream), (renewals, permit)).await;
+            }
+            Err(error) => tracing::debug!(%error, "tls handshake on a pipe failed"),
+        }
     }
 }
 
@@ -166,7 +220,8 @@ fn certificate_chain(
 }
 
 struct Server {
-    node_api: Arc<NodeApi>,
+    /// What connections are served with, as it is when they begin.
+    served: Arc<Mutex<Arc<NodeApi>>>,
     addr: SocketAddr,
     tls: Arc<Mutex<TlsAcceptor>>,
     renewals: watch::Receiver<()>,
@@ -189,9 +244,9 @@ async fn accept(server: Arc<Server>, listener: TcpListener, mut stopped: watch::
     loop {
         tokio::select! {
             _ = stopped.wait_for(|stopped| *stopped) => break,
-            (permit, accepted) = accept_next(&server.node_api, &listener) => match accepted {
+            (permit, accepted) = accept_next(&server.served, &listener) => match accepted {
                 // A node that is down accepts nothing.
-                Ok((stream, _)) if !server.node_api.is_up() => drop(stream),
+                Ok((stream, _)) if !server.served.lock().is_up() => drop(stream),
                 Ok((stream, _)) => {
                     connections.spawn(connection(Arc::clone(&server), stream, permit));
                 }
@@ -205,9 +260,10 @@ async fn accept(server: Arc<Server>, listener: TcpListener, mut stopped: watch::
 
 /// Accepts the next connection, once the limit allows one.
 async fn accept_next(
-    node_api: &NodeApi,
+    served: &Mutex<Arc<NodeApi>>,
     listener: &TcpListener,
 ) -> (ConnectionPermit, io::Result<(TcpStream, SocketAddr)>) {
+    let node_api = Arc::clone(&served.lock());
     let permit = node_api.api.connections().acquire(&node_api.node).await;
     (permit, listener.accept().await)
 }
@@ -221,12 +277,22 @@ async fn connection(server: Arc<Server>, stream: TcpStream, permit: ConnectionPe
         redirect(server.addr, stream).await;
         return;
     }
+    let (stream, socket) = match linger::Socket::hold(stream) {
+        Ok(held) => held,
+        Err(error) => {
+            tracing::warn!(%error, "simulated node cannot hold a connection");
+            return;
+        }
+    };
     let tls = server.tls.lock().clone();
     match tls.accept(stream).await {
         Ok(stream) => {
             let mut renewals = server.renewals.clone();
             renewals.mark_unchanged();
-            serve(Arc::clone(&server.node_api), TokioIo::new(stream), (renewals, permit)).await;
+            let (node_api, io) = (Arc::clone(&server.served.lock()), TokioIo::new(stream));
+            if serve(node_api, io, (renewals, permit)).await == End::Unread {
+                socket.drain().await;
+            }
         }
         Err(error) => tracing::debug!(%error, "tls handshake with simulated node failed"),
     }
@@ -237,9 +303,20 @@ async fn connection(server: Arc<Server>, stream: TcpStream, permit: ConnectionPe
 #[error("the simulated connection breaks")]
 struct ConnectionBroken;
 
+/// How a connection ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// Everything that came was read, or the connection broke.
+    Read,
+    /// The last answer came before its request was read to the end.
+    Unread,
+}
+
 /// The counts that end a connection.
 #[derive(Default)]
 struct Activity {
+    /// Whether a request was answered without its body.
+    unread: AtomicBool,
     served: AtomicUsize,
     running: AtomicUsize,
     /// When the connection last became idle, in milliseconds after its start.
@@ -250,7 +327,8 @@ async fn serve<I>(
     node_api: Arc<NodeApi>,
     io: I,
     (mut renewals, permit): (watch::Receiver<()>, ConnectionPermit),
-) where
+) -> End
+where
     I: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
 {
     let (start, activity) = (Instant::now(), Arc::new(Activity::default()));
@@ -267,7 +345,8 @@ async fn serve<I>(
         }
     });
     let mut builder = http1::Builder::new();
-    builder.title_case_headers(true).max_buf_size(HEAD_BYTES_MAX);
+    builder.title_case_headers(true).max_buf_size(HYPER_BUFFER_BYTES_MAX);
+    builder.max_headers(HYPER_HEADERS_MAX);
     let connection = builder.serve_connection(io, service);
     tokio::pin!(connection);
     let mut last = false;
@@ -275,10 +354,12 @@ async fn serve<I>(
         let idle = Duration::from_millis(activity.idle_since.load(Ordering::Relaxed));
         tokio::select! {
             ended = &mut connection => {
+                let refused = ended.as_ref().is_err_and(hyper::Error::is_parse);
                 if let Err(error) = ended {
                     tracing::debug!(%error, "connection to simulated node broke");
                 }
-                return;
+                let unread = refused || activity.unread.load(Ordering::Relaxed);
+                return if unread { End::Unread } else { End::Read };
             }
             _ = renewals.changed(), if !last => {
                 last = true;
@@ -291,7 +372,7 @@ async fn serve<I>(
                     let now = u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
                     activity.idle_since.store(now, Ordering::Relaxed);
                 } else if start.elapsed() >= latest + IDLE_TIMEOUT {
-                    return;
+                    return End::Read;
                 }
             }
         }
@@ -328,6 +409,8 @@ async fn answer(
                 return Some(to_hyper(Response::new(400, "bad request"), true));
             }
         }
+    } else if !body.is_end_stream() {
+        activity.unread.store(true, Ordering::Relaxed);
     }
     // A call continues when its client disconnects.
     let api = Arc::clone(&node_api.api);
@@ -335,7 +418,11 @@ async fn answer(
     let response = served.unwrap_or_else(|_| Response::new(500, "got unexpected end of worker"));
     let last = activity.served.fetch_add(1, Ordering::Relaxed) + 1 >= REQUESTS_PER_CONNECTION;
     let last = last || permit.is_crowded();
-    (!response.reset).then(|| to_hyper(response, last))
+    if response.reset {
+        activity.unread.store(false, Ordering::Relaxed);
+        return None;
+    }
+    Some(to_hyper(response, last))
 }
 
 fn to_hyper(response: Response, last: bool) -> HyperResponse<Full<Bytes>> {
@@ -379,5 +466,7 @@ async fn redirect(addr: SocketAddr, stream: TcpStream) {
     }
 }
 
+#[cfg(test)]
+mod bodies;
 #[cfg(test)]
 mod tests;

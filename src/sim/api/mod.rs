@@ -9,6 +9,7 @@
 //! Each request passes the checks of Proxmox in their order (book: proxmox, section 2):
 //!
 //! ```text
+//! http        limits of headers; no answer
 //! http        method, transfer encoding; 501
 //! http        path below /api2; 500
 //! access      ticket or token; 401 after 3 s
@@ -26,7 +27,7 @@
 //! others through `Backend`. A planned fault of the world can break the connection before or
 //! after a call.
 //!
-//! Files beside this one: `https` (sockets), `connections` (limits), `certificates`, `schema` with
+//! Files beside this one: `https` (sockets, with `linger`), `connections` (limits), `certificates`, `schema` with
 //! `schema*.json` and `format` (what is valid), `coverage` with `paths.txt` (what Proxmox has and
 //! the simulator lacks), `index`, `multipart`.
 
@@ -124,6 +125,10 @@ impl Api {
 
     /// Answers one request, with the delays of a real node.
     pub async fn serve(&self, request: Request) -> Response {
+        if http::exceeds_headers(&request) {
+            tokio::time::sleep(http::IDLE_TIMEOUT).await;
+            return Response::reset();
+        }
         if let Some(refusal) = http::refuse_head(&request) {
             return refusal;
         }
@@ -147,6 +152,9 @@ impl Api {
             return Response::plain(501, &text);
         }
         if let Some(refusal) = http::refuse_body(&request, &target.path) {
+            if refusal.reset {
+                tokio::time::sleep(http::IDLE_TIMEOUT).await;
+            }
             return refusal;
         }
         let (inputs, file) = if http::is_upload(&request.method, &target.path) {

@@ -17,21 +17,21 @@ use crate::api::tests::{Listener, spec};
 use crate::clock::WallClock;
 use crate::spec::{ClusterSpec, NodeSpec, PveVersion, WorkersSpec};
 
-const TOKEN: &str = "Authorization: PVEAPIToken=root@pam!full=secret";
+pub(super) const TOKEN: &str = "Authorization: PVEAPIToken=root@pam!full=secret";
 
-fn api() -> Arc<Api> {
+pub(super) fn api() -> Arc<Api> {
     let spec = spec();
     let access = Access::new(&spec, PveVersion::V8_4, WallClock::starting_at(1_800_000_000));
     Api::new(&spec, PveVersion::V8_4, 1, access, Arc::new(Listener::default()), None)
 }
 
-async fn start() -> HttpsServer {
+pub(super) async fn start() -> HttpsServer {
     let api = api();
     let certificates = Certificates::generate(&["pve1".to_owned()]).unwrap();
     HttpsServer::start(api, "pve1", "127.0.0.1:0".parse().unwrap(), &certificates).await.unwrap()
 }
 
-async fn connect(
+pub(super) async fn connect(
     server: &HttpsServer,
     ca_pem: &str,
     name: &str,
