@@ -4,6 +4,7 @@
 use std::process::ExitCode;
 
 use causes::chain;
+use pve_sim::worlds::WORLDS;
 use pve_sim::{guests, spec};
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use serde_json::{Value, json};
@@ -101,6 +102,15 @@ pub(super) fn sim(global: &Global, options: SimOptions) -> ExitCode {
         PveVersion::V8_4 => spec::PveVersion::V8_4,
         PveVersion::V9_2 => spec::PveVersion::V9_2,
     };
+    if options.list_worlds {
+        let lines = WORLDS.map(|world| format!("{:12}  {}\n", world.name, world.about));
+        let list = WORLDS.map(|world| json!({ "name": world.name, "about": world.about }));
+        let text = match global.json {
+            true => format!("{}\n", json!({ "worlds": list })),
+            false => lines.concat(),
+        };
+        return put(global.json, &text, ExitCode::SUCCESS);
+    }
     if options.list_api {
         let served = pve_sim::api::served_routes(version);
         if global.json {
@@ -120,6 +130,7 @@ pub(super) fn sim(global: &Global, options: SimOptions) -> ExitCode {
     let outcome = runtime.block_on(pve_sim::run::run(pve_sim::run::Options {
         listen: options.listen,
         cluster: options.cluster,
+        world: options.world,
         guests: match options.guests {
             GuestKind::None => guests::GuestKind::None,
             GuestKind::Greeter => guests::GuestKind::Greeter,

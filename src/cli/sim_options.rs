@@ -55,6 +55,9 @@ pub struct SimOptions {
     /// as in `nodes: [{name: pve1}]`. configs/sim-cluster.yaml shows all keys.
     #[arg(long, value_name = "FILE")]
     pub cluster: Option<PathBuf>,
+    /// Named world in place of a description; --list-worlds shows all
+    #[arg(long, value_name = "NAME", conflicts_with = "cluster")]
+    pub world: Option<String>,
     /// What runs inside the guests
     #[arg(long, value_enum, default_value = "none")]
     pub guests: GuestKind,
@@ -96,9 +99,13 @@ pub struct SimOptions {
     pub all_nodes: bool,
     /// Unix socket for commands, one a line: renew-certificate, replace-certificate,
     /// renew-authority, expire-tickets, faults FILE|none, node-down NODE, node-up NODE, isolate
-    /// NODE, rejoin NODE, maintenance NODE on|off, lock VMID NAME|none, move VMID NODE
+    /// NODE, rejoin NODE, maintenance NODE on|off, lock VMID NAME|none, move VMID NODE, trouble VMID
+    /// NAME|none, power-off VMID, reset, world NAME
     #[arg(long, value_name = "SOCKET")]
     pub control: Option<PathBuf>,
+    /// Print the named worlds, and exit
+    #[arg(long)]
+    pub list_worlds: bool,
     /// Print the served methods and paths, and exit
     #[arg(long)]
     pub list_api: bool,

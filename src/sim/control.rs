@@ -14,6 +14,8 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
+use crate::guests::{Trouble, TroubleError};
+
 const LINE_BYTES_MAX: u64 = 4096;
 
 /// A command to a running cluster.
@@ -42,12 +44,21 @@ pub enum Command {
     Lock(u32, Option<String>),
     /// Move a guest to another node, as a migration does.
     Move(u32, String),
+    /// Give a guest one more trouble; none takes all away.
+    Trouble(u32, Option<Trouble>),
+    /// End a guest as its own `poweroff` does.
+    PowerOff(u32),
+    /// Go back to the world as it began.
+    Reset,
+    /// Go to the beginning of a named world.
+    World(String),
 }
 
 /// All commands, for error messages.
 pub const COMMANDS: &str = "renew-certificate, replace-certificate, renew-authority, \
     expire-tickets, faults FILE|none, node-down NODE, node-up NODE, isolate NODE, rejoin NODE, \
-    maintenance NODE on|off, lock VMID NAME|none, move VMID NODE";
+    maintenance NODE on|off, lock VMID NAME|none, move VMID NODE, trouble VMID NAME|none, \
+    power-off VMID, reset, world NAME";
 
 impl Command {
     /// Parses one line.
@@ -80,6 +91,23 @@ impl Command {
                 .map(|(vmid, lock)| Self::Lock(vmid, (lock != "none").then(|| lock.to_owned()))),
             "move" => vmid_and_argument(name, rest, "the name of a node")
                 .map(|(vmid, node)| Self::Move(vmid, node.to_owned())),
+            "trouble" => {
+                let what = "`none` or a trouble, such as `hangs`";
+                match vmid_and_argument(name, rest, what)? {
+                    (vmid, "none") => Ok(Self::Trouble(vmid, None)),
+                    (vmid, trouble) => match trouble.parse() {
+                        Ok(trouble) => Ok(Self::Trouble(vmid, Some(trouble))),
+                        Err(error) => Err(TroubleError::to_string(&error)),
+                    },
+                }
+            }
+            "power-off" => match rest.parse() {
+                Ok(vmid) => Ok(Self::PowerOff(vmid)),
+                Err(_) => Err(format!("`{name}` needs a VMID")),
+            },
+            "reset" => without_argument(name, rest, Self::Reset),
+            "world" if rest.is_empty() => Err("`world` needs the name of a world".to_owned()),
+            "world" => Ok(Self::World(rest.to_owned())),
             "renew-certificate" => without_argument(name, rest, Self::RenewCertificate),
             "replace-certificate" => without_argument(name, rest, Self::ReplaceCertificate),
             "renew-authority" => without_argument(name, rest, Self::RenewAuthority),
@@ -201,9 +229,11 @@ mod tests {
     fn every_listed_command_is_accepted() {
         for command in COMMANDS.split(", ") {
             let command = command.replace("VMID", "100").replace("on|off", "on");
+            let command = command.replace("trouble 100 NAME|none", "trouble 100 no-agent");
             assert!(Command::parse(&command).is_ok(), "{command}");
         }
         assert_eq!(Command::parse("lock 100 none"), Ok(Command::Lock(100, None)));
+        assert_eq!(Command::parse("trouble 100 none"), Ok(Command::Trouble(100, None)));
         assert_eq!(Command::parse("faults none\n"), Ok(Command::Faults(None)));
         assert_eq!(Command::parse(" node-up  pve2 "), Ok(Command::NodeUp("pve2".into())));
     }
@@ -216,6 +246,11 @@ mod tests {
             ("maintenance pve1", "`on` or `off`"),
             ("lock backup", "a VMID and `none` or a lock"),
             ("move 100", "the name of a node"),
+            ("trouble 100", "`none` or a trouble"),
+            ("trouble 100 tired", "never-boots, hangs"),
+            ("power-off web", "a VMID"),
+            ("reset all", "takes no argument"),
+            ("world", "the name of a world"),
             ("renew-certificate now", "takes no argument"),
             ("reboot", "renew-certificate"),
             ("", "unknown command"),

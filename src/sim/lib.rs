@@ -30,8 +30,8 @@
 //! failures of calls, tasks, nodes and connections; [`run::SimError`] says why `drover sim` did not
 //! start.
 //!
-//! Files beside this one: `simulation` (joins the parts), `run` and `control` (the command `drover
-//! sim`), `spec` (the description of a cluster), `interfaces` and `call` (what the parts ask of
+//! Files beside this one: `simulation` (joins the parts), `run`, `running` and `control` (the command
+//! `drover sim`), `spec` (the description of a cluster), `worlds` (descriptions with names), `interfaces` and `call` (what the parts ask of
 //! each other), `guest` (what a host of guests offers), `conf` (the
 //! configuration of a guest), `recorder`, `memory`, `clock`,
 //! `section_keys`, `folder` (temporary files).
@@ -50,7 +50,9 @@ pub(crate) mod interfaces;
 pub mod memory;
 pub(crate) mod recorder;
 pub mod run;
+mod running;
 mod section_keys;
 pub mod simulation;
 pub mod spec;
 pub mod world;
+pub mod worlds;

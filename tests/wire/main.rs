@@ -67,6 +67,7 @@ mod service;
 mod setup_network;
 mod setup_service;
 mod sim;
+mod sim_worlds;
 mod sizes;
 mod sources;
 mod spine;

@@ -8,13 +8,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use drover_ssh::PublicKey;
 use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, ready};
 use parking_lot::{Mutex, MutexGuard};
 use percent_encoding::percent_decode_str;
 use russh::server::{self, Auth, ChannelOpenHandle, Msg, PublicKeyOffer, VerifiedPublicKey};
 use russh::{Channel, ChannelId, MethodKind, MethodSet, SshId};
 use serde_json::Value;
 use tokio::net::TcpSocket;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::stub::{StubGuests, StubOptions};
@@ -37,12 +38,16 @@ pub struct GreeterGuests {
     ssh_servers: Mutex<BTreeMap<u32, SshServer>>,
 }
 
-/// The task of a guest's SSH server; dropping this ends it.
-struct SshServer(JoinHandle<()>);
+/// A guest's SSH server; dropping this ends it.
+struct SshServer {
+    task: JoinHandle<()>,
+    /// Whether the guest is halted, so that new connections get no answer.
+    paused: watch::Sender<bool>,
+}
 
 impl Drop for SshServer {
     fn drop(&mut self) {
-        self.0.abort();
+        self.task.abort();
     }
 }
 
@@ -87,8 +92,10 @@ impl GuestHost for GreeterGuests {
         let started = self.stub.boot(boot);
         match self.find_address(login.vmid) {
             Ok(Some(socket)) => {
-                let task = tokio::spawn(listen(Arc::clone(&self.stub), Arc::clone(&login), socket));
-                self.ssh_servers().insert(login.vmid, SshServer(task));
+                let (paused, halts) = watch::channel(false);
+                let stub = Arc::clone(&self.stub);
+                let task = tokio::spawn(listen(stub, Arc::clone(&login), (socket, halts)));
+                self.ssh_servers().insert(login.vmid, SshServer { task, paused });
                 started
             }
             Ok(None) => started,
@@ -123,6 +130,13 @@ impl GuestHost for GreeterGuests {
 
     fn reachable_in(&self, vmid: u32) -> Option<Duration> {
         self.stub.reachable_in(vmid)
+    }
+
+    fn set_paused(&self, vmid: u32, paused: bool) -> GuestWork {
+        if let Some(server) = self.ssh_servers().get(&vmid) {
+            server.paused.send_replace(paused);
+        }
+        ready(Ok(())).boxed()
     }
 
     fn snapshot(&self, vmid: u32, name: &str, with_memory: bool) -> GuestWork {
@@ -163,7 +177,11 @@ impl LoginSettings {
 }
 
 /// Listens once the guest has its address, until the guest ends.
-async fn listen(stub: Arc<StubGuests>, login: Arc<LoginSettings>, socket: TcpSocket) {
+async fn listen(
+    stub: Arc<StubGuests>,
+    login: Arc<LoginSettings>,
+    (socket, mut halts): (TcpSocket, watch::Receiver<bool>),
+) {
     let vmid = login.vmid;
     let Some(wait) = stub.reachable_in(vmid) else { return };
     tokio::time::sleep(wait).await;
@@ -190,7 +208,7 @@ async fn listen(stub: Arc<StubGuests>, login: Arc<LoginSettings>, socket: TcpSoc
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
-        if !stub.running(vmid) {
+        if halts.wait_for(|halted| !halted).await.is_err() || !stub.running(vmid) {
             return;
         }
         let _nodelay = stream.set_nodelay(true);

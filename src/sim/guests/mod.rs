@@ -12,7 +12,8 @@
 //! and whether the guest still runs. The world adds Proxmox's own timeouts and refusals.
 //!
 //! A host owns the disks, addresses and host keys of its guests. A guest that cannot start gives
-//! the text after `start failed: `. Stub guests misbehave on request ([`Quirk`]).
+//! the text after `start failed: `. Guests of every host misbehave by tags and orders
+//! ([`Trouble`]); stub guests have further ways ([`Quirk`]).
 //!
 //! Files beside this one: `address` (addresses and seeded values), `answers` (the agent's answers)
 //! and `spawner` (the thread that starts processes), which several kinds use.
@@ -24,6 +25,7 @@ mod process;
 mod qemu;
 mod spawner;
 mod stub;
+mod troubles;
 
 use std::str::FromStr;
 
@@ -32,6 +34,7 @@ pub use process::{Isolation, IsolationError, KnownCommands, ProcessGuests, Proce
 pub use qemu::{AcceleratorChoice, QemuError};
 pub(crate) use qemu::{Image, QemuGuests, QemuOptions, read_images};
 pub use stub::{Quirk, StubGuests, StubOptions};
+pub use troubles::{Trouble, TroubleError, TroubledGuests};
 
 /// What runs inside a simulated machine (`--guests`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -124,6 +124,7 @@ use self::worker::Worker;
 use crate::call::{ApiError, Call, Outcome};
 use crate::conf;
 use crate::guest::GuestHost;
+use crate::guests::TroubledGuests;
 use crate::interfaces::{AccessControl, Backend, ConnectionReset};
 use crate::recorder::Recorder;
 use crate::spec::{ClusterSpec, PveVersion, WorkersSpec};
@@ -285,6 +286,8 @@ pub(crate) struct Cluster {
     pub(crate) locks: Arc<LockTable>,
     pub(crate) rights: Arc<dyn AccessControl>,
     pub(crate) guest_host: Arc<dyn GuestHost>,
+    /// The same host, which makes guests misbehave.
+    troubles: Arc<TroubledGuests>,
     pub(crate) daemons: Daemons,
     pub(crate) record: Option<Arc<Recorder>>,
     state: Mutex<State>,
@@ -327,6 +330,7 @@ impl Cluster {
         };
         let daemons = Daemons::new(spec.nodes.iter().map(|node| node.name.as_str()), workers);
         let storages = spec.storages.iter();
+        let troubles = Arc::new(TroubledGuests::around(guests));
         Self {
             name: spec.name.clone(),
             version: options.version,
@@ -334,7 +338,8 @@ impl Cluster {
             certificates: Mutex::new(options.certificates),
             locks: Arc::new(LockTable::default()),
             rights,
-            guest_host: guests,
+            guest_host: Arc::clone(&troubles) as _,
+            troubles,
             daemons,
             record: options.record,
             state: Mutex::new(State {

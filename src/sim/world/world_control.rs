@@ -15,6 +15,7 @@ use super::locks::{LockMode, LockName};
 use super::state::{Guest, NodeOverrides};
 use super::storage::{CLOUDINIT_SIZE, Storage, Volume, owner_in_name};
 use super::{Certificates, Cluster, lxc};
+use crate::guests::Trouble;
 use crate::spec::{ClusterSpec, GuestSpec, WebFile};
 
 /// Controls a world without its API.
@@ -130,6 +131,26 @@ impl WorldControl {
     pub fn set_agent(&self, vmid: u32, health: AgentHealth) {
         if let Some(guest) = self.cluster.state().vms.get_mut(&vmid) {
             guest.agent_health = health;
+        }
+    }
+
+    /// Gives a guest one more trouble from now on; none takes all away, also those of its tags.
+    pub async fn trouble(&self, vmid: u32, trouble: Option<Trouble>) {
+        self.cluster.troubles.order(vmid, trouble).await;
+    }
+
+    /// Ends the world: its tasks and guests end, and no guest boots any more.
+    pub async fn end(&self) {
+        self.cluster.troubles.close();
+        let (guests, tasks) = {
+            let state = self.cluster.state();
+            let guests: Vec<u32> = state.all_guests().map(|guest| guest.vmid).collect();
+            let running = state.nodes.keys().flat_map(|node| state.tasks.running(node));
+            (guests, running.map(|task| task.upid.to_string()).collect::<Vec<_>>())
+        };
+        tasks.iter().for_each(|upid| self.cluster.kill_task(upid));
+        for vmid in guests {
+            self.cluster.guest_host.stop(vmid).await;
         }
     }
 

@@ -43,6 +43,8 @@ pub(super) struct Machine {
     pub processes: Processes,
     /// Reserves the address until the guest listens on it; the first boot takes it.
     reserved: Mutex<Option<TcpSocket>>,
+    /// Whether the guest is halted, so that new connections get no answer.
+    paused: watch::Sender<bool>,
     state: watch::Sender<PowerState>,
 }
 
@@ -75,6 +77,7 @@ impl Machine {
             identity,
             processes: Processes::default(),
             reserved: Mutex::new(Some(reserved)),
+            paused: watch::Sender::new(false),
             state: watch::Sender::new(PowerState::Booting { first_process: None }),
         }
     }
@@ -197,6 +200,16 @@ impl Machine {
             let mark = format!("GUEST_RUN={}", self.disk.run_folder().display());
             leftovers::kill_marked(&mark);
         }
+    }
+
+    pub(super) fn set_paused(&self, paused: bool) {
+        self.paused.send_replace(paused);
+    }
+
+    pub(super) async fn wait_until_not_paused(&self) {
+        let mut halts = self.paused.subscribe();
+        // The sender lives as long as the machine.
+        let _alive = halts.wait_for(|paused| !paused).await.is_ok();
     }
 
     pub(super) fn is_running(&self) -> bool {

@@ -309,6 +309,13 @@ impl GuestHost for ProcessGuests {
         Some(up.saturating_duration_since(Instant::now()))
     }
 
+    fn set_paused(&self, vmid: u32, paused: bool) -> GuestWork {
+        if let Some(machine) = self.inner.machine(vmid) {
+            machine.set_paused(paused);
+        }
+        ready(Ok(())).boxed()
+    }
+
     fn snapshot(&self, vmid: u32, name: &str, _with_memory: bool) -> GuestWork {
         self.inner.log_failure(vmid, "snapshot", self.inner.disk(vmid).snapshot(name));
         ready(Ok(())).boxed()

@@ -46,6 +46,7 @@ pub(super) async fn serve(listener: TcpListener, machine: Arc<Machine>, key: &Pr
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
+        machine.wait_until_not_paused().await;
         while connections.try_join_next().is_some() {}
         let handler = SshConnection::new(Arc::clone(&machine));
         let config = Arc::clone(&config);
