@@ -7,6 +7,8 @@
 mod phases;
 #[path = "references/reasons.rs"]
 mod reasons;
+#[path = "references/simulator.rs"]
+mod simulator;
 mod tree;
 
 use std::collections::{BTreeMap, BTreeSet};

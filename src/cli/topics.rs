@@ -47,6 +47,7 @@ pub static PAGES: &[Page] = pages![
     "rights",
     "security",
     "simulator",
+    "reference/simulator",
     "architecture",
     "agents",
     "minds",
