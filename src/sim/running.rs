@@ -48,8 +48,7 @@ impl Setup<'_> {
     ) -> Result<Simulation, SimError> {
         let folder = guests_folder(self.folder, generation);
         let described = &spec.guests;
-        let guests =
-            guests(&self.options, &self.latency, &folder, &self.images, described).await?;
+        let guests = guests(&self.options, &self.latency, &folder, &self.images, described).await?;
         if let Some(before) = before {
             before.world.control().end().await;
         }

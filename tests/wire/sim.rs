@@ -9,25 +9,45 @@ use crate::harness::{Kept, Lines, Sim, drover};
 
 /// Runs a foreign client's life of a machine on a fresh simulator.
 fn drive(program: impl FnOnce(&Path) -> Command) {
+    let said = run(program);
+    assert!(said.contains("steps ok"), "{said}");
+}
+
+/// Runs a foreign client on a fresh simulator, and gives what it said.
+fn run(program: impl FnOnce(&Path) -> Command) -> String {
     let dir = tempfile::tempdir().unwrap();
     let sim = Sim::start(dir.path());
     let facts = dir.path().join("facts.json");
     std::fs::write(&facts, sim.facts.to_string()).unwrap();
     let out = program(&facts).output().unwrap();
-    let said = String::from_utf8_lossy(&out.stdout);
-    assert!(
-        out.status.success() && said.contains("steps ok"),
-        "{said}{}",
-        String::from_utf8_lossy(&out.stderr)
-    );
+    let said = String::from_utf8_lossy(&out.stdout).into_owned();
+    assert!(out.status.success(), "{said}{}", String::from_utf8_lossy(&out.stderr));
+    said
+}
+
+/// The code of the book's page that stands in a fence of this language.
+fn snippet(fence: &str) -> &'static str {
+    let page = include_str!("../../src/book/simulator.md");
+    let (_, rest) = page.split_once(&format!("```{fence}\n")).unwrap();
+    rest.split_once("\n```").unwrap().0
+}
+
+fn python() -> Command {
+    Command::new(std::env::var("DROVER_TEST_PYTHON").unwrap_or_else(|_| "python3".into()))
+}
+
+fn go(dir: &Path) -> Command {
+    let mut command = Command::new(std::env::var("DROVER_TEST_GO").unwrap_or_else(|_| "go".into()));
+    command.args(["run", "."]).current_dir(dir);
+    command.env("GOFLAGS", "-buildvcs=false").env("GOTOOLCHAIN", "local");
+    command
 }
 
 #[test]
 fn proxmoxer_drives_a_virtual_machines_whole_life() {
     drive(|facts| {
-        let python = std::env::var("DROVER_TEST_PYTHON").unwrap_or_else(|_| "python3".into());
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/wire/proxmoxer_life.py");
-        let mut command = Command::new(python);
+        let mut command = python();
         command.arg(script).arg(facts);
         command
     });
@@ -48,13 +68,40 @@ fn a_refusal_of_an_unread_body_reaches_pythons_client() {
 #[test]
 fn go_proxmox_drives_a_virtual_machines_and_a_containers_whole_life() {
     drive(|facts| {
-        let go = std::env::var("DROVER_TEST_GO").unwrap_or_else(|_| "go".into());
-        let mut command = Command::new(go);
-        command.args(["run", "."]).arg(facts);
-        command.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/wire/go"));
-        command.env("GOFLAGS", "-buildvcs=false").env("GOTOOLCHAIN", "local");
+        let mut command = go(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/wire/go")));
+        command.arg(facts);
         command
     });
+}
+
+// Invariant: what the book shows of other clients runs as it stands there.
+
+#[test]
+fn the_books_snippet_for_proxmoxer_clones_a_machine() {
+    let said = run(|facts| {
+        let mut command = python();
+        command.arg("-c").arg(snippet("python proxmoxer")).arg(facts);
+        command
+    });
+    assert!(said.starts_with("UPID:pve1:") && said.contains(":qmclone:9000:"), "{said}");
+}
+
+#[test]
+fn the_books_snippet_for_go_lists_the_nodes() {
+    let module = tempfile::tempdir().unwrap();
+    let own = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/wire/go"));
+    for file in ["go.mod", "go.sum"] {
+        std::fs::copy(own.join(file), module.path().join(file)).unwrap();
+    }
+    std::fs::write(module.path().join("main.go"), snippet("go go-proxmox")).unwrap();
+    let said = run(|facts| {
+        let mut command = go(module.path());
+        command.arg(facts);
+        command
+    });
+    let mut lines: Vec<&str> = said.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["pve1 online", "pve2 online", "pve3 online"]);
 }
 
 #[test]

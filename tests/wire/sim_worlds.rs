@@ -156,7 +156,7 @@ fn a_reset_ends_guests_and_tasks_and_keeps_address_authority_and_token() {
 }
 
 #[test]
-fn a_named_world_is_begun_and_changed_by_an_order() {
+fn a_named_world_starts_and_another_follows_by_an_order() {
     let dir = tempfile::tempdir().unwrap();
     let sim = Sim::start_with(dir.path(), &["--world", "lone", "--guests", "none"]);
     assert_eq!(sim.facts["nodes"], json!(["pve"]));
@@ -173,12 +173,13 @@ fn a_named_world_is_begun_and_changed_by_an_order() {
 }
 
 #[test]
-fn the_list_of_worlds_names_those_that_can_be_begun() {
+fn the_list_of_worlds_names_those_that_can_start() {
     let out = drover().args(["sim", "--list-worlds"]).output().unwrap();
     let list = String::from_utf8(out.stdout).unwrap();
     let names: Vec<&str> = list.lines().filter_map(|line| line.split_whitespace().next()).collect();
     assert_eq!(names, ["three-nodes", "lone", "full-storage", "troubles", "big", "old"]);
-    let out = drover().args(["sim", "--listen", "127.0.0.1:0", "--world", "moon"]).output().unwrap();
+    let out =
+        drover().args(["sim", "--listen", "127.0.0.1:0", "--world", "moon"]).output().unwrap();
     assert_eq!(out.status.code(), Some(2));
     let said = String::from_utf8_lossy(&out.stderr);
     assert!(said.contains("unknown world `moon`; the worlds are three-nodes, lone"), "{said}");

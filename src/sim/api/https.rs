@@ -92,12 +92,8 @@ impl HttpsServer {
         let (renewed, renewals) = watch::channel(());
         let node_api = Arc::new(NodeApi { api, node: node.to_owned() });
         let served = Arc::new(Mutex::new(node_api));
-        let server = Server {
-            served: Arc::clone(&served),
-            addr,
-            tls: Arc::clone(&current),
-            renewals,
-        };
+        let server =
+            Server { served: Arc::clone(&served), addr, tls: Arc::clone(&current), renewals };
         let task = tokio::spawn(accept(Arc::new(server), listener, stopped));
         Ok(Self {
             addr,
@@ -466,7 +462,5 @@ async fn redirect(addr: SocketAddr, stream: TcpStream) {
     }
 }
 
-#[cfg(test)]
-mod bodies;
 #[cfg(test)]
 mod tests;

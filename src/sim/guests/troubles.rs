@@ -1,5 +1,4 @@
-//! The troubles of guests: a host around any other host, whose guests misbehave where they are told
-//! to.
+//! The troubles of guests: a host around any other host, whose guests misbehave by tags and orders.
 //!
 //! In: tags `guest-TROUBLE` in the configuration of a boot, and orders for one guest at any time.
 //! Out: the answers of the host inside, without what the troubled guest does not give.
@@ -180,7 +179,12 @@ async fn hang_if_booted(inner: &dyn GuestHost, vmid: u32) -> bool {
 
 async fn set_paused(inner: &dyn GuestHost, vmid: u32, paused: bool) {
     if let Err(error) = inner.set_paused(vmid, paused).await {
-        tracing::warn!(vmid, paused, error, "the processors of a guest cannot be halted or resumed");
+        tracing::warn!(
+            vmid,
+            paused,
+            error,
+            "the processors of a guest cannot be halted or resumed"
+        );
     }
 }
 
@@ -290,7 +294,7 @@ impl GuestHost for TroubledGuests {
     }
 
     fn reset(&self, vmid: u32) -> BoxFuture<'static, bool> {
-        // The world boots troubled guests anew, so that their tags count from the reset on.
+        // The world stops and boots troubled guests, so that their tags count from the reset on.
         let state = self.state();
         let troubled = state.dead.contains(&vmid)
             || state.troubles(vmid).is_some_and(|troubles| !troubles.is_empty());

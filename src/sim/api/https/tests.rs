@@ -1,6 +1,8 @@
 //! The HTTPS server over real loopback sockets.
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
+mod bodies;
+
 use std::sync::Arc;
 
 use rustls::pki_types::ServerName;
@@ -17,21 +19,21 @@ use crate::api::tests::{Listener, spec};
 use crate::clock::WallClock;
 use crate::spec::{ClusterSpec, NodeSpec, PveVersion, WorkersSpec};
 
-pub(super) const TOKEN: &str = "Authorization: PVEAPIToken=root@pam!full=secret";
+const TOKEN: &str = "Authorization: PVEAPIToken=root@pam!full=secret";
 
-pub(super) fn api() -> Arc<Api> {
+fn api() -> Arc<Api> {
     let spec = spec();
     let access = Access::new(&spec, PveVersion::V8_4, WallClock::starting_at(1_800_000_000));
     Api::new(&spec, PveVersion::V8_4, 1, access, Arc::new(Listener::default()), None)
 }
 
-pub(super) async fn start() -> HttpsServer {
+async fn start() -> HttpsServer {
     let api = api();
     let certificates = Certificates::generate(&["pve1".to_owned()]).unwrap();
     HttpsServer::start(api, "pve1", "127.0.0.1:0".parse().unwrap(), &certificates).await.unwrap()
 }
 
-pub(super) async fn connect(
+async fn connect(
     server: &HttpsServer,
     ca_pem: &str,
     name: &str,

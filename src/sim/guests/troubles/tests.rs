@@ -68,9 +68,9 @@ async fn a_guest_that_never_boots_has_a_process_and_nothing_in_it() {
 #[tokio::test(start_paused = true)]
 async fn a_guest_that_hangs_lets_the_agents_calls_time_out() {
     let host = host();
-    let begun = Instant::now();
+    let started = Instant::now();
     up(&host, "guest-hangs").await;
-    assert_eq!(begun.elapsed(), READY);
+    assert_eq!(started.elapsed(), READY);
     assert_eq!(ping(&host).await, Err(AgentError::Timeout));
     assert!(host.address(100).is_some());
     assert!(runs_after_shutdown(&host).await);

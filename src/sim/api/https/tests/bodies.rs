@@ -1,10 +1,5 @@
 //! Answers that come before the body of their request was read, and heads beyond the limits: a
 //! client that sends first and reads later gets what Proxmox gives it.
-#![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
-
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-
-use super::tests::{TOKEN, connect, start};
 use super::*;
 
 const PUT: &str = "PUT /api2/json/nodes/pve1/qemu/100/config HTTP/1.1\r\nHost: localhost";
@@ -96,13 +91,13 @@ async fn headers_beyond_the_limits_get_no_answer_and_a_close_after_five_seconds(
 /// What the server sends until it closes, and after how long, by the paused clock.
 async fn over_a_pipe(head: &str) -> (String, Duration) {
     let (mut client, server) = tokio::io::duplex(256 * 1024);
-    let node_api = Arc::new(NodeApi { api: super::tests::api(), node: "pve1".into() });
+    let node_api = Arc::new(NodeApi { api: api(), node: "pve1".into() });
     let (_renewed, renewals) = watch::channel(());
     let permit = node_api.api.connections().acquire("pve1").await;
     tokio::spawn(async move { serve(node_api, TokioIo::new(server), (renewals, permit)).await });
-    let begun = Instant::now();
+    let started = Instant::now();
     client.write_all(format!("{head}\r\n\r\n").as_bytes()).await.unwrap();
     let mut read = Vec::new();
     client.read_to_end(&mut read).await.unwrap();
-    (String::from_utf8(read).unwrap(), begun.elapsed())
+    (String::from_utf8(read).unwrap(), started.elapsed())
 }
