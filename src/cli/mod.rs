@@ -9,6 +9,7 @@ mod agents;
 mod builds;
 mod check;
 mod client;
+mod completions;
 mod config;
 mod doctor;
 mod ending;
@@ -25,6 +26,7 @@ mod leases;
 mod leasing;
 mod lists;
 mod machine;
+mod man;
 mod nodes;
 mod options;
 mod over_ssh;
@@ -56,9 +58,9 @@ pub use error::{CallError, CliError};
 pub use global::{DEFAULT_SOCKET, Global};
 pub use options::{
     AgentAction, BreakerAction, BuildImageOptions, CheckOptions, Cli, ClusterAction, Command,
-    CopyOptions, DemoOptions, EventsOptions, HoldNextOptions, HoldOptions, ImageAction,
-    LeaseOptions, LeasesOptions, Limit, ListOptions, MachineAction, NodeAction, ResizeOptions,
-    RunOptions, SnapshotAction, TakeOptions, TemplateAction, ViewOptions, WaitOptions,
+    CompletedShell, CopyOptions, DemoOptions, EventsOptions, HoldNextOptions, HoldOptions,
+    ImageAction, LeaseOptions, LeasesOptions, Limit, ListOptions, MachineAction, NodeAction,
+    ResizeOptions, RunOptions, SnapshotAction, TakeOptions, TemplateAction, ViewOptions, WaitOptions,
 };
 pub use over_ssh::{RunOverSsh, SshJob};
 pub use screen::{ColorWhen, Output, Screen};
@@ -87,6 +89,8 @@ pub fn main() -> ExitCode {
         Command::Schema => {
             stdout::put_value(cli.global.output(), &drover_config::schema(), ExitCode::SUCCESS)
         }
+        Command::Completions { shell } => completions::print(&cli.global, shell),
+        Command::Man { directory } => man::pages(&cli.global, directory.as_deref()),
         Command::Template { action: TemplateAction::Copy(options) } => {
             service::copy(&cli.global, &options)
         }

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use clap::{ArgGroup, Args, Parser, Subcommand};
+use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use drover_model::phase::LeasePhase;
 use drover_model::size::Part;
 
@@ -58,6 +58,18 @@ pub enum Command {
     },
     /// Print the JSON Schema of the configuration, for editors
     Schema,
+    /// Print what a shell needs to complete commands and options
+    #[command(after_help = super::completions::INSTALL)]
+    Completions {
+        /// The shell
+        shell: CompletedShell,
+    },
+    /// Print the man page of drover, or write that of every command
+    Man {
+        /// Write all pages into this directory, one for each command
+        #[arg(value_name = "DIR")]
+        directory: Option<PathBuf>,
+    },
     /// Show clouds, templates, agents, leases, configuration and alarms
     Status(ViewOptions),
     /// List agents, or set limits of one against its template's
@@ -184,6 +196,14 @@ pub enum Command {
     Reload,
     /// Follow what happens
     Events(EventsOptions),
+}
+
+/// Shells that completions are made for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum CompletedShell {
+    Bash,
+    Zsh,
+    Fish,
 }
 
 /// What to do with one template.

@@ -190,6 +190,8 @@ pub(super) async fn once(
         | Command::Sim(_)
         | Command::Check(_)
         | Command::Schema
+        | Command::Completions { .. }
+        | Command::Man { .. }
         | Command::Template { .. } => {
             return Err(CliError::Usage("this command does not ask a running service".into()));
         }

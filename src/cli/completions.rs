@@ -1,0 +1,34 @@
+//! `drover completions`: completions of commands and options for a shell, made from their definitions.
+
+use std::process::ExitCode;
+
+use clap::CommandFactory as _;
+use clap_complete::Shell;
+
+use super::global::Global;
+use super::options::{Cli, CompletedShell};
+use super::stdout::put;
+
+/// Where each shell looks for completions.
+pub(super) const INSTALL: &str = "\
+Install them for yourself:
+  bash  drover completions bash > ~/.local/share/bash-completion/completions/drover
+  zsh   drover completions zsh > DIR/_drover, where DIR is in $fpath
+  fish  drover completions fish > ~/.config/fish/completions/drover.fish";
+
+/// Prints the completions for a shell.
+pub(super) fn print(global: &Global, shell: CompletedShell) -> ExitCode {
+    put(global.json, &script(shell), ExitCode::SUCCESS)
+}
+
+/// The script that a shell loads.
+pub(super) fn script(shell: CompletedShell) -> String {
+    let shell = match shell {
+        CompletedShell::Bash => Shell::Bash,
+        CompletedShell::Zsh => Shell::Zsh,
+        CompletedShell::Fish => Shell::Fish,
+    };
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "drover", &mut script);
+    String::from_utf8_lossy(&script).into_owned()
+}
