@@ -80,15 +80,30 @@ impl<'a> Context<'a> {
             "secret" => {
                 let fault = layer.fault(key, "the configuration itself contains a secret");
                 self.warnings.push(fault.help("use secretFile, secretEnv or systemdCredential"));
-                Ok(text)
+                Ok(text.clone())
             }
             _ => self.private_file(layer, key, &text),
         };
         let found = found.and_then(|secret| match secret.trim() {
-            "" => Err(layer.fault(key, "the secret is empty")),
+            "" => Err(self.empty_secret(layer, key, &text)),
             _ => Ok(SecretString::from(secret.trim_end_matches(['\r', '\n']))),
         });
         found.map_err(|fault| self.faults.push(fault)).ok()
+    }
+
+    /// The shipped unit hands over an empty credential where its file is missing.
+    fn empty_secret(&self, layer: &Layer, key: &str, name: &str) -> Fault {
+        let by_systemd = self.environment.get("CREDENTIALS_DIRECTORY").is_some();
+        if key != "systemdCredential" || !by_systemd {
+            return layer.fault(key, "the secret is empty");
+        }
+        let file = self.path(layer.place_of(key), UNIT_CREDENTIALS).join(name);
+        let shown = file.display();
+        let message = format!("credential `{name}` is empty: `{shown}` is missing or empty");
+        layer.fault(key, message).help(
+            "put the secret there, with mode 0600 (`drover setup rights` makes the one of a token), then run \
+             `systemctl restart drover`",
+        )
     }
 
     fn systemd_credential(&mut self, layer: &Layer, name: &str) -> Result<String, Fault> {

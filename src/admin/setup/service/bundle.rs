@@ -145,7 +145,7 @@ fn within(path: &Path, folder: &Path, texts: &[String]) -> Result<String, String
 fn unit(config: &str, credentials: &BTreeSet<String>) -> String {
     let mut text = String::new();
     for line in UNIT_TEXT.lines() {
-        if line.starts_with("LoadCredential=") {
+        if line.starts_with("LoadCredential=") || line.starts_with("SetCredential=") {
             continue;
         }
         if line.starts_with("# Secrets are read as") {
@@ -229,7 +229,7 @@ mod tests {
         LoadCredential=token:/etc/drover/credentials/token
         ");
         assert!(text.contains("EnvironmentFile=-/etc/default/drover\n"));
-        assert!(!unit(GUEST_CONFIG, &BTreeSet::new()).contains("LoadCredential"));
+        assert!(!unit(GUEST_CONFIG, &BTreeSet::new()).contains("Credential="));
     }
 
     // Invariant: only variables that the service uses are passed on, unchanged.
