@@ -101,6 +101,20 @@ fn a_key_that_is_not_there_yet_is_warned_about_where_secrets_are_made() {
     }
 }
 
+// Invariant: an empty credential of the shipped unit names the file that is to be filled.
+
+#[test]
+fn an_empty_credential_of_systemd_names_the_file_that_is_missing() {
+    let mut scene = Scene::new();
+    scene.put("handed/proxmox-token", 0o400, "\n");
+    let handed = scene.path("handed").display().to_string();
+    scene.environment = Environment::of(&[("CREDENTIALS_DIRECTORY", &handed)]);
+    let shown = scene.faults(&with_secret("systemdCredential: proxmox-token"));
+    let file = scene.path("credentials/proxmox-token").display().to_string();
+    assert!(shown.contains(&format!("is empty: `{file}` is missing or empty")), "{shown}");
+    assert!(shown.contains("systemctl restart drover"), "{shown}");
+}
+
 #[test]
 fn a_secret_of_root_may_be_its_services_group_to_read_and_nobody_elses() {
     for (mode, root, others) in [

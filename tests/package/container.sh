@@ -1,0 +1,80 @@
+#!/usr/bin/env bash
+# Builds the container image without a network, and runs the service of it as a user without rights on
+# a root that nobody can write to: tests/package/container.sh CONTEXT.tar.gz PROGRAM VERSION
+# PROGRAM serves the simulated Proxmox VE outside the image.
+set -euo pipefail
+export LC_ALL=C
+archive=$1 program=$2 version=$3
+work=$(mktemp -d "${TMPDIR:-/var/tmp}/drover-container.XXXXXX")
+sim='' service='' mounted=''
+buildah() { command buildah --root "$work/storage" --runroot "$work/run" --storage-driver vfs "$@"; }
+cleanup() {
+  for process in $service $sim; do kill "$process" 2>/dev/null || true; done
+  [ -z "$mounted" ] || buildah rm "$mounted" >/dev/null 2>&1 || true
+  rm -rf --one-file-system "$work"
+}
+trap cleanup EXIT
+fail() { echo "$1" >&2; exit 1; }
+
+tar -xzf "$archive" -C "$work"
+buildah build -q --format docker --isolation chroot --network none -t drover "$work/container" >/dev/null
+told=$(buildah inspect --type image --format \
+  '{{.Docker.Config.User}} {{.Docker.Config.Entrypoint}} {{.Docker.Config.Cmd}} {{.Docker.Config.Healthcheck.Test}}' drover)
+[ "$told" = '10001:10001 [/usr/bin/drover] [--config /etc/drover run] [CMD /usr/bin/drover status]' ] || fail "the image says: $told"
+mounted=$(buildah from --pull-never drover)
+image=$(buildah mount "$mounted")
+[ "$(find "$image" -perm -4000 -o -perm -2000 | wc -l)" = 0 ] || fail "a program of the image changes its user"
+
+# What podman and Kubernetes mount.
+install -d -m 755 "$work/mounts"
+install -d -m 750 "$work/mounts/etc" "$work/mounts/etc/credentials"
+install -d -m 700 "$work/mounts/state" "$work/mounts/socket"
+mkfifo "$work/facts"
+TMPDIR=$work "$program" sim --listen 127.0.0.1:0 >"$work/facts" 2>"$work/sim.log" &
+sim=$!
+read -r facts <"$work/facts"
+fact() { printf %s "$facts" | python3 -c 'import json, sys; print(json.load(sys.stdin)[sys.argv[1]])' "$1"; }
+install -m 644 "$(fact caFile)" "$work/mounts/etc/ca.pem"
+fact tokenSecret >"$work/mounts/etc/credentials/proxmox-token"
+ssh-keygen -q -t ed25519 -N '' -f "$work/mounts/etc/credentials/agent-ssh-key"
+cat >"$work/mounts/etc/drover.yaml" <<YAML
+credentials:
+  proxmox: {kind: proxmoxToken, tokenId: "$(fact tokenId)", systemdCredential: proxmox-token}
+  agents: {kind: sshKey, username: debian, systemdCredential: agent-ssh-key}
+cloudConfigurations:
+  lab: {name: Lab, apiUrl: "$(fact url)", caFile: ca.pem, credentialsId: proxmox, startVmId: 10000}
+agentConfigurations:
+  linux:
+    {cloudIds: [lab], name: linux, node: "$(fact node)", templateVmId: 9000, labelString: linux,
+     credentialsId: agents, ciUser: debian, ipConfig: "ip=dhcp"}
+YAML
+# As Kubernetes mounts secrets: root's, and the group's to read.
+chgrp -R 10001 "$work/mounts/etc"
+chmod 440 "$work/mounts/etc/credentials"/*
+chown 10001:10001 "$work/mounts/state" "$work/mounts/socket"
+chmod 755 "$work" "$work/storage" "$work/mounts"
+
+# A root that is read-only, a user without rights, nothing else of this machine but its network.
+inside() {
+  setpriv --reuid 10001 --regid 10001 --clear-groups --no-new-privs \
+    bwrap --unshare-all --share-net --die-with-parent --clearenv --setenv STATE_DIRECTORY /var/lib/drover/state \
+    --ro-bind "$work/image" / --proc /proc --dev /dev --ro-bind "$work/mounts/etc" /etc/drover \
+    --bind "$work/mounts/state" /var/lib/drover --bind "$work/mounts/socket" /run/drover "$@"
+}
+# A copy: where the storage mounts it, only root comes by.
+cp -a "$image" "$work/image"
+[ "$(inside /usr/bin/drover --version)" = "drover $version" ] || fail "drover --version failed in the image"
+if inside /usr/bin/drover status >/dev/null 2>&1; then fail "the health check takes a service that does not run for healthy"; fi
+mkfifo "$work/log"
+inside /usr/bin/drover --config /etc/drover run >"$work/log" 2>&1 &
+service=$!
+exec 3<"$work/log"
+seen=''
+while IFS= read -r -t 60 line <&3; do
+  seen+=$line$'\n'
+  case $line in *"cluster reconciled"*) break ;; esac
+done
+cat <&3 >/dev/null &
+inside /usr/bin/drover status >"$work/status" 2>&1 || fail "the health check failed: $(cat "$work/status"); the log: $seen"
+grep -q lab "$work/status" || fail "the status does not name the cloud: $(cat "$work/status")"
+[ "$(stat -c %a "$work/mounts/state/state")" = 700 ] || fail "others may enter the state directory"
