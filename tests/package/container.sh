@@ -7,7 +7,8 @@ export LC_ALL=C
 archive=$1 program=$2 version=$3
 work=$(mktemp -d "${TMPDIR:-/var/tmp}/drover-container.XXXXXX")
 sim='' service='' mounted=''
-buildah() { command buildah --root "$work/storage" --runroot "$work/run" --storage-driver vfs "$@"; }
+storage=(--root "$work/storage" --runroot "$work/run" --storage-driver vfs)
+buildah() { command buildah "${storage[@]}" "$@"; }
 cleanup() {
   for process in $service $sim; do kill "$process" 2>/dev/null || true; done
   [ -z "$mounted" ] || buildah rm "$mounted" >/dev/null 2>&1 || true
@@ -17,7 +18,8 @@ trap cleanup EXIT
 fail() { echo "$1" >&2; exit 1; }
 
 tar -xzf "$archive" -C "$work"
-buildah build -q --format docker --isolation chroot --network none -t drover "$work/container" >/dev/null
+# In a name space whose network has nobody in it.
+unshare --net buildah "${storage[@]}" build -q --format docker --isolation chroot -t drover "$work/container" >/dev/null
 told=$(buildah inspect --type image --format \
   '{{.Docker.Config.User}} {{.Docker.Config.Entrypoint}} {{.Docker.Config.Cmd}} {{.Docker.Config.Healthcheck.Test}}' drover)
 [ "$told" = '10001:10001 [/usr/bin/drover] [--config /etc/drover run] [CMD /usr/bin/drover status]' ] || fail "the image says: $told"
@@ -55,16 +57,26 @@ chown 10001:10001 "$work/mounts/state" "$work/mounts/socket"
 chmod 755 "$work" "$work/storage" "$work/mounts"
 
 # A root that is read-only, a user without rights, nothing else of this machine but its network.
+# To be called in a subshell, which becomes the program. Without a name space of users, in which root's files would be nobody's.
 inside() {
-  setpriv --reuid 10001 --regid 10001 --clear-groups --no-new-privs \
-    bwrap --unshare-all --share-net --die-with-parent --clearenv --setenv STATE_DIRECTORY /var/lib/drover/state \
-    --ro-bind "$work/image" / --proc /proc --dev /dev --ro-bind "$work/mounts/etc" /etc/drover \
-    --bind "$work/mounts/state" /var/lib/drover --bind "$work/mounts/socket" /run/drover "$@"
+  # shellcheck disable=SC2016 # of the inner shell
+  exec unshare --mount sh -c '
+    work=$1; root=$work/image; shift
+    mount --bind "$root" "$root"
+    mount --bind "$work/mounts/etc" "$root/etc/drover" && mount -o remount,bind,ro "$root/etc/drover"
+    mount --bind "$work/mounts/state" "$root/var/lib/drover"
+    mount --bind "$work/mounts/socket" "$root/run/drover"
+    mount -t proc proc "$root/proc"
+    mount --bind /dev "$root/dev"
+    mount -o remount,bind,ro "$root"
+    exec env -i STATE_DIRECTORY=/var/lib/drover/state setpriv --no-new-privs \
+      "$(command -v chroot)" --userspec=10001:10001 --groups= "$root" "$@"
+  ' inside "$work" "$@"
 }
 # A copy: where the storage mounts it, only root comes by.
 cp -a "$image" "$work/image"
 [ "$(inside /usr/bin/drover --version)" = "drover $version" ] || fail "drover --version failed in the image"
-if inside /usr/bin/drover status >/dev/null 2>&1; then fail "the health check takes a service that does not run for healthy"; fi
+if (inside /usr/bin/drover status) >/dev/null 2>&1; then fail "the health check takes a service that does not run for healthy"; fi
 mkfifo "$work/log"
 inside /usr/bin/drover --config /etc/drover run >"$work/log" 2>&1 &
 service=$!
@@ -74,7 +86,7 @@ while IFS= read -r -t 60 line <&3; do
   seen+=$line$'\n'
   case $line in *"cluster reconciled"*) break ;; esac
 done
-cat <&3 >/dev/null &
-inside /usr/bin/drover status >"$work/status" 2>&1 || fail "the health check failed: $(cat "$work/status"); the log: $seen"
+cat <&3 >/dev/null 2>&1 &
+(inside /usr/bin/drover status) >"$work/status" 2>&1 || fail "the health check failed: $(cat "$work/status"); the log: $seen"
 grep -q lab "$work/status" || fail "the status does not name the cloud: $(cat "$work/status")"
 [ "$(stat -c %a "$work/mounts/state/state")" = 700 ] || fail "others may enter the state directory"

@@ -85,5 +85,5 @@ echo none >"$root/var/lib/drover/left-at-removal"
 dpkg_in_root -P drover
 absent /etc/drover /var/lib/drover /etc/default/drover
 if in_root getent passwd drover; then fail "the user is still there"; fi
-left=$(find "$root/etc" "$root/usr" "$root/var" -name '*drover*' -not -path '*/var/log/*')
+left=$(find "$root/etc" "$root/usr" "$root/var/lib" -name '*drover*')
 [ -z "$left" ] || fail "left behind: $left"
