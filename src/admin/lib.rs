@@ -10,6 +10,7 @@
 //!   no connection. The other two build on it.
 //! - [`doctor`] changes nothing. Every finding that is not `ok` comes with a command or a setting
 //!   that helps.
+//! - [`init`] works out the first configuration from what a cluster shows, and writes nothing.
 //! - [`setup`] changes a cluster with an administrator's rights, so that drover itself needs none
 //!   of
 //!   them. Each plan is worked out from what exists, so a repeated run does only what is left.
@@ -21,5 +22,6 @@
 #![warn(unreachable_pub)]
 
 pub mod doctor;
+pub mod init;
 pub mod rights;
 pub mod setup;

@@ -94,7 +94,12 @@ fn run(global: &Global, options: &DoctorOptions) -> Result<ExitCode, ExitCode> {
     Ok(put(false, &report.text(), code))
 }
 
-async fn look(checked: &Checked, options: &DoctorOptions, config: Option<&Path>) -> Report {
+/// Looks at the clouds and sources that the options name.
+pub(super) async fn look(
+    checked: &Checked,
+    options: &DoctorOptions,
+    config: Option<&Path>,
+) -> Report {
     let clients = Clients {
         dialer: &WireDialer,
         certificates: &NetworkCertificates,

@@ -20,6 +20,7 @@ mod help;
 mod hold;
 mod identity;
 mod image;
+mod init;
 mod kept;
 mod lease;
 mod leases;
@@ -30,6 +31,7 @@ mod man;
 mod nodes;
 mod options;
 mod over_ssh;
+mod prompt;
 mod remote;
 mod report;
 mod runtime;
@@ -56,6 +58,7 @@ pub use client::Client;
 pub use doctor::{DoctorAction, DoctorOptions};
 pub use error::{CallError, CliError};
 pub use global::{DEFAULT_SOCKET, Global};
+pub use init::InitOptions;
 pub use options::{
     AgentAction, BreakerAction, BuildImageOptions, CheckOptions, Cli, ClusterAction, Command,
     CompletedShell, CopyOptions, DemoOptions, EventsOptions, HoldNextOptions, HoldOptions,
@@ -98,6 +101,7 @@ pub fn main() -> ExitCode {
             doctor::examine(&cli.global, &options)
         }
         Command::Setup { action } => setup::run(&cli.global, &action),
+        Command::Init(options) => init::run(&cli.global, &options),
         Command::Doctor(_)
         | Command::Status(_)
         | Command::Agents { .. }

@@ -14,6 +14,7 @@ use drover_model::size::Part;
 
 use super::doctor::DoctorOptions;
 use super::global::Global;
+use super::init::InitOptions;
 use super::setup::SetupAction;
 use super::sim_options::SimOptions;
 use super::stdin::is_standard_input;
@@ -50,6 +51,9 @@ pub enum Command {
     /// Look at each cloud: endpoints, rights, storages, bridges, templates; say what repairs it
     #[command(args_conflicts_with_subcommands = true)]
     Doctor(DoctorOptions),
+    /// Write the first configuration: looks at a cluster, makes token, rights and key, asks before it writes
+    #[command(after_help = "The page of the book: `drover help quickstart`")]
+    Init(Box<InitOptions>),
     /// Set up, with an administrator's rights, what drover needs on a cluster
     Setup {
         /// What to set up

@@ -186,6 +186,7 @@ pub(super) async fn once(
         Command::Run(_)
         | Command::Doctor(_)
         | Command::Setup { .. }
+        | Command::Init(_)
         | Command::Demo(_)
         | Command::Sim(_)
         | Command::Check(_)

@@ -50,6 +50,9 @@ pub struct StatusItem {
     /// Whether this is the node that answers.
     #[serde(default, deserialize_with = "loose::flag")]
     pub local: bool,
+    /// The address of a node in the cluster.
+    #[serde(default, deserialize_with = "loose::maybe_text")]
+    pub ip: Option<String>,
 }
 
 /// One row of `GET /cluster/resources`; all fields but ids and node may be 10 s old.
@@ -126,6 +129,9 @@ pub struct Certificate {
     /// The SHA-256 fingerprint, upper case with colons.
     #[serde(default, deserialize_with = "loose::maybe_text")]
     pub fingerprint: Option<String>,
+    /// The certificate itself, PEM.
+    #[serde(default, deserialize_with = "loose::maybe_text")]
+    pub pem: Option<String>,
 }
 
 /// One item of a task list.

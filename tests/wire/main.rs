@@ -27,6 +27,7 @@ mod hostile;
 mod hudson;
 mod image_scripts;
 mod images;
+mod init;
 mod installations;
 mod jenkins;
 mod journal;

@@ -31,4 +31,4 @@ pub use rights::{
     why_not_renewed,
 };
 pub use rotate::{Rotation, RotationError, RotationResult, rotate};
-pub use secret::write_secret;
+pub use secret::{service_group, write_secret};

@@ -22,8 +22,8 @@ pub fn write_secret(path: &Path, secret: &SecretString) -> io::Result<()> {
     write_for(path, secret, group, ROOT_UID)
 }
 
-/// The number of the service's group, by `/etc/group`.
-fn service_group() -> Option<u32> {
+/// The number of the group of the systemd unit, by `/etc/group`.
+pub fn service_group() -> Option<u32> {
     let table = std::fs::read_to_string("/etc/group").ok()?;
     group_in(&table, SERVICE_GROUP)
 }

@@ -1,8 +1,7 @@
 //! Who logs in to the cluster that is set up: the cloud, its address, an administrator's password.
 
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::{self, IsTerminal as _};
 use std::path::{Path, PathBuf};
-use std::process::{Command as Program, Stdio};
 use std::sync::Arc;
 
 use clap::Args;
@@ -14,6 +13,7 @@ use secrecy::SecretString;
 use super::super::config::config_path;
 use super::super::error::{CliError, failed, usage};
 use super::super::global::Global;
+use super::super::prompt::hidden;
 use drover_config::{Checked, Environment};
 
 /// The administrator's password, for scripts.
@@ -88,7 +88,7 @@ pub(super) fn read(
 }
 
 /// The password of an administrator: of a file, the environment, or the terminal.
-pub(super) fn password(
+pub(in super::super) fn password(
     environment: &Environment,
     file: Option<&Path>,
     username: &str,
@@ -104,27 +104,8 @@ pub(super) fn password(
     if !io::stdin().is_terminal() {
         return Err(usage(format!("no password: give --password-file, or set {PASSWORD}")));
     }
-    ask(&format!("password of {username}: "))
-}
-
-/// Asks on the terminal, without showing what is typed.
-fn ask(what: &str) -> Result<SecretString, CliError> {
-    let echo = |on: bool| {
-        let word = if on { "echo" } else { "-echo" };
-        let set = Program::new("stty").arg(word).stdin(Stdio::inherit()).status();
-        set.is_ok_and(|status| status.success())
-    };
-    write!(io::stderr(), "{what}")?;
-    io::stderr().flush()?;
-    if !echo(false) {
-        let text =
-            format!("the terminal cannot hide a password: give --password-file, or set {PASSWORD}");
-        return Err(failed(text));
-    }
-    let mut line = String::new();
-    let read = io::stdin().read_line(&mut line);
-    echo(true);
-    writeln!(io::stderr())?;
-    read?;
-    Ok(line.trim_end_matches(['\r', '\n']).into())
+    hidden(&format!("password of {username}: ")).map_err(|error| {
+        let way = "give --password-file, or set";
+        failed(format!("the terminal cannot hide a password ({error}): {way} {PASSWORD}"))
+    })
 }

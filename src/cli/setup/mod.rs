@@ -23,8 +23,10 @@ use super::runtime::runtime;
 use super::stdout::not_written;
 
 pub use dhcp::DhcpOptions;
-use output::SetupOutput;
+pub(super) use login::password;
+pub(super) use output::SetupOutput;
 pub use rights::RightsOptions;
+pub(super) use rights::run_as as rights_as;
 pub use service::ServiceOptions;
 pub use vip::VipOptions;
 
@@ -42,19 +44,24 @@ pub enum SetupAction {
 }
 
 pub(super) fn run(global: &Global, action: &SetupAction) -> ExitCode {
+    reporting(global, async |out| match action {
+        SetupAction::Rights(options) => rights::run(global, options, out).await,
+        SetupAction::Service(options) => service::run(global, options, out).await,
+        SetupAction::Dhcp(options) => dhcp::run(global, options, out).await,
+        SetupAction::Vip(options) => vip::run(global, options, out).await,
+    })
+}
+
+/// Does work that reports what it does; gives the exit code.
+pub(super) fn reporting(
+    global: &Global,
+    work: impl AsyncFnOnce(&mut SetupOutput<'_>) -> Result<(), CliError>,
+) -> ExitCode {
     let json = global.json;
     let mut stdout = io::stdout();
     let done = runtime(json).and_then(|runtime| {
         let mut out = SetupOutput::new(&mut stdout, json);
-        let work = async {
-            match action {
-                SetupAction::Rights(options) => rights::run(global, options, &mut out).await,
-                SetupAction::Service(options) => service::run(global, options, &mut out).await,
-                SetupAction::Dhcp(options) => dhcp::run(global, options, &mut out).await,
-                SetupAction::Vip(options) => vip::run(global, options, &mut out).await,
-            }
-        };
-        let done = runtime.block_on(work);
+        let done = runtime.block_on(work(&mut out));
         let done = out.end(global.output(), done);
         done.map_err(|error| match error {
             CliError::Output(error) => not_written(json, error),

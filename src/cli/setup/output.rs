@@ -12,7 +12,7 @@ use super::super::term::{shown, spelled};
 use drover_admin::setup::machine::FileToWrite;
 
 /// What a set-up reports.
-pub(super) struct SetupOutput<'a> {
+pub(in super::super) struct SetupOutput<'a> {
     out: &'a mut (dyn io::Write + Send),
     json: Option<SetupOut>,
 }
@@ -45,12 +45,12 @@ struct FileOut {
 
 impl<'a> SetupOutput<'a> {
     /// Reports to people, or to scripts.
-    pub(super) fn new(out: &'a mut (dyn io::Write + Send), json: bool) -> Self {
+    pub(in super::super) fn new(out: &'a mut (dyn io::Write + Send), json: bool) -> Self {
         Self { out, json: json.then(SetupOut::default) }
     }
 
     /// What was done.
-    pub(super) fn did(&mut self, what: impl Display) -> io::Result<()> {
+    pub(in super::super) fn did(&mut self, what: impl Display) -> io::Result<()> {
         match &mut self.json {
             Some(reported) => reported.did.push(what.to_string()),
             None => writeln!(self.out, "done: {}", shown(&what.to_string()))?,
@@ -59,7 +59,7 @@ impl<'a> SetupOutput<'a> {
     }
 
     /// A line for a shell that would be done.
-    pub(super) fn plan(&mut self, line: impl Display) -> io::Result<()> {
+    pub(in super::super) fn plan(&mut self, line: impl Display) -> io::Result<()> {
         match &mut self.json {
             Some(reported) => reported.planned.push(line.to_string()),
             None => writeln!(self.out, "{}", shown(&line.to_string()))?,
@@ -68,7 +68,7 @@ impl<'a> SetupOutput<'a> {
     }
 
     /// What would be done elsewhere than in this shell.
-    pub(super) fn plan_there(&mut self, what: impl Display) -> io::Result<()> {
+    pub(in super::super) fn plan_there(&mut self, what: impl Display) -> io::Result<()> {
         match &mut self.json {
             Some(reported) => reported.planned.push(what.to_string()),
             None => writeln!(self.out, "# {}", shown(&what.to_string()))?,
@@ -77,7 +77,7 @@ impl<'a> SetupOutput<'a> {
     }
 
     /// A file that would be written, as `shown`.
-    pub(super) fn file(&mut self, file: &FileToWrite, shown: &str) -> io::Result<()> {
+    pub(in super::super) fn file(&mut self, file: &FileToWrite, shown: &str) -> io::Result<()> {
         let (path, mode) = (&file.path, file.mode);
         match &mut self.json {
             Some(reported) => reported.files.push(FileOut {
@@ -91,12 +91,12 @@ impl<'a> SetupOutput<'a> {
     }
 
     /// What people should know of what is done.
-    pub(super) fn note(&mut self, text: impl Display) -> io::Result<()> {
+    pub(in super::super) fn note(&mut self, text: impl Display) -> io::Result<()> {
         self.known("note: ", text)
     }
 
     /// What people should know of what would be done.
-    pub(super) fn remark(&mut self, text: impl Display) -> io::Result<()> {
+    pub(in super::super) fn remark(&mut self, text: impl Display) -> io::Result<()> {
         self.known("# ", text)
     }
 
@@ -109,7 +109,7 @@ impl<'a> SetupOutput<'a> {
     }
 
     /// The token's secret.
-    pub(super) fn secret(&mut self, secret: &SecretString) -> io::Result<()> {
+    pub(in super::super) fn secret(&mut self, secret: &SecretString) -> io::Result<()> {
         let secret = secret.expose_secret();
         match &mut self.json {
             Some(reported) => reported.secret = Some(secret.to_owned()),
@@ -118,13 +118,26 @@ impl<'a> SetupOutput<'a> {
         Ok(())
     }
 
+    /// What an earlier run did.
+    pub(in super::super) fn already(&mut self, what: impl Display) -> io::Result<()> {
+        self.known("already there: ", what)
+    }
+
+    /// A whole text for people, which scripts read elsewhere.
+    pub(in super::super) fn text(&mut self, text: &str) -> io::Result<()> {
+        match &self.json {
+            Some(_) => Ok(()),
+            None => write!(self.out, "{}", shown(text)),
+        }
+    }
+
     /// How things stand after what was done.
-    pub(super) fn stands(&mut self, how: impl Display) -> io::Result<()> {
+    pub(in super::super) fn stands(&mut self, how: impl Display) -> io::Result<()> {
         self.outcome("ok: ", how)
     }
 
     /// How things stand where there is nothing to do.
-    pub(super) fn idle(&mut self, how: impl Display) -> io::Result<()> {
+    pub(in super::super) fn idle(&mut self, how: impl Display) -> io::Result<()> {
         self.outcome("nothing to do: ", how)
     }
 
@@ -137,7 +150,11 @@ impl<'a> SetupOutput<'a> {
     }
 
     /// Ends: scripts hear all of it at once, also what was done before a failure.
-    pub(super) fn end(self, form: Output, done: Result<(), CliError>) -> Result<(), CliError> {
+    pub(in super::super) fn end(
+        self,
+        form: Output,
+        done: Result<(), CliError>,
+    ) -> Result<(), CliError> {
         let reported =
             self.json.filter(|reported| done.is_ok() || *reported != SetupOut::default());
         let Some(reported) = reported else { return done };

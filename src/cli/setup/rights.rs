@@ -68,7 +68,20 @@ pub(super) async fn run(
     options: &RightsOptions,
     out: &mut SetupOutput<'_>,
 ) -> Result<(), CliError> {
-    Work::new(global, options)?.run(out).await
+    let work = Work::new(global, options)?;
+    report::warn(global.json, &work.checked);
+    work.run(out).await
+}
+
+/// Runs `setup rights` as an administrator whose secret is known already.
+pub(in super::super) async fn run_as(
+    global: &Global,
+    options: &RightsOptions,
+    secret: &SecretString,
+    out: &mut SetupOutput<'_>,
+) -> Result<(), CliError> {
+    let work = Work { secret: Some(secret.clone()), ..Work::new(global, options)? };
+    work.run(out).await
 }
 
 /// Everything that is known before the cluster is asked.
@@ -82,6 +95,8 @@ pub(super) struct Work<'a> {
     pub(super) connection: Connection,
     pub(super) user: String,
     pub(super) token: String,
+    /// The administrator's secret; none where it is yet to be asked for.
+    secret: Option<SecretString>,
 }
 
 impl<'a> Work<'a> {
@@ -90,7 +105,6 @@ impl<'a> Work<'a> {
         let environment = Environment::of_process().without_secrets();
         let checked = drover_config::load(&path, &environment)
             .map_err(|error| CliError::Config(Box::new(error)))?;
-        report::warn(global.json, &checked);
         let cloud = one_cloud(&checked, options.login.cloud.as_deref())?;
         let connection = checked.connections[&cloud].clone();
         let Login::Token { id, .. } = &connection.login else {
@@ -109,7 +123,19 @@ impl<'a> Work<'a> {
                         there, such as drover@pve!ci, and it is made";
             return Err(CliError::Usage(text.into()));
         }
-        Ok(Self { global, options, path, environment, checked, cloud, connection, user, token })
+        let secret = None;
+        Ok(Self {
+            global,
+            options,
+            path,
+            environment,
+            checked,
+            cloud,
+            connection,
+            user,
+            token,
+            secret,
+        })
     }
 
     async fn run(self, out: &mut SetupOutput<'_>) -> Result<(), CliError> {
@@ -188,7 +214,10 @@ impl<'a> Work<'a> {
             return Err(CliError::Usage(text.into()));
         };
         let file = self.options.login.password_file.as_deref();
-        let secret = password(&self.environment, file, &username)?;
+        let secret = match &self.secret {
+            Some(known) => known.clone(),
+            None => password(&self.environment, file, &username)?,
+        };
         let mut connection = self.connection.clone();
         connection.login = if username.contains('!') {
             Login::Token { id: username, secret }

@@ -1,0 +1,455 @@
+//! What init would set up: every choice, or all that is in the way.
+
+use std::fmt::Write as _;
+
+use super::choice::{
+    TEMPLATE_MAKE, VmidRange, best_bridge, best_node, best_storage, best_template, free_range,
+    links, range_problem,
+};
+use super::cluster::{ClusterSeen, NodeSeen, TemplateSeen};
+
+/// The pool of agents where nobody names one.
+const POOL: &str = "drover";
+/// The label of agents where nobody names one.
+const LABEL: &str = "linux";
+/// The login of agents where nobody names one.
+const GUEST_USER: &str = "debian";
+/// The token where nobody names one.
+const TOKEN: &str = "drover@pve!ci";
+/// Where sums of Debian's cloud images are.
+const SUMS: &str = "https://cloud.debian.org/images/cloud/trixie";
+
+/// A cloud image to build from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Image {
+    pub url: String,
+    /// SHA-256 or SHA-512, in hexadecimal digits.
+    pub checksum: String,
+}
+
+/// What an administrator answered; none where they did not.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Answers {
+    /// A VMID, or `make`.
+    pub template: Option<String>,
+    pub image: Option<Image>,
+    pub node: Option<String>,
+    pub storage: Option<String>,
+    pub bridge: Option<String>,
+    pub vmids: Option<VmidRange>,
+    pub labels: Option<Vec<String>>,
+    pub pool: Option<String>,
+    /// The login in guests.
+    pub guest_user: Option<String>,
+    /// `user@realm!name`.
+    pub token: Option<String>,
+    pub ssh_port: Option<u16>,
+    pub guest_networks: Option<Vec<String>>,
+}
+
+impl Answers {
+    /// These answers, and where one is missing the earlier one.
+    #[must_use]
+    pub fn or(self, earlier: Self) -> Self {
+        // Image and storage of another template are no answers.
+        let same = self.template.is_none() || self.template == earlier.template;
+        let kept = if same { earlier.clone() } else { Self::default() };
+        Self {
+            template: self.template.or(earlier.template),
+            image: self.image.or(kept.image),
+            node: self.node.or(kept.node),
+            storage: self.storage.or(kept.storage),
+            bridge: self.bridge.or(kept.bridge),
+            vmids: self.vmids.or(earlier.vmids),
+            labels: self.labels.or(earlier.labels),
+            pool: self.pool.or(earlier.pool),
+            guest_user: self.guest_user.or(earlier.guest_user),
+            token: self.token.or(earlier.token),
+            ssh_port: self.ssh_port.or(earlier.ssh_port),
+            guest_networks: self.guest_networks.or(earlier.guest_networks),
+        }
+    }
+}
+
+/// How the YAML says whose certificates are trusted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Trust {
+    /// The system's authorities.
+    System,
+    /// This authority, PEM, which becomes a file.
+    Authority(String),
+    /// These SHA-256 fingerprints.
+    Pins(Vec<String>),
+}
+
+/// What agents are cloned from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    Template {
+        vmid: u32,
+        name: String,
+        /// The nodes that agents run on.
+        nodes: Vec<String>,
+        linked: bool,
+        /// The storage of the disks.
+        storage: String,
+        /// Whether the storage is not the template's own.
+        moved: bool,
+        /// The bridge, where it is not the template's own.
+        bridge: Option<String>,
+    },
+    Image {
+        image: Image,
+        /// The node that builds it.
+        node: String,
+        /// The nodes that agents run on; empty for the node of the image.
+        nodes: Vec<String>,
+        storage: String,
+        import_storage: String,
+        /// The command that lets that storage take disk images to import, where it does not yet.
+        prepare: Option<String>,
+        bridge: String,
+        linked: bool,
+    },
+}
+
+/// What init would set up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Proposal {
+    pub cluster: String,
+    pub api_urls: Vec<String>,
+    pub trust: Trust,
+    pub vmids: VmidRange,
+    pub labels: Vec<String>,
+    pub pool: String,
+    pub guest_user: String,
+    pub token: String,
+    pub source: Source,
+    pub ssh_port: Option<u16>,
+    pub guest_networks: Vec<String>,
+    /// Why each choice was made, with its subject.
+    pub reasons: Vec<(&'static str, String)>,
+}
+
+/// All that is in the way, each with what helps.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}", .0.join("\n"))]
+pub struct Refusals(pub Vec<String>);
+
+/// Works out what to set up. `earlier` are the VMIDs of an earlier run, which may have agents in them.
+///
+/// # Errors
+/// All that is in the way, at once.
+pub fn propose(
+    seen: &ClusterSeen,
+    answers: &Answers,
+    (api_urls, trust): (Vec<String>, Trust),
+    earlier: Option<VmidRange>,
+) -> Result<Proposal, Refusals> {
+    let mut work = Work { seen, answers, wrong: Vec::new(), reasons: Vec::new() };
+    if !seen.quorate {
+        let text = "the cluster has no quorum, so nothing can be made there: \
+                    `pvecm status` on a node says which nodes are missing";
+        work.wrong.push(text.to_owned());
+    }
+    let source = work.source();
+    let vmids = answers.vmids.unwrap_or_else(|| free_range(&seen.vmids));
+    if earlier != Some(vmids) {
+        work.wrong.extend(range_problem(vmids, &seen.vmids));
+    }
+    let labels = answers.labels.clone().unwrap_or_else(|| vec![LABEL.to_owned()]);
+    let is_label = |label: &String| !label.is_empty() && !label.contains([' ', ',', '"', '\\']);
+    if labels.is_empty() || !labels.iter().all(is_label) {
+        work.wrong.push("labels are words without blanks: --labels linux,docker".to_owned());
+    }
+    let word = |text: &str| {
+        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+        !text.is_empty() && text.chars().all(plain)
+    };
+    let text = |given: &Option<String>, default: &str| given.clone().unwrap_or(default.to_owned());
+    let (pool, guest_user) = (text(&answers.pool, POOL), text(&answers.guest_user, GUEST_USER));
+    if !word(&pool) {
+        work.wrong.push(format!("`{pool}` is no name of a pool: --pool drover"));
+    }
+    if !word(&guest_user) {
+        work.wrong.push(format!("`{guest_user}` is no name of a user: --guest-user debian"));
+    }
+    let token = text(&answers.token, TOKEN);
+    let parts = token.split_once('!').and_then(|(user, name)| Some((user.split_once('@')?, name)));
+    match parts {
+        Some(((user, realm), name)) if word(user) && word(realm) && word(name) => {}
+        Some(_) | None => {
+            work.wrong.push(format!("`{token}` is no token: --token drover@pve!ci"));
+        }
+    }
+    if token.starts_with("root@pam!") {
+        let text =
+            "a token of root@pam may do everything: --token drover@pve!ci is made with few rights";
+        work.wrong.push(text.to_owned());
+    }
+    let Work { wrong, reasons, .. } = work;
+    let Some(source) = source.filter(|_| wrong.is_empty()) else { return Err(Refusals(wrong)) };
+    Ok(Proposal {
+        cluster: seen.name.clone(),
+        api_urls,
+        trust,
+        vmids,
+        labels,
+        pool,
+        guest_user,
+        token,
+        source,
+        ssh_port: answers.ssh_port,
+        guest_networks: answers.guest_networks.clone().unwrap_or_default(),
+        reasons,
+    })
+}
+
+struct Work<'a> {
+    seen: &'a ClusterSeen,
+    answers: &'a Answers,
+    wrong: Vec<String>,
+    reasons: Vec<(&'static str, String)>,
+}
+
+impl Work<'_> {
+    fn source(&mut self) -> Option<Source> {
+        let seen = self.seen;
+        match self.answers.template.as_deref() {
+            Some(TEMPLATE_MAKE) => self.image(),
+            Some(text) => {
+                let known = text.parse().ok();
+                let Some(vmid): Option<u32> = known else {
+                    let text =
+                        format!("`{text}` is no template: --template VMID, or --template make");
+                    self.wrong.push(text);
+                    return None;
+                };
+                let Some(found) = seen.templates.iter().find(|one| one.vmid == vmid) else {
+                    let known = seen.templates.iter().map(|one| one.vmid.to_string());
+                    let known = known.collect::<Vec<_>>().join(", ");
+                    let known = if known.is_empty() { "none".to_owned() } else { known };
+                    self.wrong.push(format!(
+                        "{vmid} is no template of an online node: there are {known}"
+                    ));
+                    return None;
+                };
+                if let Some(problem) = found.problem() {
+                    self.wrong.push(format!("template {vmid} does not fit: {problem}"));
+                    return None;
+                }
+                self.template(found)
+            }
+            None => match best_template(seen) {
+                Some(found) => self.template(found),
+                None => {
+                    let mut text = "no template fits".to_owned();
+                    for one in &seen.templates {
+                        let problem = one.problem().unwrap_or_default();
+                        let _ = write!(text, "\n  {} `{}`: {problem}", one.vmid, one.name);
+                    }
+                    let _ = write!(
+                        text,
+                        "\nlet drover build one: --template make --image-url URL --image-checksum SUM; \
+                         {SUMS}/ has a folder for each day, with disk images and SHA512SUMS"
+                    );
+                    self.wrong.push(text);
+                    None
+                }
+            },
+        }
+    }
+
+    /// The node that was named, or the one with the most free memory.
+    fn node(&mut self) -> Option<&NodeSeen> {
+        let seen = self.seen;
+        let known = || seen.online().map(|one| one.name.as_str()).collect::<Vec<_>>().join(", ");
+        if let Some(named) = &self.answers.node {
+            let found = seen.online().find(|one| one.name == *named);
+            if found.is_none() {
+                self.wrong.push(format!("no node `{named}` is online: --node takes {}", known()));
+            }
+            return found;
+        }
+        let found = best_node(seen)?;
+        if seen.online().count() > 1 {
+            let gib = found.free_memory >> 30;
+            self.reasons.push(("node", format!("most free memory, {gib} GiB")));
+        }
+        Some(found)
+    }
+
+    /// Whether a storage takes disk images on a node; says so where it does not.
+    fn check_storage(&mut self, storage: &str, node: &str) {
+        let seen = self.seen;
+        let found = seen.storages.iter().find(|one| one.name == storage);
+        if found.is_none_or(|one| !one.free.contains_key(node)) {
+            self.wrong
+                .push(format!("{node} has no storage `{storage}` that works: `pvesm status`"));
+        } else if found.is_some_and(|one| !one.takes("images")) {
+            let content = found.map(|one| content_with(&one.content, "images")).unwrap_or_default();
+            let remedy = format!("pvesm set {storage} --content {content}");
+            self.wrong
+                .push(format!("storage `{storage}` takes no disk images; on a node: {remedy}"));
+        }
+    }
+
+    fn check_bridge(&mut self, bridge: &str, nodes: &[String]) {
+        for name in nodes {
+            let seen = self.seen;
+            let has = |one: &NodeSeen| one.name == *name && !one.bridges.contains(bridge);
+            if let Some(node) = seen.online().find(|one| has(one)) {
+                let known = node.bridges.iter().cloned().collect::<Vec<_>>().join(", ");
+                self.wrong.push(format!("{name} has no bridge `{bridge}`: --bridge takes {known}"));
+            }
+        }
+    }
+
+    fn template(&mut self, found: &TemplateSeen) -> Option<Source> {
+        let seen = self.seen;
+        let own = found.storage.clone()?;
+        let storage = self.answers.storage.clone().unwrap_or_else(|| own.clone());
+        let moved = storage != own;
+        let common =
+            |name: &str| seen.storages.iter().any(|one| one.name == name && one.is_common(seen));
+        let mut nodes = vec![found.node.clone()];
+        if let Some(named) = self.answers.node.clone() {
+            if named != found.node && !common(&own) {
+                let (vmid, node) = (found.vmid, &found.node);
+                self.wrong.push(format!(
+                    "template {vmid} is on {node}, and its storage `{own}` is that node's alone: --node {node}"
+                ));
+            } else {
+                nodes = self.node().map(|one| vec![one.name.clone()])?;
+            }
+        } else if common(&own) && common(&storage) {
+            nodes = seen.online().map(|one| one.name.clone()).collect();
+            let why = format!("all of them, since they share storage `{own}`");
+            self.reasons.push(("node", why));
+        } else {
+            self.reasons.push(("node", "the template's disk is there".to_owned()));
+        }
+        self.check_storage(&storage, nodes.first()?);
+        let linked = !moved && links(seen, &own);
+        let how =
+            if linked { "clones share the template's disk" } else { "clones are full copies" };
+        self.reasons.push(("storage", how.to_owned()));
+        let bridge = match (&self.answers.bridge, &found.bridge) {
+            (Some(named), own) => Some(named.clone()).filter(|named| Some(named) != own.as_ref()),
+            (None, Some(_)) => None,
+            (None, None) => best_bridge(seen, nodes.first()?),
+        };
+        if let Some(used) = bridge.clone().or(found.bridge.clone()) {
+            self.check_bridge(&used, &nodes);
+        }
+        let (vmid, name) = (found.vmid, found.name.clone());
+        Some(Source::Template { vmid, name, nodes, linked, storage, moved, bridge })
+    }
+
+    fn image(&mut self) -> Option<Source> {
+        let seen = self.seen;
+        let image = self.answers.image.clone();
+        if image.is_none() {
+            self.wrong.push(format!(
+                "name the cloud image to build from: --image-url URL --image-checksum SUM; {SUMS}/ has a \
+                 folder for each day, with disk images and SHA512SUMS"
+            ));
+        }
+        let node = self.node()?.name.clone();
+        let storage = match self.answers.storage.clone() {
+            Some(named) => {
+                self.check_storage(&named, &node);
+                named
+            }
+            None => match best_storage(seen, &node) {
+                Some((found, why)) => {
+                    self.reasons.push(("storage", why.to_owned()));
+                    found.name.clone()
+                }
+                None => {
+                    let takes = "pvesm set STORAGE --content images,rootdir";
+                    self.wrong.push(format!(
+                        "no storage of {node} takes disk images; on a node: {takes}"
+                    ));
+                    return None;
+                }
+            },
+        };
+        let bridge = match self.answers.bridge.clone() {
+            Some(named) => {
+                self.check_bridge(&named, std::slice::from_ref(&node));
+                named
+            }
+            None => match best_bridge(seen, &node) {
+                Some(found) => found,
+                None => {
+                    self.wrong
+                        .push(format!("{node} has no bridge: make one in its System > Network"));
+                    return None;
+                }
+            },
+        };
+        let here = |name: &str| seen.storages.iter().find(|one| one.name == name);
+        let imports =
+            |one: &&super::StorageSeen| one.takes("import") && one.free.contains_key(&node);
+        let import = here("local").filter(imports).or(seen.storages.iter().find(imports));
+        let import_storage = import.map_or("local", |one| &one.name).to_owned();
+        let prepare = import.is_none().then(|| {
+            let content = here("local").map(|one| content_with(&one.content, "import"));
+            let content = content.unwrap_or_else(|| "import".to_owned());
+            format!("pvesm set local --content {content}")
+        });
+        let common = here(&storage).is_some_and(|one| one.is_common(seen));
+        let many = common && seen.online().count() > 1;
+        let nodes = seen.online().filter(|_| many).map(|one| one.name.clone()).collect();
+        let linked = links(seen, &storage);
+        let image = image?;
+        Some(Source::Image { image, node, nodes, storage, import_storage, prepare, bridge, linked })
+    }
+}
+
+/// The content types of a storage with one more.
+fn content_with(content: &std::collections::BTreeSet<String>, more: &str) -> String {
+    let all = content.iter().map(String::as_str).chain([more]);
+    all.collect::<Vec<_>>().join(",")
+}
+
+impl Proposal {
+    /// The summary for people: what would be made, each with why.
+    pub fn summary(&self) -> Vec<(&'static str, String)> {
+        let mut lines = Vec::new();
+        lines.push(("cluster", format!("{}, by {}", self.cluster, self.api_urls.join(", "))));
+        let trust = match &self.trust {
+            Trust::System => "certificates that this system trusts".to_owned(),
+            Trust::Authority(_) => "the cluster's own authority (caFile)".to_owned(),
+            Trust::Pins(pins) => format!("pinned certificates: {}", pins.join(", ")),
+        };
+        lines.push(("trust", trust));
+        match &self.source {
+            Source::Template { vmid, name, nodes, storage, bridge, .. } => {
+                lines.push(("template", format!("{vmid} `{name}`")));
+                lines.push(("node", nodes.join(", ")));
+                lines.push(("storage", storage.clone()));
+                let bridge = bridge.clone().unwrap_or_else(|| "the template's own".to_owned());
+                lines.push(("bridge", bridge));
+            }
+            Source::Image { image, node, storage, bridge, .. } => {
+                lines.push(("template", format!("drover builds `debian` from {}", image.url)));
+                lines.push(("node", node.clone()));
+                lines.push(("storage", storage.clone()));
+                lines.push(("bridge", bridge.clone()));
+            }
+        }
+        lines.push(("VMIDs", format!("{}, where no guest is", self.vmids)));
+        lines.push(("labels", self.labels.join(", ")));
+        lines.push(("pool", format!("{}: drover's rights end at it", self.pool)));
+        lines.push(("token", format!("{}, with the least rights that this needs", self.token)));
+        lines.push(("login in guests", self.guest_user.clone()));
+        for (subject, text) in &mut lines {
+            if let Some((_, why)) = self.reasons.iter().find(|(about, _)| about == subject) {
+                let _ = write!(text, " ({why})");
+            }
+        }
+        lines
+    }
+}
