@@ -9,13 +9,6 @@ use super::global::Global;
 use super::options::{Cli, CompletedShell};
 use super::stdout::put;
 
-/// Where each shell looks for completions.
-pub(super) const INSTALL: &str = "\
-Install them for yourself:
-  bash  drover completions bash > ~/.local/share/bash-completion/completions/drover
-  zsh   drover completions zsh > DIR/_drover, where DIR is in $fpath
-  fish  drover completions fish > ~/.config/fish/completions/drover.fish";
-
 /// Prints the completions for a shell.
 pub(super) fn print(global: &Global, shell: CompletedShell) -> ExitCode {
     put(global.json, &script(shell), ExitCode::SUCCESS)

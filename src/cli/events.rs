@@ -38,16 +38,17 @@ pub(super) async fn unread() {
     }
 }
 
-/// Prints events until the stream ends, or with `--no-follow` those that are kept.
+/// Prints events until the stream ends, or with `--no-follow` those that are kept; those of one agent
+/// alone until it is gone.
 pub(super) async fn follow(
     client: &Client,
     options: &EventsOptions,
+    agent: Option<&str>,
     json: bool,
     term: &mut Term<'_>,
 ) -> Result<(), CliError> {
     let since =
         options.since.map(|span| Timestamp::now().checked_sub(span).unwrap_or(Timestamp::MIN));
-    let oldest = || EventId::OLDEST.to_string();
     let after = since.map(|_| oldest()).or_else(|| options.after.clone());
     let after = after.or_else(|| options.no_follow.then(oldest));
     let mut response = client.events(after.as_deref()).await?;
@@ -81,9 +82,16 @@ pub(super) async fn follow(
             if is_before(&event, since) {
                 continue;
             }
+            if agent.is_some_and(|agent| !concerns(&event, agent)) {
+                continue;
+            }
             if let Some(line) = line(&event, json) {
                 writeln!(term.out, "{line}")?;
                 term.out.flush()?;
+            }
+            let gone = field(&event, "event:").as_deref() == Some("agentGone");
+            if gone && agent.is_some() {
+                return Ok(());
             }
         }
         if pending.len() > EVENT_LIMIT {
@@ -96,6 +104,21 @@ pub(super) async fn follow(
 fn field(event: &str, name: &str) -> Option<String> {
     let mut lines = event.lines().filter_map(|line| line.strip_prefix(name));
     lines.next().map(|value| value.trim_start().to_owned())
+}
+
+/// What stands for the event before the first that is kept.
+pub(super) fn oldest() -> String {
+    EventId::OLDEST.to_string()
+}
+
+/// Whether an event is about this agent.
+fn concerns(event: &str, agent: &str) -> bool {
+    let Some(Ok(value)) = field(event, "data:").map(|data| serde_json::from_str::<Value>(&data))
+    else {
+        return false;
+    };
+    let named = ["/agent/id", "/step/agent", "/alarm/agent", "/lease/agent"];
+    named.iter().any(|path| value.pointer(path).and_then(Value::as_str) == Some(agent))
 }
 
 /// Whether an event was reported before this moment; what has no time was not.
@@ -217,6 +240,7 @@ mod tests {
             line(lagged, false).unwrap_or_default(),
             @"-    missed 10 events; look at `drover status`"
         );
+        assert!(concerns(agent, "a1") && !concerns(agent, "a2") && !concerns(lagged, "a1"));
         assert_eq!(line(": still here\n\n", false), None);
         let moment = |text: &str| Some(text.parse().unwrap_or(Timestamp::MIN));
         assert!(is_before(agent, moment("2026-11-21T08:11:03Z")));

@@ -38,6 +38,13 @@ impl Identity {
     }
 }
 
+impl Identity {
+    /// Makes a key for one hold.
+    pub(super) fn fresh() -> Result<Self, CliError> {
+        Ok(Self { key: make()?, file: None })
+    }
+}
+
 fn make() -> Result<PrivateKey, CliError> {
     let mut seed = [0; 32];
     SysRng

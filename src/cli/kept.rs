@@ -92,6 +92,94 @@ pub(super) fn keep(
     Ok(command.join(" "))
 }
 
+/// The options of `ssh` and `scp` for a lease whose files are kept here.
+pub(super) fn options_of(directory: &Path, lease: &str) -> Option<Vec<String>> {
+    if !is_id(lease) || !is_own(directory) || !file_of(directory, lease, PLACE).exists() {
+        return None;
+    }
+    let (key, hosts) = (file_of(directory, lease, KEY), file_of(directory, lease, HOSTS));
+    let mut options = Vec::new();
+    if key.exists() {
+        options.extend(["-i".to_owned(), key.display().to_string()]);
+    }
+    if hosts.exists() {
+        options.extend(pinned(&hosts, &format!("drover-{lease}")));
+    }
+    Some(options)
+}
+
+/// The options by which `ssh` takes the host keys of a file and no others.
+fn pinned(hosts: &Path, name: &str) -> [String; 6] {
+    let option = || "-o".to_owned();
+    let file = format!("UserKnownHostsFile={}", hosts.display());
+    let checked = "StrictHostKeyChecking=yes".to_owned();
+    [option(), file, option(), format!("HostKeyAlias={name}"), option(), checked]
+}
+
+/// Keeps the key of a hold until its end.
+pub(super) fn keep_hold(
+    directory: &Path,
+    agent: &str,
+    identity: &Identity,
+    span: Duration,
+) -> Result<(), CliError> {
+    if !is_id(agent) {
+        return Err(CliError::Failed(format!("`{agent}` is no agent id")));
+    }
+    prepare(directory)?;
+    let text = identity.key.to_openssh().map_err(|fault| CliError::Failed(chain(&fault)))?;
+    let file = hold_file(directory, agent, KEY);
+    // Of an earlier hold of the same agent.
+    let _ = fs::remove_file(&file);
+    write_private(&file, text.expose_secret(), SystemTime::now() + span + UNASKED_REST)
+}
+
+/// The options of `ssh` and `scp` for an agent that is held with a key that is kept here.
+pub(super) fn options_of_hold(
+    directory: &Path,
+    agent: &str,
+    ssh: &SshOut,
+) -> Result<Option<Vec<String>>, CliError> {
+    let key = hold_file(directory, agent, KEY);
+    if !is_id(agent) || !is_own(directory) || !key.exists() {
+        return Ok(None);
+    }
+    let mut options = vec!["-i".to_owned(), key.display().to_string()];
+    if !ssh.host_keys.is_empty() {
+        let name = format!("drover-{agent}");
+        let lines: String = ssh.host_keys.iter().map(|key| format!("{name} {key}\n")).collect();
+        let hosts = hold_file(directory, agent, HOSTS);
+        // Another boot may have made other keys.
+        let _ = fs::remove_file(&hosts);
+        write_private(&hosts, &lines, SystemTime::now() + UNASKED_REST)?;
+        options.extend(pinned(&hosts, &name));
+    }
+    Ok(Some(options))
+}
+
+fn hold_file(directory: &Path, agent: &str, end: &str) -> PathBuf {
+    directory.join(format!("hold-{agent}.{end}"))
+}
+
+/// Removes the files of holds that are long over.
+fn sweep_holds(directory: &Path) {
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        let until = entry.metadata().and_then(|meta| meta.modified());
+        let is_hold = entry.file_name().to_str().is_some_and(|name| name.starts_with("hold-"));
+        if is_hold && until.is_ok_and(|until| until < SystemTime::now()) {
+            // The next command tries again.
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
+/// Notes the new end of a lease that was renewed.
+pub(super) fn renewed(directory: &Path, lease: &LeaseOut) {
+    if is_id(&lease.id) && is_own(directory) {
+        note_end(directory, &lease.id, end_of(lease));
+    }
+}
+
 /// Removes what [`keep`] wrote.
 pub(super) fn forget(directory: &Path, lease: &str) {
     if is_id(lease) {
@@ -106,6 +194,9 @@ pub(super) fn forget(directory: &Path, lease: &str) {
 /// know, and, where it is not the one of this command or does not answer, those whose end is long past.
 pub(super) async fn sweep(client: &Client, directory: &Path) {
     let all = if is_own(directory) { kept(directory) } else { Vec::new() };
+    if is_own(directory) {
+        sweep_holds(directory);
+    }
     if all.is_empty() {
         return;
     }

@@ -1,4 +1,6 @@
-//! `drover leases` and `drover release`: see leases, and end them.
+//! `drover leases`, `drover lease renew` and `drover release`: see leases, renew and end them.
+
+use std::time::Duration;
 
 use causes::chain;
 use reqwest::Method;
@@ -7,9 +9,9 @@ use serde_json::json;
 use super::client::{CALL_LIMIT, Client, path};
 use super::error::CliError;
 use super::options::LeasesOptions;
-use super::term::{Term, shown};
+use super::term::{Term, print, shown};
 use super::{kept, lists, report, sentences};
-use drover_api::{LeaseOut, LeasesOut};
+use drover_api::{LeaseOut, LeasesOut, RenewIn};
 use drover_model::phase::LeasePhase;
 
 /// Lists leases, or ends those that are listed.
@@ -59,6 +61,24 @@ async fn all(client: &Client, options: &LeasesOptions) -> Result<Vec<LeaseOut>, 
             None => return Ok(found),
         }
     }
+}
+
+/// Lets a lease last longer.
+pub(super) async fn renew(
+    client: &Client,
+    lease: &str,
+    ttl: Duration,
+    json: bool,
+    term: &mut Term<'_>,
+) -> Result<(), CliError> {
+    let command = RenewIn { ttl_seconds: ttl.as_secs() };
+    let out: LeaseOut = client.post(&path("leases", lease, "/renew"), &command, CALL_LIMIT).await?;
+    kept::renewed(&kept::key_dir(), &out);
+    print(term, json, &out, |out| {
+        let until =
+            out.expires_at.as_deref().unwrap_or("its grant, and then as long as was asked for");
+        format!("lease {} lasts until {}\n", sentences::clean(&out.id), sentences::clean(until))
+    })
 }
 
 /// Ends leases, each whatever became of the others; says which could not be ended.

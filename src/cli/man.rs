@@ -54,12 +54,16 @@ fn write_all(directory: &Path) -> io::Result<String> {
 
 /// Every page, that of drover itself first.
 pub(super) fn all() -> io::Result<Vec<ManPage>> {
-    // A page for each command's `help` would say what its own page says.
-    let mut cli = Cli::command().disable_help_subcommand(true);
+    let mut cli = without_help(Cli::command());
     cli.build();
     let mut found = Vec::new();
     collect(&cli, &mut found)?;
     Ok(found)
+}
+
+/// A command without `help` among those below it: its page would say what theirs say.
+fn without_help(command: clap::Command) -> clap::Command {
+    command.disable_help_subcommand(true).mut_subcommands(without_help)
 }
 
 fn collect(command: &clap::Command, found: &mut Vec<ManPage>) -> io::Result<()> {

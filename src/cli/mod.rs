@@ -15,10 +15,12 @@ mod doctor;
 mod ending;
 mod error;
 mod events;
+mod explain;
 mod global;
 mod help;
 mod hold;
 mod identity;
+mod ids;
 mod image;
 mod init;
 mod kept;
@@ -26,12 +28,14 @@ mod lease;
 mod leases;
 mod leasing;
 mod lists;
+mod logs;
 mod machine;
 mod man;
 mod nodes;
 mod options;
 mod over_ssh;
 mod prompt;
+mod reach;
 mod remote;
 mod report;
 mod runtime;
@@ -39,6 +43,7 @@ mod screen;
 mod sentences;
 mod service;
 mod setup;
+mod show;
 mod sim_options;
 mod stdin;
 mod stdout;
@@ -61,9 +66,10 @@ pub use global::{DEFAULT_SOCKET, Global};
 pub use init::InitOptions;
 pub use options::{
     AgentAction, BreakerAction, BuildImageOptions, CheckOptions, Cli, ClusterAction, Command,
-    CompletedShell, CopyOptions, DemoOptions, EventsOptions, HoldNextOptions, HoldOptions,
-    ImageAction, LeaseOptions, LeasesOptions, Limit, ListOptions, MachineAction, NodeAction,
-    ResizeOptions, RunOptions, SnapshotAction, TakeOptions, TemplateAction, ViewOptions, WaitOptions,
+    CompletedShell, ConfigAction, CopyOptions, CpOptions, DemoOptions, EventsOptions,
+    HoldNextOptions, HoldOptions, ImageAction, LeaseAction, LeaseOptions, LeasesOptions, Limit,
+    ListOptions, LogsOptions, MachineAction, NodeAction, Noun, ResizeOptions, RunOptions,
+    ShownNode, SnapshotAction, SshOptions, TakeOptions, TemplateAction, ViewOptions, WaitOptions,
 };
 pub use over_ssh::{RunOverSsh, SshJob};
 pub use screen::{ColorWhen, Output, Screen};
@@ -80,7 +86,7 @@ pub fn main() -> ExitCode {
             return help::answer(&error, words).unwrap_or_else(|| help::usage(&error));
         }
     };
-    let cli = Cli { global: cli.global.settled(), ..cli };
+    let cli = Cli { global: cli.global.settled(), command: remote::plain(cli.command) };
     if let Err(error) = lists::check(cli.global.output(), &cli.command) {
         return report::fail_by(cli.global.json, &error, &format!("drover: {}\n", chain(&error)));
     }
@@ -93,6 +99,7 @@ pub fn main() -> ExitCode {
             stdout::put_value(cli.global.output(), &drover_config::schema(), ExitCode::SUCCESS)
         }
         Command::Completions { shell } => completions::print(&cli.global, shell),
+        Command::Config(action) => explain::config(&cli.global, &action),
         Command::Man { directory } => man::pages(&cli.global, directory.as_deref()),
         Command::Template { action: TemplateAction::Copy(options) } => {
             service::copy(&cli.global, &options)
@@ -115,7 +122,19 @@ pub fn main() -> ExitCode {
         | Command::Image(_)
         | Command::AddressPools(_)
         | Command::Provision { .. }
-        | Command::Lease(_)
+        | Command::Lease { .. }
+        | Command::Get { .. }
+        | Command::Show { .. }
+        | Command::Clouds(_)
+        | Command::Sources(_)
+        | Command::Alarms(_)
+        | Command::Images(_)
+        | Command::Machines(_)
+        | Command::Drain(_)
+        | Command::Uncordon(_)
+        | Command::Ssh(_)
+        | Command::Cp(_)
+        | Command::Logs(_)
         | Command::Leases(_)
         | Command::Release { .. }
         | Command::Retire { .. }

@@ -31,8 +31,20 @@ pub(super) async fn act(
     term: &mut Term<'_>,
 ) -> Result<(), CliError> {
     let NodeAction::Drain { node, undrain, cloud } = action;
+    drain(client, &node, cloud, undrain, json, term).await
+}
+
+/// The same by the words of `drover drain` and `drover uncordon`.
+pub(super) async fn drain(
+    client: &Client,
+    node: &str,
+    cloud: Option<String>,
+    undrain: bool,
+    json: bool,
+    term: &mut Term<'_>,
+) -> Result<(), CliError> {
     let command = DrainIn { cloud, undrain };
-    let out: DrainOut = client.post(&path("nodes", &node, "/drain"), &command, CALL_LIMIT).await?;
+    let out: DrainOut = client.post(&path("nodes", node, "/drain"), &command, CALL_LIMIT).await?;
     print(term, json, &out, |out| {
         let node = clean(&out.node);
         if !out.drained {

@@ -1,8 +1,11 @@
 //! The arguments of every command.
 
 mod image;
+mod lease;
 mod list;
 mod machine;
+mod notes;
+mod nouns;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,17 +20,17 @@ use super::global::Global;
 use super::init::InitOptions;
 use super::setup::SetupAction;
 use super::sim_options::SimOptions;
-use super::stdin::is_standard_input;
-use super::topics;
 pub use image::{BuildImageOptions, ImageAction};
+pub use lease::{HoldNextOptions, HoldOptions, LeaseAction, LeaseOptions};
 pub use list::{ListOptions, ViewOptions};
 pub use machine::{
     CloneOptions, MachineAction, ResizeOptions, SnapshotAction, TakeOptions, WaitOptions,
 };
+pub use nouns::{ConfigAction, CpOptions, LogsOptions, Noun, ShownNode, SshOptions};
 
 /// Turns Proxmox VE clusters into a pool of throw-away CI machines.
 #[derive(Debug, Parser)]
-#[command(name = "drover", version, about, max_term_width = 100, after_long_help = topics::list())]
+#[command(name = "drover", version, about, max_term_width = 100, after_long_help = notes::ending())]
 pub struct Cli {
     /// Options of all commands.
     #[command(flatten)]
@@ -48,6 +51,9 @@ pub enum Command {
     Sim(SimOptions),
     /// Check a configuration
     Check(CheckOptions),
+    /// Look up values of the configuration, and what its keys mean
+    #[command(subcommand)]
+    Config(ConfigAction),
     /// Look at each cloud: endpoints, rights, storages, bridges, templates; say what repairs it
     #[command(args_conflicts_with_subcommands = true)]
     Doctor(DoctorOptions),
@@ -63,7 +69,7 @@ pub enum Command {
     /// Print the JSON Schema of the configuration, for editors
     Schema,
     /// Print what a shell needs to complete commands and options
-    #[command(after_help = super::completions::INSTALL)]
+    #[command(after_help = notes::INSTALL)]
     Completions {
         /// The shell
         shell: CompletedShell,
@@ -76,6 +82,22 @@ pub enum Command {
     },
     /// Show clouds, templates, agents, leases, configuration and alarms
     Status(ViewOptions),
+    /// List things of one kind, as `drover agents` does; with an ID, show one, as `drover show` does
+    Get {
+        /// The kind of things
+        noun: Noun,
+        /// The one to show
+        id: Option<String>,
+        #[command(flatten)]
+        list: ListOptions,
+    },
+    /// Show one thing in full: what it is, its history, why it waits, and what to run next
+    Show {
+        /// The kind of thing
+        noun: Noun,
+        /// Its id or name, or the start of its id
+        id: String,
+    },
     /// List agents, or set limits of one against its template's
     #[command(
         args_conflicts_with_subcommands = true,
@@ -92,6 +114,8 @@ pub enum Command {
         #[command(subcommand)]
         action: Option<AgentAction>,
     },
+    /// List clouds: health, version, agents, and what is wrong
+    Clouds(ListOptions),
     /// List templates, and what each is cloned from
     Templates(ListOptions),
     /// Work with one template of the configuration
@@ -118,7 +142,11 @@ pub enum Command {
     },
     /// List nodes: what is free, what agents take, and what is started on none of them
     Nodes(ListOptions),
-    /// Work with one node
+    /// Start nothing on a node any more: idle agents go, busy ones finish; across restarts
+    Drain(ShownNode),
+    /// Use a node again
+    Uncordon(ShownNode),
+    /// Work with one node (`drover drain` and `drover uncordon` do the same)
     Node {
         /// What to do
         #[command(subcommand)]
@@ -140,6 +168,14 @@ pub enum Command {
     Image(ImageAction),
     /// List jobs of CI systems that wait, run, or are left alone
     Jobs(ListOptions),
+    /// List sources of jobs: what waits, what runs, and why one cannot be polled
+    Sources(ListOptions),
+    /// List what needs an administrator, each with the command that helps
+    Alarms(ListOptions),
+    /// List images, their versions, and builds that run, as `drover image list` does
+    Images(ListOptions),
+    /// List machines of the configuration, as `drover machine list` does
+    Machines(ListOptions),
     /// List pools of addresses: size, used, resting, free, and when the next is free
     AddressPools(ListOptions),
     /// Begin agents of a template at once, without demand
@@ -151,18 +187,26 @@ pub enum Command {
         count: u32,
     },
     /// Lease an agent; with CMD, run it there over SSH and release
-    Lease(LeaseOptions),
+    #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+    Lease {
+        /// What to lease
+        #[command(flatten)]
+        options: Box<LeaseOptions>,
+        /// What to do instead
+        #[command(subcommand)]
+        action: Option<LeaseAction>,
+    },
     /// List leases: what they want, whose they are, why they wait; or end them
     Leases(LeasesOptions),
-    /// End leases (safe to repeat)
+    /// End leases, as `drover lease release` does (safe to repeat)
     Release {
-        /// The ids of the leases
+        /// The ids of the leases, or the starts of them
         #[arg(required = true, value_name = "LEASE")]
         leases: Vec<String>,
     },
     /// Retire an agent, after its last lease
     Retire {
-        /// The id of the agent
+        /// The id of the agent, or the start of it
         agent: String,
     },
     /// Hold an agent for debugging, with a login; it is destroyed afterwards
@@ -171,7 +215,7 @@ pub enum Command {
     HoldNext(HoldNextOptions),
     /// End a hold before its time
     ReleaseHold {
-        /// The id of the agent
+        /// The id of the agent, or the start of it
         agent: String,
     },
     /// Look at the machine of an agent or a lease, switch it, give it other sizes, take snapshots
@@ -198,6 +242,14 @@ pub enum Command {
     },
     /// Read the configuration again
     Reload,
+    /// Log in to an agent, or run a command there
+    #[command(after_help = notes::KEYS)]
+    Ssh(SshOptions),
+    /// Copy files to an agent, or from it
+    #[command(after_help = notes::KEYS)]
+    Cp(CpOptions),
+    /// Print what drover did with an agent: phases and events; with --guest, what the guest logged
+    Logs(LogsOptions),
     /// Follow what happens
     Events(EventsOptions),
 }
@@ -278,7 +330,7 @@ pub enum AgentAction {
     /// Set limits of an agent against its template's; they hold across restarts
     #[command(group(ArgGroup::new("limit").required(true).multiple(true).args(["idle", "max_uses"])))]
     Set {
-        /// The id of the agent
+        /// The id of the agent, or the start of it
         agent: String,
         /// Minutes of idling after which it goes, 0 for never; `template` takes it back
         #[arg(long, value_name = "MINUTES", value_parser = read_limit)]
@@ -342,69 +394,6 @@ pub struct CheckOptions {
     pub connect: bool,
 }
 
-/// Options of `lease`.
-#[derive(Debug, Clone, Args)]
-#[command(group(ArgGroup::new("what").required(true).args(["labels", "label_expression", "template"])))]
-#[command(after_help = "\
-Exit codes:
-  that of CMD  it ran to its end (255: a signal ended it)
-  0            without CMD: the agent is leased
-  1            drover refused, or CMD could not be run
-  2            the arguments do not fit together
-  69           no drover answers
-  75           the machine was lost, the lease expired, or the wait was too long: run it again
-  129 130 143  SIGHUP, SIGINT (Ctrl-C) or SIGTERM ended drover, which released the lease")]
-pub struct LeaseOptions {
-    /// Labels the template must carry, separated by commas
-    #[arg(long, value_delimiter = ',')]
-    pub labels: Option<Vec<String>>,
-    /// Expression over its labels as in Jenkins, such as 'linux && (x64 || !slow)'
-    #[arg(long, value_name = "EXPR")]
-    pub label_expression: Option<String>,
-    /// The template, `cloud/template` or its bare name
-    #[arg(long)]
-    pub template: Option<String>,
-    /// Processor cores of the machine, within the limits of its template
-    #[arg(long, value_name = "CORES", value_parser = read_size(Part::Cores))]
-    pub cpu: Option<u32>,
-    /// Memory of the machine, such as 16g, within the limits of its template
-    #[arg(long, value_name = "SIZE", value_parser = read_size(Part::Memory))]
-    pub memory: Option<u32>,
-    /// Boot disk of the machine, such as 100g, within the limits of its template
-    #[arg(long, value_name = "SIZE", value_parser = read_size(Part::Disk))]
-    pub disk: Option<u32>,
-    /// How long it lasts at most, such as 90s, 30m, 2h
-    #[arg(long, default_value = "1h", value_parser = read_span)]
-    pub ttl: Duration,
-    /// How long to wait for an agent, such as 10m; then the lease is released [default: as long as
-    /// service.leases.maxWaitSeconds says]
-    #[arg(long, value_name = "TIME", value_parser = read_span)]
-    pub wait: Option<Duration>,
-    /// For whom [default: the caller]
-    #[arg(long)]
-    pub owner: Option<String>,
-    /// Private key to log in with [default: a new one for this lease]
-    #[arg(short = 'i', value_name = "KEYFILE")]
-    pub identity: Option<PathBuf>,
-    /// File with the passphrase of that key
-    #[arg(long, value_name = "FILE", env = "DROVER_KEY_PASSPHRASE_FILE")]
-    pub passphrase_file: Option<PathBuf>,
-    /// File for the machine, of any kind; its lines NAME=value are variables of CMD (`-` reads it here)
-    #[arg(long, value_name = "FILE")]
-    pub user_data: Option<PathBuf>,
-    /// What to run there, with the standard input of drover; several words are quoted, a single one
-    /// goes to the shell as it is
-    #[arg(last = true, value_name = "CMD")]
-    pub command: Vec<String>,
-}
-
-impl LeaseOptions {
-    /// Whether the standard input is the file for the machine.
-    pub(super) fn reads_user_data(&self) -> bool {
-        self.user_data.as_deref().is_some_and(is_standard_input)
-    }
-}
-
 /// Options of `leases`.
 #[derive(Debug, Clone, Args)]
 #[command(group(ArgGroup::new("which").multiple(true).args(["state", "principal"])))]
@@ -423,35 +412,6 @@ pub struct LeasesOptions {
     pub list: ListOptions,
 }
 
-/// Options of `hold`.
-#[derive(Debug, Clone, Args)]
-pub struct HoldOptions {
-    /// The agent: held at once when it is free, else after its last lease
-    pub agent: String,
-    /// How long, such as 90s, 30m, 2h
-    #[arg(long = "for", value_name = "TIME", default_value = "2h", value_parser = read_span)]
-    pub span: Duration,
-    /// File of the public key to let in [default: a new key, printed once]
-    #[arg(long, value_name = "FILE")]
-    pub public_key: Option<PathBuf>,
-}
-
-/// Options of `hold-next`.
-#[derive(Debug, Clone, Args)]
-pub struct HoldNextOptions {
-    /// The template, its bare name or cloud/template
-    pub template: String,
-    /// How long, such as 90s, 30m, 2h
-    #[arg(long = "for", value_name = "TIME", default_value = "2h", value_parser = read_span)]
-    pub span: Duration,
-    /// File of the public key to let in [default: a new key, printed once]
-    #[arg(long, value_name = "FILE")]
-    pub public_key: Option<PathBuf>,
-    /// Hold none: take it back
-    #[arg(long, conflicts_with = "public_key")]
-    pub off: bool,
-}
-
 /// Options of `events`.
 #[derive(Debug, Clone, Default, Args)]
 pub struct EventsOptions {
@@ -466,12 +426,12 @@ pub struct EventsOptions {
     pub no_follow: bool,
 }
 
-/// Reads a number, or `template`.
 /// The states that leases can be listed by.
 fn lease_phases() -> impl TypedValueParser<Value = LeasePhase> {
     PossibleValuesParser::new(LeasePhase::ALL.map(LeasePhase::name)).try_map(|word| word.parse())
 }
 
+/// Reads a number, or `template`.
 fn read_limit(text: &str) -> Result<Limit, String> {
     if text == "template" {
         return Ok(Limit::Template);
@@ -545,7 +505,9 @@ mod tests {
         ])
         .unwrap();
         assert!(!cli.global.json);
-        let Command::Lease(lease) = cli.command else { panic!("not a lease") };
+        let Command::Lease { options: lease, action: None } = cli.command else {
+            panic!("not a lease")
+        };
         assert_eq!(lease.labels.unwrap(), ["linux", "big"]);
         assert_eq!(lease.command, ["make", "--json", "-i", "x"]);
         assert_eq!(lease.identity, None);

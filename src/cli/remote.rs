@@ -1,9 +1,9 @@
 //! The commands that ask a running service and print what it says.
 
 use drover_api::{
-    AddressPoolsOut, AgentLimits, BreakersOut, ConfirmIn, ConfirmOut, LimitsIn, Nothing,
-    ProvisionIn, ProvisionOut, ReapIn, ReapOut, ReloadOut, ResetOut, ResyncIn, ResyncOut,
-    ResyncPlanOut, StatusOut, TemplatesOut, UnreadOut,
+    AddressPoolsOut, AgentLimits, AlarmOut, BreakersOut, CloudsOut, ConfirmIn, ConfirmOut,
+    LimitsIn, Nothing, ProvisionIn, ProvisionOut, ReapIn, ReapOut, ReloadOut, ResetOut, ResyncIn,
+    ResyncOut, ResyncPlanOut, SourceOut, StatusOut, TemplatesOut, UnreadOut,
 };
 use reqwest::Method;
 use serde_json::json;
@@ -15,12 +15,16 @@ use super::error::CliError;
 use super::global::Global;
 use super::lease::lease;
 use super::leasing::{Leasing, TimeLimits};
-use super::options::{AgentAction, BreakerAction, ClusterAction, Command, Limit};
+use super::options::{
+    AgentAction, BreakerAction, ClusterAction, Command, ImageAction, LeaseAction, LeasesOptions,
+    Limit, MachineAction, Noun, ShownNode,
+};
 use super::over_ssh::OverSsh;
 use super::term::{Term, page, print};
 use super::watch::watch;
 use super::{
-    agents, doctor, events, hold, image, kept, leases, lists, machine, nodes, sentences, stdin, why,
+    agents, doctor, events, hold, ids, image, kept, leases, lists, logs, machine, nodes, reach,
+    sentences, show, stdin, why,
 };
 
 /// Runs one of the commands, again and again where that is wanted; gives the exit code.
@@ -30,6 +34,8 @@ pub(super) async fn run(
     term: &mut Term<'_>,
 ) -> Result<u8, CliError> {
     let client = Client::new(global)?;
+    let mut command = plain(command);
+    ids::complete(&client, &mut command).await?;
     match lists::pause(&command) {
         Some(pause) => watch(global, &client, &command, pause, term).await,
         None => once(global, &client, command, term).await,
@@ -94,6 +100,43 @@ pub(super) async fn once(
                 )
             })?;
         }
+        Command::Clouds(list) => {
+            let out: CloudsOut = client.get("/v1/clouds", CALL_LIMIT).await?;
+            let whole = |clouds| CloudsOut { clouds };
+            lists::show(term, json, &list, out.clouds, whole, |_, _| ())?;
+        }
+        Command::Sources(list) => {
+            let out: StatusOut = client.get("/v1/status", CALL_LIMIT).await?;
+            let whole = |sources: Vec<SourceOut>| json!({ "sources": sources });
+            lists::show(term, json, &list, out.sources, whole, |_, _| ())?;
+        }
+        Command::Alarms(list) => {
+            let StatusOut { alarms, other_drover, .. } =
+                client.get("/v1/status", CALL_LIMIT).await?;
+            let whole =
+                |alarms: Vec<AlarmOut>| json!({ "alarms": alarms, "otherDrover": other_drover });
+            lists::show(term, json, &list, alarms, whole, |_, page| {
+                for sign in &other_drover {
+                    page.line(&format!("another drover may own agents: {sign}"));
+                }
+            })?;
+        }
+        Command::Show { noun, id } => show::show(client, noun, &id, json, term).await?,
+        Command::Drain(ShownNode { node, cloud }) => {
+            nodes::drain(client, &node, cloud, false, json, term).await?;
+        }
+        Command::Uncordon(ShownNode { node, cloud }) => {
+            nodes::drain(client, &node, cloud, true, json, term).await?;
+        }
+        Command::Ssh(options) => return reach::ssh(client, &options, json, term).await,
+        Command::Cp(options) => return reach::cp(client, &options, json, term).await,
+        Command::Logs(options) => return logs::logs(client, &options, json, term).await,
+        Command::Images(list) => {
+            return image::act(client, ImageAction::List(list), json, term).await;
+        }
+        Command::Machines(list) => {
+            return machine::act(client, MachineAction::List(list), json, term).await;
+        }
         Command::Nodes(list) => nodes::list(client, &list, json, term).await?,
         Command::Node { action } => nodes::act(client, action, json, term).await?,
         Command::Why { of, view } => why::why(client, of, &view, json, term).await?,
@@ -111,7 +154,10 @@ pub(super) async fn once(
             print(term, json, &out, sentences::provisioned)?;
             return Ok(u8::from(out.agents.len() < count as usize));
         }
-        Command::Lease(options) => {
+        Command::Lease { action: Some(LeaseAction::Renew { lease, ttl }), .. } => {
+            leases::renew(client, &lease, ttl, json, term).await?;
+        }
+        Command::Lease { options, action: None } => {
             let stop = stop_signal()?;
             let leasing = Leasing {
                 client,
@@ -127,7 +173,8 @@ pub(super) async fn once(
             kept::sweep(client, &kept::key_dir()).await;
             return leases::leases(client, &options, json, term).await;
         }
-        Command::Release { leases } => {
+        Command::Release { leases }
+        | Command::Lease { action: Some(LeaseAction::Release { leases }), .. } => {
             kept::sweep(client, &kept::key_dir()).await;
             return leases::end(client, &leases, json, term).await;
         }
@@ -176,7 +223,7 @@ pub(super) async fn once(
             let out: ReloadOut = client.post("/v1/reload", &Nothing {}, LONG_LIMIT).await?;
             print(term, json, &out, |out| format!("generation {} in force\n", out.generation))?;
         }
-        Command::Events(options) => events::follow(client, &options, json, term).await?,
+        Command::Events(options) => events::follow(client, &options, None, json, term).await?,
         Command::Doctor(DoctorOptions {
             action: Some(DoctorAction::Template { template }),
             ..
@@ -184,6 +231,8 @@ pub(super) async fn once(
             return doctor::template(global, &template, term).await;
         }
         Command::Run(_)
+        | Command::Get { .. }
+        | Command::Config(_)
         | Command::Doctor(_)
         | Command::Setup { .. }
         | Command::Init(_)
@@ -198,6 +247,33 @@ pub(super) async fn once(
         }
     }
     Ok(0)
+}
+
+/// The command that `drover get` stands for, or the command itself.
+pub(super) fn plain(command: Command) -> Command {
+    let (noun, id, list) = match command {
+        Command::Get { noun, id, list } => (noun, id, list),
+        other => return other,
+    };
+    if let Some(id) = id {
+        return Command::Show { noun, id };
+    }
+    match noun {
+        Noun::Agent => Command::Agents { gone: false, list, action: None },
+        Noun::Lease => {
+            Command::Leases(LeasesOptions { state: None, principal: None, end: false, list })
+        }
+        Noun::Template => Command::Templates(list),
+        Noun::Cloud => Command::Clouds(list),
+        Noun::Node => Command::Nodes(list),
+        Noun::Source => Command::Sources(list),
+        Noun::Job => Command::Jobs(list),
+        Noun::Alarm => Command::Alarms(list),
+        Noun::Image => Command::Images(list),
+        Noun::Machine => Command::Machines(list),
+        Noun::Breaker => Command::Breakers { list, action: None },
+        Noun::AddressPool => Command::AddressPools(list),
+    }
 }
 
 /// Why a reconciliation is not done, where so many clusters were read and these were not.

@@ -26,6 +26,7 @@ pub static PAGES: &[Page] = pages![
     "concepts",
     "configuration",
     "reference/configuration",
+    "reference/cli",
     "images",
     "containers",
     "ci/index",

@@ -52,12 +52,12 @@ pub(super) async fn why(
 }
 
 /// The path that asks about something.
-fn query(of: &str) -> String {
+pub(super) fn query(of: &str) -> String {
     let encoded = percent_encoding::utf8_percent_encode(of, percent_encoding::NON_ALPHANUMERIC);
     format!("/v1/why?of={encoded}")
 }
 
-fn subject(out: &WhySubjectOut, page: &mut Page) {
+pub(super) fn subject(out: &WhySubjectOut, page: &mut Page) {
     let view = page.view();
     let mut text = String::new();
     if out.account.is_some() || out.state.is_some() {

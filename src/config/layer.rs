@@ -68,6 +68,18 @@ impl Given {
     }
 }
 
+/// A key as it is written, for people.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Written<'a> {
+    /// None for a variable of the environment.
+    pub place: Option<Place>,
+    /// The path in the files, or the name of the variable.
+    pub path: &'a str,
+    pub value: &'a Yaml,
+    /// The mappings in the value.
+    pub nested: &'a [Layer],
+}
+
 /// One mapping, checked.
 #[derive(Debug, Clone)]
 pub(super) struct Layer {
@@ -281,6 +293,18 @@ impl Layer {
             }
         }
         map
+    }
+
+    /// Every key that may be written here, with what is written.
+    pub fn written(&self) -> impl Iterator<Item = (&'static Key, Option<Written<'_>>)> {
+        self.table.iter().map(|key| {
+            let given = self.given.get(key.name);
+            let written = given.and_then(|given| {
+                let (value, nested) = (given.sound()?, &*given.nested);
+                Some(Written { place: given.place, path: &given.path, value, nested })
+            });
+            (key, written)
+        })
     }
 
     /// Takes over a key as another layer gives it.

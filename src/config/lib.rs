@@ -15,7 +15,8 @@
 //! - [`load`](load()), [`check`](check()), [`inputs`](inputs()): read and check; [`Checked`],
 //!   [`LoadError`], [`Fault`];
 //! - [`watch`]: reads the files again whenever they change;
-//! - [`schema`](schema()): the JSON Schema for editors;
+//! - [`schema`](schema()): the JSON Schema for editors; [`explain`](explain()): what a key means;
+//!   [`values`](values()): every value in force, and where it comes from;
 //! - [`copy`](copy()), [`token_place`](token_place()): edits of the files, with [`EditError`];
 //! - [`socket`](socket()): the API's socket, whatever else is wrong; [`level`]: log levels;
 //!   [`calendar`]: cron.
@@ -37,6 +38,7 @@ mod credential;
 mod demand;
 mod edit;
 mod environment;
+mod explain;
 mod fault;
 mod file;
 mod hardware;
@@ -68,6 +70,7 @@ mod tests;
 mod token;
 mod trust;
 mod value;
+mod values;
 pub mod watch;
 
 use std::collections::BTreeMap;
@@ -85,6 +88,7 @@ pub use copy::{Copied, CopyRequest, copy};
 pub use credential::SshKeySpec;
 pub use edit::EditError;
 pub use environment::Environment;
+pub use explain::{Explained, UnknownKey, explain, sections};
 pub use fault::{Fault, LocatedFault, Place};
 pub use schema::schema;
 pub use service::{ApiToken, ServiceSpec};
@@ -92,6 +96,7 @@ pub use socket::socket;
 pub use source::{SourceFile, Sources};
 pub use token::{TokenPlace, token_place};
 pub use value::SOCKET_PATH_MAX;
+pub use values::{Origin, ValueInForce, values};
 
 /// A configuration without faults.
 #[derive(Debug, Clone)]

@@ -62,6 +62,11 @@ pub(super) trait Listed {
 pub(super) fn options(command: &Command) -> Option<&ListOptions> {
     match command {
         Command::Templates(list)
+        | Command::Clouds(list)
+        | Command::Sources(list)
+        | Command::Alarms(list)
+        | Command::Images(list)
+        | Command::Machines(list)
         | Command::Nodes(list)
         | Command::Jobs(list)
         | Command::AddressPools(list)

@@ -16,7 +16,7 @@ pub enum MachineAction {
     List(ListOptions),
     /// Show its state, load, addresses, console, hardware and orders
     Show {
-        /// The id of its agent, or of a lease on it; or the name of a machine of the configuration
+        /// The id of its agent, or of a lease on it, or the start of either; or the name of a machine of the configuration
         target: String,
         /// How it is shown
         #[command(flatten)]
@@ -74,7 +74,7 @@ pub enum MachineAction {
 pub enum SnapshotAction {
     /// List them, each behind the one that it comes from
     List {
-        /// The id of its agent, or of a lease on it
+        /// The id of its agent, or of a lease on it, or the start of either
         target: String,
         /// Which, and how
         #[command(flatten)]
@@ -101,7 +101,7 @@ pub enum SnapshotAction {
 /// Whose machine, and how long to wait for the end of an order.
 #[derive(Debug, Clone, Args)]
 pub struct WaitOptions {
-    /// The id of its agent, or of a lease on it
+    /// The id of its agent, or of a lease on it, or the start of either
     pub target: String,
     /// How long to wait for the end of the order, such as 90s, 30m; it goes on after that
     #[arg(long, value_name = "TIME", default_value = "30m", value_parser = read_span)]
@@ -130,7 +130,7 @@ pub struct ResizeOptions {
 /// Options of `machine clone`.
 #[derive(Debug, Clone, Args)]
 pub struct CloneOptions {
-    /// The id of its agent, or of a lease on it
+    /// The id of its agent, or of a lease on it, or the start of either
     pub target: String,
     /// How long the clone is held once it is ready, such as 90s, 30m, 2h
     #[arg(long = "for", value_name = "TIME", default_value = "2h", value_parser = read_span)]
@@ -153,4 +153,30 @@ pub struct TakeOptions {
     /// Hold the memory of the running machine too
     #[arg(long)]
     pub ram: bool,
+}
+
+impl MachineAction {
+    /// Whose machine it works with.
+    pub(crate) fn target(&mut self) -> Option<&mut String> {
+        match self {
+            Self::Show { target, .. } | Self::Snapshot(SnapshotAction::List { target, .. }) => {
+                Some(target)
+            }
+            Self::Start(wait)
+            | Self::Stop(wait)
+            | Self::Shutdown(wait)
+            | Self::Reboot(wait)
+            | Self::Reset(wait)
+            | Self::Suspend(wait)
+            | Self::Resume(wait)
+            | Self::Resize(ResizeOptions { wait, .. })
+            | Self::Snapshot(
+                SnapshotAction::Create(TakeOptions { wait, .. })
+                | SnapshotAction::Revert { wait, .. }
+                | SnapshotAction::Delete { wait, .. },
+            ) => Some(&mut wait.target),
+            Self::Clone(options) => Some(&mut options.target),
+            Self::List(_) | Self::Delete { .. } | Self::Forget { .. } | Self::Adopt { .. } => None,
+        }
+    }
 }

@@ -20,8 +20,14 @@ impl Table {
         Self { columns: columns.to_vec(), rows }
     }
 
+    /// All rows, as lines.
+    pub(in crate::cli) fn draw(&self, view: &View) -> String {
+        let all: Vec<usize> = (0..self.rows.len()).collect();
+        self.draw_some(&all, view)
+    }
+
     /// Some rows in this order; ids stay unique among all.
-    pub(in crate::cli) fn draw(&self, order: &[usize], view: &View) -> String {
+    pub(in crate::cli) fn draw_some(&self, order: &[usize], view: &View) -> String {
         let ids: Vec<Ids> = (0..self.columns.len()).map(|at| self.ids(at)).collect();
         let rows: Vec<Vec<(String, Tone)>> = order
             .iter()
@@ -32,10 +38,7 @@ impl Table {
                     .map(|((cell, column), ids)| spell(cell, column.kind, ids, view))
                     .collect();
                 // Nothing stands behind the last text, which needs no mark of its place.
-                let is_text = self.columns.last().is_some_and(|last| last.kind == Kind::Text);
-                if let (true, Some(last), Some(Cell::None)) =
-                    (is_text, cells.last_mut(), row.last())
-                {
+                if let (Some(last), Some(Cell::None)) = (cells.last_mut(), row.last()) {
                     last.0.clear();
                 }
                 cells

@@ -74,7 +74,7 @@ impl Page {
     pub(in crate::cli) fn table(&mut self, table: &Table, order: &[usize], empty: &str) {
         match order {
             [] => self.line(empty),
-            some => self.text += &table.draw(some, &self.view),
+            some => self.text += &table.draw_some(some, &self.view),
         }
     }
 

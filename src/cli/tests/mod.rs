@@ -14,6 +14,7 @@ mod resync;
 mod scripts;
 mod secrets;
 mod setup;
+mod tree;
 mod unanswered;
 mod why;
 

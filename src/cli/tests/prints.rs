@@ -31,6 +31,10 @@ fn agents(gone: bool) -> Command {
     Command::Agents { gone, list: ListOptions::default(), action: None }
 }
 
+fn templates() -> Command {
+    Command::Templates(ListOptions::default())
+}
+
 /// Output that records when the first line came.
 struct Watched {
     text: Vec<u8>,
@@ -354,7 +358,7 @@ async fn short_commands_answer_in_a_line_or_in_json() {
         || Command::Release { leases: vec!["x".into()] },
         || Command::Retire { agent: "a1".into() },
         || Command::Reap { all: true },
-        || Command::Templates(ListOptions::default()),
+        templates,
     ];
     for command in commands {
         for json in [false, true] {
@@ -545,11 +549,11 @@ async fn resets_and_a_hold_of_the_next_failure_are_reported_below_the_templates(
     let (result, made) = cli(&served, false, Command::HoldNext(options(false))).await;
     assert_eq!(result, Ok(0));
     let (said, _) = made.split_once("-----BEGIN").unwrap();
-    let (_, shown) = cli(&served, false, Command::Templates(ListOptions::default())).await;
+    let (_, shown) = cli(&served, false, templates()).await;
     let (_, off) = cli(&served, false, Command::HoldNext(options(true))).await;
     let slow = ResetStatus { detail: "used agents are destroyed: why".into(), ..resets };
     reported(&served.view, What::Resets { template: linux, resets: slow });
-    let (_, later) = cli(&served, false, Command::Templates(ListOptions::default())).await;
+    let (_, later) = cli(&served, false, templates()).await;
     let below = |table: &str| table.lines().skip(3).collect::<Vec<_>>().join("\n");
     let all = format!("{said}\n{}\n{off}{}", below(&shown), below(&later));
     insta::assert_snapshot!(all, @r"
@@ -582,9 +586,10 @@ async fn a_breaker_that_is_closed_already_is_reported_as_that() {
         let status = BreakerStatus { scope, breaker, tripped, template };
         reported(&served.view, What::Breaker(Box::new(status)));
     }
-    let reset = |breaker: String| {
-        let words = ["drover", "breakers", "reset", &breaker];
-        Cli::try_parse_from(words).unwrap().command
+    let list = ListOptions::default;
+    let reset = |breaker| Command::Breakers {
+        action: Some(BreakerAction::Reset { breaker }),
+        list: list(),
     };
     let (flows, first) = cli(&served, false, reset(node("pve1"))).await;
     let (flowed, second) = cli(&served, false, reset(node("pve2"))).await;

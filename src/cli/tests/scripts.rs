@@ -67,7 +67,7 @@ async fn scripts_hear_how_a_leased_command_ended() {
     let (over, input): (_, ReadInput) = (&Unended, |_| ());
     let leasing = Leasing { client: &client, over, input, time_limits, key_dir, json: true };
     let cli = parsed(&["lease", "--template", "quick", "--", "true"]);
-    let Command::Lease(options) = cli.command else { panic!("not a lease") };
+    let Command::Lease { options, .. } = cli.command else { panic!("not a lease") };
     let (mut out, mut err) = (Vec::new(), Vec::new());
     let mut term = Term::new(&mut out, &mut err);
     assert_eq!(lease(&leasing, &options, pending(), &mut term).await.ok(), Some(7));

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use super::super::explain::kind;
 use super::super::keys::{Form, Key, Kind, NODE_DEFAULTS_HELP, Preset, SECTIONS, Section, Table};
 use super::*;
 
@@ -255,7 +256,7 @@ fn rows(table: &Table, of: &str) -> String {
         if let Some(variable) = key.variable {
             write!(help, ". Environment: `{variable}`").unwrap();
         }
-        writeln!(text, "| `{}` | {} | {default} | {help} |", key.name, kind(key)).unwrap();
+        writeln!(text, "| `{}` | {} | {default} | {help} |", key.name, kind(key.kind)).unwrap();
         if let Some(table) = key.kind.table() {
             let list = if matches!(key.kind, Kind::Mappings(_)) { "[]" } else { "" };
             let path = format!("{of}{}{list}", key.name);
@@ -264,25 +265,6 @@ fn rows(table: &Table, of: &str) -> String {
         }
     }
     text + &inner
-}
-
-fn kind(key: &Key) -> String {
-    match key.kind {
-        Kind::Text => "text".to_owned(),
-        Kind::Whole(least, most) => format!("number, {least} to {most}"),
-        Kind::ZeroOr(least, most) => format!("0, or a number, {least} to {most}"),
-        Kind::Memory(least, most) => format!("MiB, {least} to {most}, or such as `4Gi`"),
-        Kind::Flag => "true or false".to_owned(),
-        Kind::Choice(words) => {
-            words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ")
-        }
-        Kind::Texts => "list of texts".to_owned(),
-        Kind::Wholes => "list of numbers".to_owned(),
-        Kind::Names => "mapping of names to texts".to_owned(),
-        Kind::Lists => "mapping of names to lists of texts".to_owned(),
-        Kind::Mapping(_) => "mapping, see below".to_owned(),
-        Kind::Mappings(_) => "list of mappings, see below".to_owned(),
-    }
 }
 
 /// A text in a table of Markdown.

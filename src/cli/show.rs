@@ -1,0 +1,293 @@
+//! `drover show NOUN ID`: one thing in full, with its history, why it waits, and what to run next.
+//!
+//! What is printed is what the service's lists say of it, every field that holds something, so that a new
+//! field is shown as soon as the service has it.
+
+use drover_api::{WhySubjectOut, nearest};
+use serde_json::{Map, Value, json};
+
+use super::client::{CALL_LIMIT, Client, LONG_LIMIT};
+use super::error::{CliError, failed, usage};
+use super::ids::LEAST;
+use super::options::{Noun, ViewOptions};
+use super::sentences::clean;
+use super::term::{Term, page};
+use super::why;
+
+/// Where the service lists the things of one kind.
+struct Place {
+    path: &'static str,
+    /// The lists of its answer that hold them.
+    lists: &'static [&'static str],
+    /// The field that names one.
+    id: &'static str,
+}
+
+fn place(noun: Noun) -> Place {
+    let (path, lists, id): (_, &'static [&'static str], _) = match noun {
+        Noun::Agent => ("/v1/agents", &["agents", "gone"], "id"),
+        Noun::Lease => ("/v1/leases", &["leases"], "id"),
+        Noun::Template => ("/v1/templates", &["templates"], "id"),
+        Noun::Cloud => ("/v1/clouds", &["clouds"], "id"),
+        Noun::Node => ("/v1/nodes", &["nodes"], "node"),
+        Noun::Source => ("/v1/status", &["sources"], "id"),
+        Noun::Job => ("/v1/jobs", &["jobs"], "id"),
+        Noun::Alarm => ("/v1/status", &["alarms"], "agent"),
+        Noun::Image => ("/v1/images", &["images"], "id"),
+        Noun::Machine => ("/v1/machines", &["machines"], "name"),
+        Noun::Breaker => ("/v1/breakers", &["breakers"], "id"),
+        Noun::AddressPool => ("/v1/address-pools", &["addressPools"], "id"),
+    };
+    Place { path, lists, id }
+}
+
+/// Shows one thing.
+pub(super) async fn show(
+    client: &Client,
+    noun: Noun,
+    word: &str,
+    json: bool,
+    term: &mut Term<'_>,
+) -> Result<(), CliError> {
+    let Place { path, lists, id } = place(noun);
+    let mut things = Vec::new();
+    let mut query = String::new();
+    loop {
+        let mut answer: Value = client.get(&format!("{path}{query}"), LONG_LIMIT).await?;
+        for list in lists {
+            if let Value::Array(some) = answer[*list].take() {
+                things.extend(some);
+            }
+        }
+        let next = answer["next"].as_str().map(|next| format!("?after={next}"));
+        match next.filter(|next| *next > query) {
+            Some(next) => query = next,
+            None => break,
+        }
+    }
+    let thing = chosen(noun, id, word, things)?;
+    let name = thing[id].as_str().unwrap_or(word).to_owned();
+    let why = match noun {
+        Noun::Agent | Noun::Lease | Noun::Template | Noun::Node | Noun::Source | Noun::Job => {
+            let of = match (noun, thing["source"].as_str()) {
+                (Noun::Job, Some(source)) => format!("{source}/{name}"),
+                (_, _) => name.clone(),
+            };
+            // What ended waits for nothing, and the service may know it no more.
+            client.get::<WhySubjectOut>(&why::query(&of), CALL_LIMIT).await.ok()
+        }
+        Noun::Cloud
+        | Noun::Alarm
+        | Noun::Image
+        | Noun::Machine
+        | Noun::Breaker
+        | Noun::AddressPool => None,
+    };
+    let next = next(noun, &name, &thing);
+    let whole = json!({ "kind": noun.one(), noun.one(): thing, "why": why, "next": next });
+    page(term, json, &ViewOptions::default(), &whole, |_, page| {
+        page.lines(&facts(&thing, 0));
+        if let Some(why) = &why {
+            page.heading("WHY");
+            why::subject(why, page);
+        }
+        if !next.is_empty() {
+            page.heading("NEXT");
+            next.iter().for_each(|command| page.line(command));
+        }
+    })
+}
+
+/// The thing that a word names: by its whole name, its last part, or the start of its id.
+fn chosen(noun: Noun, id: &str, word: &str, things: Vec<Value>) -> Result<Value, CliError> {
+    let name = |thing: &Value| thing[id].as_str().unwrap_or_default().to_owned();
+    let rules: [&dyn Fn(&str) -> bool; 3] =
+        [&|name| name == word, &|name| name.rsplit('/').next() == Some(word), &|name| {
+            let own = name.strip_prefix("lease-").unwrap_or(name);
+            word.chars().count() >= LEAST && (name.starts_with(word) || own.starts_with(word))
+        }];
+    for rule in rules {
+        let found: Vec<&Value> = things.iter().filter(|thing| rule(&name(thing))).collect();
+        let mut names: Vec<String> = found.iter().map(|thing| name(thing)).collect();
+        names.sort();
+        names.dedup();
+        match (found.first(), names.len()) {
+            (Some(one), 1) => return Ok((*one).clone()),
+            (None, _) => {}
+            (Some(_), _) => {
+                let (word, noun, list) = (clean(word), noun.one(), noun.list());
+                return Err(usage(format!(
+                    "`{word}` is more than one {noun}: {}; `drover {list}` lists them",
+                    clean(&names.join(", "))
+                )));
+            }
+        }
+    }
+    let names: Vec<String> = things.iter().map(name).collect();
+    let parts =
+        names.iter().flat_map(|name| [name.as_str(), name.rsplit('/').next().unwrap_or(name)]);
+    let near = nearest(word, parts).map(|near| format!(" did you mean `{}`?", clean(near)));
+    Err(failed(format!(
+        "unknown {} `{}`;{} `drover {}` lists them",
+        noun.one(),
+        clean(word),
+        near.unwrap_or_default(),
+        noun.list()
+    )))
+}
+
+/// Commands that go on from here.
+fn next(noun: Noun, name: &str, thing: &Value) -> Vec<String> {
+    let gone = thing["goneAt"].is_string();
+    let all: &[&str] = match noun {
+        Noun::Agent if gone => &["drover logs {}"],
+        Noun::Agent => &["drover logs {} --follow", "drover ssh {}", "drover retire {}"],
+        Noun::Lease if thing["state"] == "ended" => &[],
+        Noun::Lease => &["drover lease renew {} --ttl 1h", "drover lease release {}"],
+        Noun::Template => &["drover doctor template {}", "drover provision {}"],
+        Noun::Cloud => &["drover doctor"],
+        Noun::Node if thing["state"] == "drained" => &["drover uncordon {}"],
+        Noun::Node => &["drover drain {}"],
+        Noun::Source | Noun::Job => &["drover jobs"],
+        Noun::Alarm => &[],
+        Noun::Image => &["drover image build {}"],
+        Noun::Machine => &["drover machine show {}"],
+        Noun::Breaker => &["drover breakers reset {}"],
+        Noun::AddressPool => &["drover agents"],
+    };
+    let own = thing["command"].as_str().map(str::to_owned);
+    let name = drover_ssh::quote(name);
+    own.into_iter().chain(all.iter().map(|command| command.replace("{}", &name))).collect()
+}
+
+/// The fields of a thing that hold something, one `key: value` a line; what a field holds of its own
+/// stands below it, further in.
+fn facts(thing: &Value, depth: usize) -> String {
+    let Value::Object(fields) = thing else { return line(&plain(thing), depth) };
+    let mut text = String::new();
+    for (key, value) in fields {
+        if is_nothing(value) {
+            continue;
+        }
+        let key = words_of(key);
+        match value {
+            Value::Array(items) if key == "phases" => {
+                text += &line("history:", depth);
+                items.iter().for_each(|item| text += &phase(item, depth + 1));
+            }
+            Value::Array(items) if items.iter().any(|item| item.is_object() || item.is_array()) => {
+                text += &line(&format!("{key}:"), depth);
+                items.iter().for_each(|item| text += &entry(item, depth + 1));
+            }
+            Value::Array(items) => {
+                let items: Vec<String> = items.iter().map(plain).collect();
+                text += &line(&format!("{key}: {}", items.join(", ")), depth);
+            }
+            Value::Object(inner) if inner.values().all(Value::is_number) => {
+                text += &line(&format!("{key}: {}", counts(inner)), depth);
+            }
+            Value::Object(_) => {
+                text += &line(&format!("{key}:"), depth);
+                text += &facts(value, depth + 1);
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
+                text += &line(&format!("{key}: {}", plain(value)), depth);
+            }
+        }
+    }
+    text
+}
+
+/// An entry of a list, its first line marked.
+fn entry(item: &Value, depth: usize) -> String {
+    let text = facts(item, depth + 1);
+    let margin = "  ".repeat(depth);
+    match text.strip_prefix(&format!("{margin}  ")) {
+        Some(rest) => format!("{margin}- {rest}"),
+        None => text,
+    }
+}
+
+/// A part of a life, with its length.
+fn phase(item: &Value, depth: usize) -> String {
+    let seconds = item["ms"].as_u64().unwrap_or(0) as f64 / 1000.0;
+    line(&format!("{seconds:8.1} s  {}", plain(&item["state"])), depth)
+}
+
+fn counts(fields: &Map<String, Value>) -> String {
+    let some = fields.iter().filter(|(_, count)| count.as_f64() != Some(0.0));
+    let all: Vec<String> = some.map(|(key, count)| format!("{} {count}", clean(key))).collect();
+    if all.is_empty() { "-".to_owned() } else { all.join(", ") }
+}
+
+fn line(text: &str, depth: usize) -> String {
+    format!("{}{text}\n", "  ".repeat(depth))
+}
+
+fn plain(value: &Value) -> String {
+    match value {
+        Value::String(text) => clean(text),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
+            clean(&value.to_string())
+        }
+    }
+}
+
+fn is_nothing(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(fields) => fields.values().all(is_nothing),
+        Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
+/// A key of JSON as words: `heldUntil` is `held until`.
+fn words_of(key: &str) -> String {
+    let mut text = String::new();
+    for c in key.chars() {
+        if c.is_ascii_uppercase() {
+            text.push(' ');
+        }
+        text.push(c.to_ascii_lowercase());
+    }
+    clean(&text)
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+    use super::*;
+
+    // Invariant: every field that holds something is shown, and nothing in it moves the cursor.
+
+    #[test]
+    fn a_thing_is_lines_of_keys_and_values() {
+        let thing = json!({
+            "id": "4f8z1c3p", "state": "Ready", "detail": "", "vmid": 10042, "heldUntil": null,
+            "labels": ["linux", "x64"], "states": {"Ready": 2, "Gone": 0},
+            "ssh": {"host": "10.0.0.7", "port": 22}, "orders": [{"what": "reboot\u{7}", "state": "done"}],
+            "phases": [{"state": "Cloning", "ms": 8200}, {"state": "Booting", "ms": 21040}],
+        });
+        insta::assert_snapshot!(facts(&thing, 0));
+    }
+
+    #[test]
+    fn a_name_is_found_by_its_last_part_and_an_id_by_its_start() {
+        let things = || {
+            vec![
+                json!({"id": "lab/linux"}),
+                json!({"id": "rack/linux"}),
+                json!({"id": "lab/windows"}),
+            ]
+        };
+        let of = |word: &str| chosen(Noun::Template, "id", word, things());
+        assert_eq!(of("windows").unwrap()["id"], "lab/windows");
+        assert_eq!(of("rack/linux").unwrap()["id"], "rack/linux");
+        assert_eq!(of("rack").unwrap()["id"], "rack/linux");
+        let refused = |word: &str| of(word).unwrap_err().to_string();
+        insta::assert_snapshot!([refused("linux"), refused("windos"), refused("lab")].join("\n"));
+    }
+}

@@ -1,0 +1,194 @@
+//! Every value in force, and where it comes from: a line of a file, a variable, or its default.
+
+use serde::Serialize;
+use serde_yaml::Value as Yaml;
+
+use super::environment::Defaults;
+use super::explain::spelled;
+use super::fault::Place;
+use super::keys::{CLOUD, CREDENTIALS, Form, Key, SECTIONS, Table};
+use super::layer::Layer;
+use super::load::top;
+use super::node::{Entry, Value};
+use super::{Checked, Environment};
+
+/// What stands in place of a secret.
+const HIDDEN: &str = "***";
+
+/// A value in force.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ValueInForce {
+    /// The path of its key, such as `agentConfigurations.linux.memoryMb`.
+    pub path: String,
+    /// The value as YAML in one line; `***` for a secret.
+    pub value: String,
+    pub origin: Origin,
+}
+
+/// Where a value comes from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase", tag = "from")]
+pub enum Origin {
+    /// A line of a file, with the path that it is written under there.
+    File {
+        file: String,
+        line: usize,
+        written: String,
+    },
+    Variable {
+        name: String,
+    },
+    Default,
+}
+
+impl std::fmt::Display for Origin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::File { file, line, .. } => write!(f, "{file}:{line}"),
+            Self::Variable { name } => write!(f, "${name}"),
+            Self::Default => f.write_str("default"),
+        }
+    }
+}
+
+/// Every value of a checked configuration, section by section. Keys that are neither given nor have a
+/// default are left out.
+pub fn values(checked: &Checked, environment: &Environment) -> Vec<ValueInForce> {
+    let mut out = Out { checked, all: Vec::new() };
+    // It was checked already: what is wrong with it was said then.
+    let (mut faults, mut of_variables) = (Vec::new(), Vec::new());
+    let Ok(top) = top(&checked.sources, &mut faults) else { return out.all };
+    let defaults = Defaults::of(environment, &mut of_variables);
+    for section in &SECTIONS {
+        let name = section.name;
+        let entry = top.iter().find(|entry| entry.key == name);
+        match section.form {
+            Form::One(table) if name == "service" => {
+                let mut layer = one(entry, name, table);
+                service(&mut layer, checked, environment);
+                out.layer(name, &layer);
+            }
+            // Templates and clouds have what these say.
+            Form::One(_) => {}
+            Form::Many(_) if name == "agentConfigurations" => {
+                for (id, layer) in &checked.layers {
+                    out.layer(&format!("{name}.{id}"), layer);
+                }
+            }
+            Form::Many(table) if name == "cloudConfigurations" => {
+                let shared = top.iter().find(|entry| entry.key == "cloudDefaults");
+                let shared = one(shared, "cloudDefaults", &CLOUD);
+                let base = defaults.cloud.overlaid(&shared);
+                for (path, own) in many(entry, name, table) {
+                    out.layer(&path, &base.overlaid(&own));
+                }
+            }
+            Form::Many(table) => {
+                many(entry, name, table).iter().for_each(|(path, layer)| out.layer(path, layer));
+            }
+            Form::Kinds(_) => {
+                for entry in entry.into_iter().flat_map(entries) {
+                    let table = CREDENTIALS.iter().find(|(kind, ..)| is_kind(entry, kind));
+                    let Some((.., table)) = table else { continue };
+                    let path = format!("{name}.{}", entry.key);
+                    out.layer(&path, &checked_layer(entry, &path, table));
+                }
+            }
+        }
+    }
+    out.all
+}
+
+/// The directories and the log level, which the service takes from its environment too.
+fn service(layer: &mut Layer, checked: &Checked, environment: &Environment) {
+    let spec = &checked.service;
+    if environment.get("LOG_LEVEL").is_some() {
+        layer.put("logLevel", "LOG_LEVEL", Yaml::from(spec.log_level.as_str()));
+    }
+    let paths = [
+        ("stateDirectory", "STATE_DIRECTORY", &spec.state_directory),
+        ("socket", "RUNTIME_DIRECTORY", &spec.socket),
+    ];
+    for (key, variable, path) in paths {
+        if !layer.has(key) && environment.directory(variable).is_some() {
+            layer.put(key, variable, Yaml::from(path.display().to_string()));
+        }
+    }
+}
+
+fn entries(entry: &Entry) -> &[Entry] {
+    match &entry.value.value {
+        Value::Map(entries) => entries,
+        Value::Scalar { .. } | Value::List(_) => &[],
+    }
+}
+
+fn is_kind(entry: &Entry, kind: &str) -> bool {
+    let given = entries(entry).iter().find(|entry| entry.key == "kind");
+    given.is_some_and(|given| match &given.value.value {
+        Value::Scalar { text, .. } => &**text == kind,
+        Value::Map(_) | Value::List(_) => false,
+    })
+}
+
+fn checked_layer(entry: &Entry, path: &str, table: &'static Table) -> Layer {
+    Layer::check(&entry.value, entry.place, path, table, &mut Vec::new())
+}
+
+fn one(entry: Option<&Entry>, name: &str, table: &'static Table) -> Layer {
+    match entry {
+        Some(entry) => checked_layer(entry, name, table),
+        None => Layer::empty(None, name, table),
+    }
+}
+
+fn many(entry: Option<&Entry>, name: &str, table: &'static Table) -> Vec<(String, Layer)> {
+    let read = |entry: &Entry| {
+        let path = format!("{name}.{}", entry.key);
+        let layer = checked_layer(entry, &path, table);
+        (path, layer)
+    };
+    entry.into_iter().flat_map(entries).map(read).collect()
+}
+
+struct Out<'a> {
+    checked: &'a Checked,
+    all: Vec<ValueInForce>,
+}
+
+impl Out<'_> {
+    /// Takes in what a mapping has.
+    fn layer(&mut self, path: &str, layer: &Layer) {
+        for (key, written) in layer.written() {
+            let path = format!("{path}.{}", key.name);
+            let Some(written) = written else {
+                if let Some(value) = key.default() {
+                    self.all.push(value_of(key, path, &value, Origin::Default));
+                }
+                continue;
+            };
+            if written.nested.is_empty() {
+                let origin = self.origin(written.place, written.path);
+                self.all.push(value_of(key, path, written.value, origin));
+                continue;
+            }
+            let is_list = matches!(written.value, Yaml::Sequence(_));
+            for (n, inner) in written.nested.iter().enumerate() {
+                let path = if is_list { format!("{path}[{n}]") } else { path.clone() };
+                self.layer(&path, inner);
+            }
+        }
+    }
+
+    fn origin(&self, place: Option<Place>, path: &str) -> Origin {
+        let Some(place) = place else { return Origin::Variable { name: path.to_owned() } };
+        let file = self.checked.sources.file(place.file).map(|file| file.name.clone());
+        Origin::File { file: file.unwrap_or_default(), line: place.line, written: path.to_owned() }
+    }
+}
+
+fn value_of(key: &Key, path: String, value: &Yaml, origin: Origin) -> ValueInForce {
+    let value = if key.secret { HIDDEN.to_owned() } else { spelled(value) };
+    ValueInForce { path, value, origin }
+}
