@@ -4,7 +4,6 @@ use drover_model::fact::What;
 use drover_model::phase::{AgentPhase, LeasePhase};
 
 use super::super::*;
-use super::global;
 use drover_server::testing::{self, Served, empty_template, reported};
 
 /// Runs a command line; gives what it printed, or why it did not.
@@ -21,7 +20,9 @@ async fn cli(served: &Served, line: &str) -> String {
 }
 
 fn furnish(served: &Served) {
-    reported(&served.view, empty_template());
+    let What::Template(mut template) = empty_template() else { panic!("no template") };
+    template.labels = vec!["linux".into()];
+    reported(&served.view, What::Template(template));
     for (id, state) in
         [("a1", AgentPhase::Leased), ("a2", AgentPhase::Ready), ("a3", AgentPhase::Ready)]
     {
