@@ -20,9 +20,9 @@ fail() { echo "$1" >&2; exit 1; }
 tar -xzf "$archive" -C "$work"
 # In a name space whose network has nobody in it.
 unshare --net buildah "${storage[@]}" build -q --format docker --isolation chroot -t drover "$work/container" >/dev/null
-told=$(buildah inspect --type image --format \
+says=$(buildah inspect --type image --format \
   '{{.Docker.Config.User}} {{.Docker.Config.Entrypoint}} {{.Docker.Config.Cmd}} {{.Docker.Config.Healthcheck.Test}}' drover)
-[ "$told" = '10001:10001 [/usr/bin/drover] [--config /etc/drover run] [CMD /usr/bin/drover status]' ] || fail "the image says: $told"
+[ "$says" = '10001:10001 [/usr/bin/drover] [--config /etc/drover run] [CMD /usr/bin/drover status]' ] || fail "the image says: $says"
 mounted=$(buildah from --pull-never drover)
 image=$(buildah mount "$mounted")
 [ "$(find "$image" -perm -4000 -o -perm -2000 | wc -l)" = 0 ] || fail "a program of the image changes its user"
