@@ -24,4 +24,4 @@ TMPDIR=$work timeout 1200 qemu-system-x86_64 -accel tcg -cpu max -m 1024 -smp 2 
   -drive "file=$image,if=virtio,format=qcow2" -cdrom "$work/seed.iso" -nic user,model=virtio,restrict=on \
   -serial "file:$work/console" </dev/null
 tr -d '\r' <"$work/console" | grep -aA200 '^step: ' || cat "$work/console"
-grep -qa '^ALL WELL' "$work/console"
+grep -qax "ALL WELL" <(tr -d "\r" <"$work/console")
