@@ -50,10 +50,12 @@ agentConfigurations:
     {cloudIds: [lab], name: linux, node: "$(fact node)", templateVmId: 9000, labelString: linux,
      credentialsId: agents, ciUser: debian, ipConfig: "ip=dhcp"}
 YAML
-# As Kubernetes mounts secrets: root's, and the group's to read.
+# As Kubernetes mounts them: root's, and the group's to read or to write.
 chgrp -R 10001 "$work/mounts/etc"
 chmod 440 "$work/mounts/etc/credentials"/*
-chown 10001:10001 "$work/mounts/state" "$work/mounts/socket"
+chown root:10001 "$work/mounts/state" "$work/mounts/socket"
+chmod 2775 "$work/mounts/state"
+chmod 2777 "$work/mounts/socket"
 chmod 755 "$work" "$work/storage" "$work/mounts"
 
 # A root that is read-only, a user without rights, nothing else of this machine but its network.
@@ -89,4 +91,5 @@ done
 cat <&3 >/dev/null 2>&1 &
 (inside /usr/bin/drover status) >"$work/status" 2>&1 || fail "the health check failed: $(cat "$work/status"); the log: $seen"
 grep -q lab "$work/status" || fail "the status does not name the cloud: $(cat "$work/status")"
-[ "$(stat -c %a "$work/mounts/state/state")" = 700 ] || fail "others may enter the state directory"
+# The group is inherited, and has no rights.
+[ "$(stat -c %a "$work/mounts/state/state")" = 2700 ] || fail "others may enter the state directory"
