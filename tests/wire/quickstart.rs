@@ -42,7 +42,7 @@ fn file(name: &str) -> String {
 /// The blocks of the page's section: how the machine is made ready, the YAML, what is done with it.
 fn blocks() -> [String; 3] {
     let page = file("src/book/quickstart.md");
-    let (_, section) = page.split_once("\n## On your own cluster\n").unwrap();
+    let (_, section) = page.split_once("\n## By hand\n").unwrap();
     let (section, _) = section.split_once("\n## ").unwrap();
     let mut blocks = section.split("```").skip(1).step_by(2);
     ["sh\n", "yaml\n", "sh\n"].map(|kind| {

@@ -23,6 +23,9 @@ mod endpoints;
 mod proposal;
 mod yaml;
 
+#[cfg(test)]
+mod tests;
+
 pub use choice::{TEMPLATE_MAKE, VmidRange};
 pub use cluster::{ClusterSeen, NodeSeen, StorageSeen, TemplateSeen};
 pub use contact::{ContactError, Presented, present, trusts};

@@ -440,10 +440,10 @@ impl Proposal {
                 lines.push(("bridge", bridge.clone()));
             }
         }
-        lines.push(("VMIDs", format!("{}, where no guest is", self.vmids)));
+        lines.push(("VMIDs", format!("{} (for agents, and nothing else)", self.vmids)));
         lines.push(("labels", self.labels.join(", ")));
-        lines.push(("pool", format!("{}: drover's rights end at it", self.pool)));
-        lines.push(("token", format!("{}, with the least rights that this needs", self.token)));
+        lines.push(("pool", format!("{} (drover changes only guests in it)", self.pool)));
+        lines.push(("token", format!("{} (with the least rights that this needs)", self.token)));
         lines.push(("login in guests", self.guest_user.clone()));
         for (subject, text) in &mut lines {
             if let Some((_, why)) = self.reasons.iter().find(|(about, _)| about == subject) {

@@ -39,7 +39,8 @@ pub fn yaml(plan: &Proposal, authority: &str) -> String {
         "  agents: {{kind: sshKey, username: {}, systemdCredential: agent-ssh-key}}",
         plan.guest_user
     ));
-    line("cloudConfigurations:".to_owned());
+    let keys = "all keys: `drover help reference/configuration`";
+    line(format!("cloudConfigurations:   # {keys}"));
     line("  primary:".to_owned());
     line(format!("    name: {}", quoted(&plan.cluster)));
     line("    credentialsId: proxmox".to_owned());
@@ -108,6 +109,7 @@ pub fn yaml(plan: &Proposal, authority: &str) -> String {
     line(format!("    targetPool: {}   # drover's rights end at this pool", plan.pool));
     line(format!("    labelString: {}", quoted(&plan.labels.join(" "))));
     line("    credentialsId: agents".to_owned());
+    line(format!("    ciUser: {}", plan.guest_user));
     for (key, value) in reached(plan) {
         line(format!("    {key}: {value}"));
     }
