@@ -66,10 +66,10 @@ pub(super) fn hidden(question: &str) -> io::Result<SecretString> {
     let mut quiet = before.clone();
     // The signal of Ctrl-C would end drover before it could show typed text again.
     quiet.local_modes -= LocalModes::ECHO | LocalModes::ICANON | LocalModes::ISIG;
-    write!(io::stderr(), "{}", shown(question))?;
-    io::stderr().flush()?;
+    // Quiet first: nobody's typing may overtake the question and be shown.
     tcsetattr(&stdin, OptionalActions::Flush, &quiet)?;
-    let typed = typed(stdin.lock());
+    let asked = write!(io::stderr(), "{}", shown(question)).and_then(|()| io::stderr().flush());
+    let typed = asked.and_then(|()| typed(stdin.lock()));
     tcsetattr(&stdin, OptionalActions::Now, &before)?;
     writeln!(io::stderr())?;
     typed.map(SecretString::from)

@@ -322,6 +322,7 @@ fn an_image_that_drover_builds_takes_the_place_of_a_template() {
     let (url, sum) = ("https://cloud.example/debian-13.qcow2", "ab".repeat(32));
     let image = ["--template", "make", "--image-url", url, "--image-checksum", &sum, "--yes"];
     let out = scene.trusted(&image);
+    assert!(out.status.success(), "{}", scene.said(&out));
     insta::assert_snapshot!("image_run", scene.said(&out));
     assert!(scene.yaml().lines().count() <= 30, "{}", scene.yaml());
     let again = scene.trusted(&["--yes"]);

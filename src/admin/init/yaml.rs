@@ -27,10 +27,8 @@ pub fn yaml(plan: &Proposal, authority: &str) -> String {
         out.push_str(text.trim_end());
         out.push('\n');
     };
-    line("# Written by `drover init`. All keys: `drover help reference/configuration`.".to_owned());
-    line(
-        "credentials:   # the secrets are in the folder `credentials` beside this file".to_owned(),
-    );
+    let secrets = "written by `drover init`; secrets are in `credentials` beside this file";
+    line(format!("credentials:   # {secrets}"));
     line(format!(
         "  proxmox: {{kind: proxmoxToken, tokenId: {}, systemdCredential: proxmox-token}}",
         quoted(&plan.token)

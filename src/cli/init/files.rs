@@ -38,10 +38,8 @@ pub(super) struct Place {
 }
 
 fn unwritten(path: &Path, error: &io::Error) -> CliError {
-    let help = match error.kind() {
-        io::ErrorKind::PermissionDenied => "; run it as root, or name another folder with --dir",
-        _ => "",
-    };
+    let is_denied = error.kind() == io::ErrorKind::PermissionDenied;
+    let help = if is_denied { "; run it as root, or name another folder with --dir" } else { "" };
     failed(format!("{} cannot be written: {error}{help}", path.display()))
 }
 

@@ -17,10 +17,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use drover_admin::doctor::ROLE_PREFIX;
+use drover_admin::doctor::{ROLE_PREFIX, Report};
 use drover_admin::init::{
     Answers, ClusterSeen, Image, Proposal, Source, VmidRange, earlier, propose, yaml,
 };
+use drover_ci::Severity;
 use drover_config::Environment;
 use drover_hypervisor::Client;
 use drover_model::id::CloudId;
@@ -300,6 +301,13 @@ impl Work<'_> {
         rights_as(&global, &options, &self.admin.secret, out).await
     }
 
+    /// Whether the doctor found nothing but that the image is still to be built.
+    fn is_ready(&self, report: &Report) -> bool {
+        let builds = matches!(self.plan.source, Source::Image { .. });
+        let mut all = report.clouds.iter().flat_map(|cloud| &cloud.lines);
+        all.all(|line| line.severity < Severity::Fail || (builds && line.about == "template linux"))
+    }
+
     /// Runs the doctor; says what comes next.
     async fn examine(&self, out: &mut SetupOutput<'_>) -> Result<(), CliError> {
         let config = self.place.config();
@@ -326,7 +334,7 @@ impl Work<'_> {
         }
         let labels = self.plan.labels.join(",");
         next.push(format!("{drover} lease --labels {labels} -- uname -a"));
-        if !report.is_well() {
+        if !self.is_ready(&report) {
             return Err(failed(format!(
                 "the doctor found what must be repaired first; `{drover} doctor` shows it again; then:\n  {}",
                 next.join("\n  ")

@@ -134,12 +134,14 @@ fn template(seen: &ClusterSeen) -> Result<String, CliError> {
     });
     let default = default.unwrap_or_else(|| TEMPLATE_MAKE.to_owned());
     ask("Which one", Some(&default), |text| {
+        if text == TEMPLATE_MAKE {
+            return Ok(text.to_owned());
+        }
         let found = seen.templates.iter().find(|one| one.vmid.to_string() == text);
-        match found.map(|one| one.problem()) {
-            _ if text == TEMPLATE_MAKE => Ok(text.to_owned()),
-            Some(None) => Ok(text.to_owned()),
-            Some(Some(why)) => Err(format!("it does not fit: {why}")),
-            None => Err(format!("write a VMID of the list, or {TEMPLATE_MAKE}")),
+        let found = found.ok_or(format!("write a VMID of the list, or {TEMPLATE_MAKE}"))?;
+        match found.problem() {
+            None => Ok(text.to_owned()),
+            Some(why) => Err(format!("it does not fit: {why}")),
         }
     })
 }
