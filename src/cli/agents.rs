@@ -6,8 +6,8 @@ use drover_api::{AgentsOut, TemplatesOut};
 
 use super::client::{CALL_LIMIT, Client};
 use super::error::CliError;
+use super::list_options::ListOptions;
 use super::lists;
-use super::options::ListOptions;
 use super::term::Term;
 
 /// Lists agents; with `gone`, those that went too.

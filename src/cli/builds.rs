@@ -12,8 +12,8 @@ use jiff::Timestamp;
 
 use super::client::{CALL_LIMIT, Client};
 use super::error::CliError;
+use super::list_options::ViewOptions;
 use super::lists::described;
-use super::options::ViewOptions;
 use super::sentences::clean;
 use super::table::View;
 use super::term::{Term, print};

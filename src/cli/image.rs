@@ -11,8 +11,9 @@ use reqwest::Method;
 use super::builds::{follow, notable};
 use super::client::{Client, LONG_LIMIT, path};
 use super::error::CliError;
+use super::list_options::ListOptions;
 use super::lists::{self, build_line, missing};
-use super::options::{BuildImageOptions, ImageAction, ListOptions};
+use super::options::{BuildImageOptions, ImageAction};
 use super::sentences::{clean, count, unread};
 use super::term::{Term, print};
 

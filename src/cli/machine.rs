@@ -14,10 +14,9 @@ use tokio::time::Instant;
 use super::client::{CALL_LIMIT, Client, LONG_LIMIT, path};
 use super::error::CliError;
 use super::hold;
+use super::list_options::ViewOptions;
 use super::lists::{self, Snapshot};
-use super::options::{
-    MachineAction, ResizeOptions, SnapshotAction, TakeOptions, ViewOptions, WaitOptions,
-};
+use super::options::{MachineAction, ResizeOptions, SnapshotAction, TakeOptions, WaitOptions};
 use super::sentences::{clean, dash};
 use super::table::Page;
 use super::term::{Term, page, print};

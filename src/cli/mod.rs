@@ -27,6 +27,7 @@ mod kept;
 mod lease;
 mod leases;
 mod leasing;
+mod list_options;
 mod lists;
 mod logs;
 mod machine;
@@ -64,12 +65,13 @@ pub use doctor::{DoctorAction, DoctorOptions};
 pub use error::{CallError, CliError};
 pub use global::{DEFAULT_SOCKET, Global};
 pub use init::InitOptions;
+pub use list_options::{ListOptions, ViewOptions};
 pub use options::{
     AgentAction, BreakerAction, BuildImageOptions, CheckOptions, Cli, ClusterAction, Command,
     CompletedShell, ConfigAction, CopyOptions, CpOptions, DemoOptions, EventsOptions,
     HoldNextOptions, HoldOptions, ImageAction, LeaseAction, LeaseOptions, LeasesOptions, Limit,
-    ListOptions, LogsOptions, MachineAction, NodeAction, Noun, ResizeOptions, RunOptions,
-    ShownNode, SnapshotAction, SshOptions, TakeOptions, TemplateAction, ViewOptions, WaitOptions,
+    LogsOptions, MachineAction, NodeAction, Noun, ResizeOptions, RunOptions, ShownNode,
+    SnapshotAction, SshOptions, TakeOptions, TemplateAction, WaitOptions,
 };
 pub use over_ssh::{RunOverSsh, SshJob};
 pub use screen::{ColorWhen, Output, Screen};
@@ -156,7 +158,7 @@ fn ask(cli: Cli) -> ExitCode {
     let result = match runtime {
         Ok(runtime) => {
             let mut stdout = io::stdout();
-            let screen = Screen::of_process(&cli.global);
+            let screen = Screen::of_process(cli.global.output(), cli.global.color);
             let mut term = Term { out: &mut stdout, err: &mut stderr, screen };
             runtime.block_on(remote::run(&cli.global, cli.command, &mut term))
         }

@@ -2,8 +2,9 @@
 
 use super::client::{CALL_LIMIT, Client, LONG_LIMIT, path};
 use super::error::CliError;
+use super::list_options::ListOptions;
 use super::lists;
-use super::options::{ListOptions, NodeAction};
+use super::options::NodeAction;
 use super::sentences::{clean, count};
 use super::term::{Term, print};
 use drover_api::{DrainIn, DrainOut, NodesOut};

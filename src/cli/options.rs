@@ -2,7 +2,6 @@
 
 mod image;
 mod lease;
-mod list;
 mod machine;
 mod notes;
 mod nouns;
@@ -18,11 +17,11 @@ use drover_model::size::Part;
 use super::doctor::DoctorOptions;
 use super::global::Global;
 use super::init::InitOptions;
+use super::list_options::{ListOptions, ViewOptions};
 use super::setup::SetupAction;
 use super::sim_options::SimOptions;
 pub use image::{BuildImageOptions, ImageAction};
 pub use lease::{HoldNextOptions, HoldOptions, LeaseAction, LeaseOptions};
-pub use list::{ListOptions, ViewOptions};
 pub use machine::{
     CloneOptions, MachineAction, ResizeOptions, SnapshotAction, TakeOptions, WaitOptions,
 };

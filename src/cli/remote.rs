@@ -1,5 +1,10 @@
 //! The commands that ask a running service and print what it says.
 
+use std::io;
+use std::pin::pin;
+use std::time::Duration;
+
+use causes::chain;
 use drover_api::{
     AddressPoolsOut, AgentLimits, AlarmOut, BreakersOut, CloudsOut, ConfirmIn, ConfirmOut,
     LimitsIn, Nothing, ProvisionIn, ProvisionOut, ReapIn, ReapOut, ReloadOut, ResetOut, ResyncIn,
@@ -20,8 +25,8 @@ use super::options::{
     Limit, MachineAction, Noun, ShownNode,
 };
 use super::over_ssh::OverSsh;
-use super::term::{Term, page, print};
-use super::watch::watch;
+use super::term::{Term, page, print, shown};
+use super::watch::frame;
 use super::{
     agents, doctor, events, hold, ids, image, kept, leases, lists, logs, machine, nodes, reach,
     sentences, show, stdin, why,
@@ -37,13 +42,53 @@ pub(super) async fn run(
     let mut command = plain(command);
     ids::complete(&client, &mut command).await?;
     match lists::pause(&command) {
-        Some(pause) => watch(global, &client, &command, pause, term).await,
+        Some(pause) => repeat(global, &client, &command, pause, term).await,
         None => once(global, &client, command, term).await,
     }
 }
 
+/// Runs a command every so often; gives the exit code of the signal that ended it.
+async fn repeat(
+    global: &Global,
+    client: &Client,
+    command: &Command,
+    pause: Duration,
+    term: &mut Term<'_>,
+) -> Result<u8, CliError> {
+    let (mut stop, mut unread) = (pin!(stop_signal()?), pin!(events::unread()));
+    let mut is_first = true;
+    loop {
+        let mut text = Vec::new();
+        let mut inner = Term { out: &mut text, err: &mut *term.err, screen: term.screen };
+        let asked = once(global, client, command.clone(), &mut inner);
+        let result = tokio::select! {
+            biased;
+            code = &mut stop => return Ok(code),
+            result = asked => result,
+        };
+        match result {
+            Ok(_) => {}
+            // It was there before, and comes back once it is started again.
+            Err(CliError::Call(fault)) if !is_first && fault.is_passing() => {
+                text = format!("{}\n", shown(&chain(&fault))).into_bytes();
+            }
+            Err(fault) => return Err(fault),
+        }
+        let text = String::from_utf8_lossy(&text);
+        term.out.write_all(frame(&text, term.screen.is_terminal, is_first).as_bytes())?;
+        term.out.flush()?;
+        is_first = false;
+        tokio::select! {
+            biased;
+            code = &mut stop => return Ok(code),
+            () = &mut unread => return Err(io::Error::from(io::ErrorKind::BrokenPipe).into()),
+            () = tokio::time::sleep(pause) => {}
+        }
+    }
+}
+
 /// Asks once.
-pub(super) async fn once(
+async fn once(
     global: &Global,
     client: &Client,
     command: Command,
@@ -317,7 +362,7 @@ async fn limit(
 }
 
 /// Ends with the exit code to give once SIGINT, SIGTERM or SIGHUP came.
-pub(super) fn stop_signal() -> Result<impl Future<Output = u8>, CliError> {
+fn stop_signal() -> Result<impl Future<Output = u8>, CliError> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut hangup = signal(SignalKind::hangup())?;

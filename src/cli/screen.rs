@@ -6,8 +6,7 @@ use std::io::{self, IsTerminal as _};
 use clap::ValueEnum;
 use jiff::Timestamp;
 
-use super::global::Global;
-use super::options::ViewOptions;
+use super::list_options::ViewOptions;
 use super::table::View;
 
 /// The form of what a command prints.
@@ -46,10 +45,10 @@ pub struct Screen {
 
 impl Screen {
     /// As the options and the process's standard output have it.
-    pub(super) fn of_process(global: &Global) -> Self {
+    pub(super) fn of_process(output: Output, when: ColorWhen) -> Self {
         let is_terminal = io::stdout().is_terminal();
-        let color = is_coloured(global.color, is_terminal, |name| std::env::var_os(name));
-        Self { output: global.output(), color, is_terminal }
+        let color = is_coloured(when, is_terminal, |name| std::env::var_os(name));
+        Self { output, color, is_terminal }
     }
 
     /// The view at this moment: a terminal may have become narrower.

@@ -3,8 +3,16 @@
 use drover_api::{ProvisionOut, ResyncOut, ResyncPlanOut, UnreadOut};
 use drover_model::finding::Does;
 
-pub(super) use super::lists::count;
 pub(super) use super::table::clean;
+
+/// A number of things, such as `1 agent` or `no agents`.
+pub(super) fn count(number: usize, thing: &str) -> String {
+    match number {
+        0 => format!("no {thing}s"),
+        1 => format!("1 {thing}"),
+        more => format!("{more} {thing}s"),
+    }
+}
 
 pub(super) fn dash(text: Option<impl ToString>) -> String {
     text.map_or_else(|| "-".to_owned(), |text| text.to_string())

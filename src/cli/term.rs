@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::error::CliError;
-use super::options::ViewOptions;
+use super::list_options::ViewOptions;
 use super::screen::{Output, Screen};
 use super::table::Page;
 

@@ -2,8 +2,8 @@
 
 use super::client::{CALL_LIMIT, Client, LONG_LIMIT, path};
 use super::error::CliError;
+use super::list_options::{ListOptions, ViewOptions};
 use super::lists;
-use super::options::{ListOptions, ViewOptions};
 use super::sentences::clean;
 use super::table::{Page, View};
 use super::term::{Term, page};

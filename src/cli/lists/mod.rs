@@ -34,9 +34,8 @@ use drover_api::UnreadOut;
 use serde::Serialize;
 
 use super::error::CliError;
-use super::options::{
-    Command, ImageAction, LeasesOptions, ListOptions, MachineAction, SnapshotAction,
-};
+use super::list_options::ListOptions;
+use super::options::{Command, ImageAction, LeasesOptions, MachineAction, SnapshotAction};
 use super::screen::Output;
 use super::table::{Cell, Column, Order, Page, Table, Unknown, View};
 use super::term::Term;
@@ -77,19 +76,46 @@ pub(super) fn options(command: &Command) -> Option<&ListOptions> {
         | Command::Machine(
             MachineAction::List(list) | MachineAction::Snapshot(SnapshotAction::List { list, .. }),
         ) => Some(list),
-        _ => None,
+        Command::Run(_)
+        | Command::Demo(_)
+        | Command::Sim(_)
+        | Command::Check(_)
+        | Command::Doctor(_)
+        | Command::Setup { .. }
+        | Command::Schema
+        | Command::Status(_)
+        | Command::Agents { .. }
+        | Command::Template { .. }
+        | Command::Breakers { .. }
+        | Command::Cluster { .. }
+        | Command::Node { .. }
+        | Command::Why { .. }
+        | Command::Image(_)
+        | Command::Provision { .. }
+        | Command::Lease(_)
+        | Command::Leases(_)
+        | Command::Release { .. }
+        | Command::Retire { .. }
+        | Command::Hold(_)
+        | Command::HoldNext(_)
+        | Command::ReleaseHold { .. }
+        | Command::Machine(_)
+        | Command::Reap { .. }
+        | Command::Resync { .. }
+        | Command::Reload
+        | Command::Events(_) => None,
     }
 }
 
 /// How often a command shows what it shows; none where once is enough.
 pub(super) fn pause(command: &Command) -> Option<Duration> {
-    let view = match command {
-        Command::Status(view)
-        | Command::Why { view, .. }
-        | Command::Machine(MachineAction::Show { view, .. }) => view,
-        other => &options(other)?.view,
-    };
-    view.pause()
+    if let Command::Status(view)
+    | Command::Why { view, .. }
+    | Command::Machine(MachineAction::Show { view, .. }) = command
+    {
+        return view.pause();
+    }
+    options(command)?.view.pause()
 }
 
 /// Refuses a form of output that means nothing for a command.
@@ -175,15 +201,6 @@ fn unknown(unknown: Unknown) -> CliError {
         unknown.key,
         unknown.known.join(", ")
     ))
-}
-
-/// A number of things, such as `1 agent` or `no agents`.
-pub(super) fn count(number: usize, thing: &str) -> String {
-    match number {
-        0 => format!("no {thing}s"),
-        1 => format!("1 {thing}"),
-        more => format!("{more} {thing}s"),
-    }
 }
 
 /// Clusters that could not be read, each with why.

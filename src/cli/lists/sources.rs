@@ -2,7 +2,8 @@
 
 use drover_api::SourceOut;
 
-use super::{Listed, count};
+use super::Listed;
+use crate::cli::sentences::count;
 use crate::cli::table::{Cell, Column, Kind, Page, View, column};
 
 impl Listed for SourceOut {

@@ -2,8 +2,8 @@
 
 use drover_api::{BreakerOut, ConfigOut, LostJobOut, ReconcileOut, StatusOut};
 
-use super::{build_line, count, page as list};
-use crate::cli::sentences::every_cloud;
+use super::{build_line, page as list};
+use crate::cli::sentences::{count, every_cloud};
 use crate::cli::table::{Page, Tone, clean};
 
 /// Everything at a glance: first what is wrong, then each list.

@@ -7,8 +7,8 @@ use reqwest::Method;
 
 use super::super::client::{CALL_LIMIT, Client, LONG_LIMIT, path};
 use super::super::error::{CallError, CliError};
+use super::super::list_options::{ListOptions, ViewOptions};
 use super::super::lists::{self, differs, machine_state};
-use super::super::options::{ListOptions, ViewOptions};
 use super::super::sentences::{clean, dash};
 use super::super::table::Page;
 use super::super::term::{Term, page, print};
