@@ -103,5 +103,5 @@ fn another_template_stands_in_for_a_tripped_one_until_that_is_changed() {
     assert!(site.cli(&["reload"]).status.success());
     let agent = ready(&site, &ask(&site, "first", "wire"))["agent"].clone();
     assert_eq!(agents(&site, "first")[0]["id"], agent);
-    assert_eq!(said(&site, &["breakers"]), "all flow\n");
+    assert_eq!(said(&site, &["breakers"]), "all closed\n");
 }
