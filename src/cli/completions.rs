@@ -1,4 +1,7 @@
 //! `drover completions`: completions of commands and options for a shell, made from their definitions.
+//!
+//! For fish, clap_complete gives two levels of commands: `drover machine snapshot create` has its name
+//! there, and not its options.
 
 use std::process::ExitCode;
 

@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 
 use super::config::{config_path, load};
 use super::global::Global;
-use super::options::{ConfigAction, ViewOptions};
+use super::list_options::ViewOptions;
+use super::options::ConfigAction;
 use super::report::{FAILED, USAGE, fail};
 use super::screen::Screen;
 use super::sentences::clean;
@@ -20,7 +21,7 @@ use super::table::{Cell, Column, Kind, Table, View, column};
 /// Prints what was asked for.
 pub(super) fn config(global: &Global, action: &ConfigAction) -> ExitCode {
     let json = global.json;
-    let view = Screen::of_process(global).view(&ViewOptions::default());
+    let view = Screen::of_process(global.output(), global.color).view(&ViewOptions::default());
     let (text, value) = match action {
         ConfigAction::Show { given } => match in_force(global) {
             Ok(mut all) => {
@@ -147,6 +148,11 @@ fn explained(found: &[Explained], view: &View) -> String {
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
+    use std::io::Write as _;
+    use std::os::unix::fs::OpenOptionsExt as _;
+
+    use secrecy::ExposeSecret as _;
+
     use super::*;
 
     const FILE: &str = "\
@@ -166,30 +172,36 @@ service: {logLevel: debug}
         View::complete(jiff::Timestamp::UNIX_EPOCH)
     }
 
-    fn read() -> Vec<ValueInForce> {
+    /// The values in force, and the folder whose path stands in their origins.
+    fn read() -> (Vec<ValueInForce>, tempfile::TempDir) {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("drover.yaml");
         std::fs::write(&file, FILE).unwrap();
+        let key = drover_ssh::PrivateKey::from_seed(&[7; 32], "test").to_openssh().unwrap();
+        let mut options = std::fs::OpenOptions::new();
+        let private = options.write(true).create(true).mode(0o600);
+        let mut private = private.open(directory.path().join("key")).unwrap();
+        private.write_all(key.expose_secret().as_bytes()).unwrap();
         let environment = Environment::of(&[("RUNNER_ID_START", "500")]);
         let checked = drover_config::load(&file, &environment).unwrap();
-        values(&checked, &environment)
+        (values(&checked, &environment), directory)
     }
 
     // Invariant: each value is shown with its place, and no secret is.
 
     #[test]
     fn every_value_that_is_given_has_its_line_or_its_variable() {
-        let mut all = read();
+        let (mut all, directory) = read();
         assert!(all.iter().any(|one| one.path == "cloudConfigurations.lab.endVmId"), "a default");
         all.retain(|one| one.origin != Origin::Default);
         let text = listed(&all, &view());
         assert!(!text.contains("5f0c8d36"), "{text}");
-        insta::assert_snapshot!(text);
+        insta::assert_snapshot!(text.replace(directory.path().to_str().unwrap(), "/etc/drover"));
     }
 
     #[test]
     fn one_value_is_printed_bare_and_a_slip_is_answered() {
-        let all = read();
+        let (all, _directory) = read();
         let of =
             |key: &str| got(key, &all, &view()).map(|(text, _)| text).unwrap_or_else(|fault| fault);
         insta::assert_snapshot!(

@@ -70,7 +70,7 @@ pub enum Command {
     /// Print what a shell needs to complete commands and options
     #[command(after_help = notes::INSTALL)]
     Completions {
-        /// The shell
+        /// The shell that is to complete them
         shell: CompletedShell,
     },
     /// Print the man page of drover, or write that of every command
@@ -162,7 +162,7 @@ pub enum Command {
         view: ViewOptions,
     },
     /// Build, list, prune and import template images
-    #[command(after_help = "The page of the book: `drover help images`")]
+    #[command(after_help = "The page of the book: `drover help images.md`")]
     #[command(subcommand)]
     Image(ImageAction),
     /// List jobs of CI systems that wait, run, or are left alone
@@ -172,8 +172,10 @@ pub enum Command {
     /// List what needs an administrator, each with the command that helps
     Alarms(ListOptions),
     /// List images, their versions, and builds that run, as `drover image list` does
+    #[command(after_help = "The page of the book: `drover help images.md`")]
     Images(ListOptions),
     /// List machines of the configuration, as `drover machine list` does
+    #[command(after_help = "The page of the book: `drover help machines.md`")]
     Machines(ListOptions),
     /// List pools of addresses: size, used, resting, free, and when the next is free
     AddressPools(ListOptions),
@@ -218,7 +220,7 @@ pub enum Command {
         agent: String,
     },
     /// Look at the machine of an agent or a lease, switch it, give it other sizes, take snapshots
-    #[command(after_help = "The page of the book: `drover help machines`")]
+    #[command(after_help = "The page of the book: `drover help machines.md`")]
     #[command(subcommand)]
     Machine(MachineAction),
     /// Retire everything idle that may go

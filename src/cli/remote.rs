@@ -87,7 +87,7 @@ async fn repeat(
     }
 }
 
-/// Asks once.
+/// Asks the service one time, and prints what it answers.
 async fn once(
     global: &Global,
     client: &Client,

@@ -17,7 +17,7 @@ pub enum Output {
     Table,
     /// Lists with all columns, and ids in full
     Wide,
-    /// JSON
+    /// JSON for scripts
     Json,
     /// The same value as YAML
     Yaml,

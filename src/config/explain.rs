@@ -23,7 +23,7 @@ pub struct Explained {
     /// A value, as YAML.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub example: Option<String>,
-    /// Another spelling.
+    /// Another spelling that drover takes for the key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub alias: Option<&'static str>,
     /// The environment variable that gives it where no file does.

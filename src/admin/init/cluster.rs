@@ -9,7 +9,7 @@ use proxmox_client::types::{Resource, VmConfig};
 /// The most templates that are read: more are no choice for people.
 const TEMPLATES_MAX: usize = 50;
 
-/// One node.
+/// A node of the cluster, as the list of its resources has it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NodeSeen {
     pub name: String,

@@ -32,7 +32,7 @@ pub struct Presented {
     pub about: String,
 }
 
-/// Reads the certificate that a node shows, whoever signed it. No login is sent.
+/// Reads the certificate that a node shows, and does not ask who signed it. No login is sent.
 ///
 /// # Errors
 /// Where nobody answers.

@@ -129,7 +129,7 @@ impl InitOptions {
     }
 }
 
-/// Runs `init`.
+/// Leads to a first configuration; gives the exit code.
 pub(super) fn run(global: &Global, options: &InitOptions) -> ExitCode {
     reporting(global, async |out| init(global, options, out).await)
 }

@@ -22,14 +22,14 @@ impl Listed for CloudOut {
 
     fn row(&self, _: &View) -> Vec<Cell> {
         let (health, tone) = match self.health {
-            CloudHealth::Connecting => ("connecting", Tone::Busy),
-            CloudHealth::Well => ("healthy", Tone::Good),
-            CloudHealth::Degraded => ("degraded", Tone::Bad),
+            CloudHealth::Connecting => (self.health.to_string(), Tone::Busy),
+            CloudHealth::Well => ("healthy".to_owned(), Tone::Good),
+            CloudHealth::Degraded => (self.health.to_string(), Tone::Bad),
         };
         let cap = self.cap.map_or_else(|| "-".to_owned(), |cap| cap.to_string());
         vec![
             Cell::of(&self.id),
-            Cell::State(health.to_owned(), tone),
+            Cell::State(health, tone),
             Cell::maybe(self.version.as_ref()),
             Cell::of(format!("{}/{cap}", self.agents)),
             Cell::maybe(self.cluster.as_ref()),

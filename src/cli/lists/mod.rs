@@ -92,7 +92,18 @@ pub(super) fn options(command: &Command) -> Option<&ListOptions> {
         | Command::Why { .. }
         | Command::Image(_)
         | Command::Provision { .. }
-        | Command::Lease(_)
+        | Command::Lease { .. }
+        | Command::Get { .. }
+        | Command::Show { .. }
+        | Command::Config(_)
+        | Command::Drain(_)
+        | Command::Uncordon(_)
+        | Command::Ssh(_)
+        | Command::Cp(_)
+        | Command::Logs(_)
+        | Command::Completions { .. }
+        | Command::Man { .. }
+        | Command::Init(_)
         | Command::Leases(_)
         | Command::Release { .. }
         | Command::Retire { .. }

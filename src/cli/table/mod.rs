@@ -65,7 +65,7 @@ pub(super) enum Tone {
     Busy,
     /// It needs somebody.
     Bad,
-    /// Over.
+    /// It has ended, and needs nobody.
     Gone,
     Plain,
 }

@@ -185,7 +185,10 @@ fn every_command_and_option_has_its_man_page_and_its_completions() {
             assert!(page.contains(&format!("--{option}")), "{file} lacks --{option}");
             assert!(shells[0].contains(&format!("--{option}")), "bash: {path} --{option}");
             assert!(shells[1].contains(&format!("--{option}")), "zsh: {path} --{option}");
-            assert!(shells[2].contains(&format!("-l {option}")), "fish: {path} --{option}");
+            // The completions for fish go no deeper (`completions.rs`).
+            let is_deep = path.split(' ').count() > 3;
+            let known = is_deep || shells[2].contains(&format!("-l {option}"));
+            assert!(known, "fish: {path} --{option}");
         }
     }
     assert!(pages[0].file == "drover.1" && pages[0].text.contains("Exit codes:"));
@@ -209,8 +212,8 @@ const INTRODUCTION: &str = "# Command reference
 
 <!-- Generated from the tree of commands: `DROVER_WRITE_BOOK=1 cargo test --lib tree`. -->
 
-`drover COMMAND --help` prints the same. `drover man DIR` writes a man page for each command, and
-`drover completions SHELL` prints completions for bash, zsh and fish.
+`--help` behind a command prints the same. `drover man` prints a man page, and writes one for each command
+into a folder. `drover completions` prints completions for bash, zsh and fish.
 
 The start of an id, at least four characters of it, stands for the id of an agent, a lease or a build.
 ";

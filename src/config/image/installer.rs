@@ -44,7 +44,7 @@ pub(super) fn answers(layer: &Layer, cx: &mut Context<'_>) -> Option<String> {
         return None;
     }
     if let Some(wrong) = wrong_with(&text) {
-        let help = "`drover help images` shows answers for an installer";
+        let help = "`drover help images.md` shows answers for an installer";
         cx.faults.push(layer.fault(KEY, wrong).help(help));
         return None;
     }
