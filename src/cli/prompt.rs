@@ -76,7 +76,7 @@ pub(super) fn hidden(question: &str) -> io::Result<SecretString> {
 }
 
 /// One line as it is typed, byte by byte.
-fn typed(from: impl io::Read) -> io::Result<String> {
+fn typed(from: impl io::BufRead) -> io::Result<String> {
     let mut line: Vec<u8> = Vec::new();
     for byte in from.bytes() {
         match byte? {

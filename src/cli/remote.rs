@@ -296,10 +296,7 @@ async fn once(
 
 /// The command that `drover get` stands for, or the command itself.
 pub(super) fn plain(command: Command) -> Command {
-    let (noun, id, list) = match command {
-        Command::Get { noun, id, list } => (noun, id, list),
-        other => return other,
-    };
+    let Command::Get { noun, id, list } = command else { return command };
     if let Some(id) = id {
         return Command::Show { noun, id };
     }
