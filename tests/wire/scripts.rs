@@ -67,7 +67,7 @@ pub const ASKING: [(&str, &str, i32); 48] = [
 ];
 
 /// Commands that ask no service.
-pub const ALONE: [&str; 11] = [
+pub const ALONE: [&str; 12] = [
     "run",
     "demo",
     "sim",
@@ -75,6 +75,7 @@ pub const ALONE: [&str; 11] = [
     "schema",
     "doctor",
     "template copy",
+    "init",
     "setup rights",
     "setup service",
     "setup dhcp",
@@ -258,6 +259,8 @@ fn commands_that_ask_no_service_answer_and_fail_in_json_too() {
     let say = |words: &[String]| run(&words.iter().map(String::as_str).collect::<Vec<_>>());
     let setup = "--config YAML setup";
     let admin = "--user root@pam --password-file PASSWORD";
+    let node = format!("--node-url {} --fingerprint {}", sim.fact("url"), sim.fact("fingerprint"));
+    let init = format!("init --dir YAML {node} {admin} --dry-run");
     let range = "--range 127.200.0.50-127.200.0.99";
     let sdn = "--sdn ci --subnet 127.200.0.0/24 --gateway 127.200.0.1";
     let answers = [
@@ -270,6 +273,7 @@ fn commands_that_ask_no_service_answer_and_fail_in_json_too() {
             line(&good, "--config YAML template copy linux other --set labelString=other"),
             "/yaml",
         ),
+        ("init", line(&dir.path().join("etc").display().to_string(), &init), "/files/0/text"),
         ("setup rights", line(&least_yaml, &format!("{setup} rights --dry-run")), "/planned/0"),
         (
             "setup service",
@@ -310,6 +314,7 @@ fn commands_that_ask_no_service_answer_and_fail_in_json_too() {
     }
     let refused = [
         ("demo", line("", "demo --once"), 2),
+        ("init", line("", "init"), 2),
         ("sim", line("", "sim --cluster /nowhere.yaml"), 2),
         ("doctor", line(&good, "--config YAML doctor --cloud nope"), 2),
         ("doctor", line(&good, "--config YAML doctor --source nope"), 2),
