@@ -7,14 +7,19 @@ use std::process::ExitCode;
 
 use clap::CommandFactory as _;
 use clap_complete::Shell;
+use serde_json::json;
 
 use super::global::Global;
 use super::options::{Cli, CompletedShell};
-use super::stdout::put;
+use super::stdout::{put, put_value};
 
 /// Prints the completions for a shell.
 pub(super) fn print(global: &Global, shell: CompletedShell) -> ExitCode {
-    put(global.json, &script(shell), ExitCode::SUCCESS)
+    let script = script(shell);
+    if global.json {
+        return put_value(global.output(), &json!({ "script": script }), ExitCode::SUCCESS);
+    }
+    put(false, &script, ExitCode::SUCCESS)
 }
 
 /// The script that a shell loads.

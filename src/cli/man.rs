@@ -8,11 +8,12 @@ use std::process::ExitCode;
 use clap::CommandFactory as _;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
+use serde_json::json;
 
 use super::global::Global;
 use super::options::Cli;
 use super::report::{self, FAILED};
-use super::stdout::put;
+use super::stdout::{put, put_value};
 
 /// A man page: the name of its file, and its text.
 pub(super) struct ManPage {
@@ -27,7 +28,10 @@ pub(super) fn pages(global: &Global, directory: Option<&Path>) -> ExitCode {
         Some(directory) => write_all(directory),
     };
     match done {
-        Ok(text) => put(global.json, &text, ExitCode::SUCCESS),
+        Ok(text) if global.json => {
+            put_value(global.output(), &json!({ "text": text }), ExitCode::SUCCESS)
+        }
+        Ok(text) => put(false, &text, ExitCode::SUCCESS),
         Err(error) => {
             let place = directory.unwrap_or(Path::new("-")).display();
             let text = format!("cannot write man pages to `{place}`: {error}");

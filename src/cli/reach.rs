@@ -5,7 +5,7 @@
 
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use drover_api::{AgentOut, HoldIn, HoldOut, LeaseOut, SshOut};
@@ -25,6 +25,8 @@ use super::term::Term;
 const LOOK: Duration = Duration::from_secs(1);
 /// How often to look: a free agent is held within seconds.
 const LOOKS: u32 = 30;
+/// How long one try to connect to a held agent takes at most.
+const LOGIN_LIMIT: Duration = Duration::from_secs(5);
 
 /// How to log in to a machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -158,14 +160,31 @@ async fn hold_it(
     term.progress(json, &text, json!({ "agent": out.agent, "seconds": out.seconds }))?;
     for _ in 0..LOOKS {
         let agent: AgentOut = client.get(&path("agents", &agent.id, ""), CALL_LIMIT).await?;
-        if let Some(way) = held(directory, &agent)? {
+        // It is held a moment before its key is in the guest.
+        if let Some(way) = held(directory, &agent)?
+            && lets_in(&way).await
+        {
             return Ok(way);
         }
         tokio::time::sleep(LOOK).await;
     }
     Err(CliError::Waited(format!(
-        "agent `{id}` is not free yet, and is held once it is: then `drover ssh {id}` logs in"
+        "agent `{id}` is not free yet, or lets nobody in yet: `drover ssh {id}` tries again, \
+         `drover show agent {id}` says which"
     )))
+}
+
+/// Whether a login works now.
+async fn lets_in(way: &Way) -> bool {
+    let wait = format!("ConnectTimeout={}", LOGIN_LIMIT.as_secs());
+    let mut words = vec!["-o".to_owned(), "BatchMode=yes".to_owned(), "-o".to_owned(), wait];
+    words.extend(ssh_words(way, &["exit 0".to_owned()]));
+    let mut command = tokio::process::Command::new("ssh");
+    command.args(words).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.kill_on_drop(true);
+    let ended = tokio::time::timeout(LOGIN_LIMIT * 2, command.status()).await;
+    // Without the program, its absence is reported where it is needed.
+    ended.is_ok_and(|ended| ended.map_or(true, |status| status.success()))
 }
 
 /// A path on a machine: the agent or lease, and the path there.

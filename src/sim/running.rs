@@ -94,7 +94,10 @@ pub(crate) struct RunningCluster<'a> {
 
 /// Where the guests of one world have their files.
 fn guests_folder(folder: &Path, generation: u32) -> PathBuf {
-    folder.join(format!("guests-{generation}"))
+    match generation {
+        0 => folder.join("guests"),
+        later => folder.join(format!("guests-{later}")),
+    }
 }
 
 fn require_guest(world: &WorldControl, vmid: u32) -> Result<(), String> {

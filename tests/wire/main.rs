@@ -56,6 +56,7 @@ mod proofs;
 mod proxies;
 mod proxy;
 mod quickstart;
+mod reach;
 mod recipes;
 mod recovery;
 mod reload;

@@ -14,7 +14,7 @@ use crate::{rights, setup_service};
 
 /// Commands that ask the service, in an order in which they can be asked: what stands behind them, and
 /// the code that they end with.
-pub const ASKING: [(&str, &str, i32); 48] = [
+pub const ASKING: [(&str, &str, i32); 62] = [
     ("doctor template", "linux", 0),
     ("provision", "linux --count 2", 0),
     ("status", "", 0),
@@ -27,6 +27,18 @@ pub const ASKING: [(&str, &str, i32); 48] = [
     ("cluster confirm", "lab", 1),
     ("nodes", "", 0),
     ("node drain", "pve3", 0),
+    ("uncordon", "pve3", 0),
+    ("drain", "pve3", 0),
+    ("clouds", "", 0),
+    ("sources", "", 0),
+    ("alarms", "", 0),
+    ("images", "", 0),
+    ("machines", "", 0),
+    ("get", "templates", 0),
+    ("show", "cloud lab", 0),
+    ("ssh", "nope", 1),
+    ("cp", "nope:/etc/hostname here", 1),
+    ("logs", "nope", 1),
     ("why", "", 0),
     ("jobs", "", 0),
     ("address-pools", "", 0),
@@ -37,6 +49,8 @@ pub const ASKING: [(&str, &str, i32); 48] = [
     ("image import", "9000 --as nope", 1),
     ("lease", "--template linux", 0),
     ("leases", "", 0),
+    ("lease renew", "LEASE --ttl 20m", 0),
+    ("lease release", "LEASE", 0),
     ("release", "LEASE", 0),
     ("hold", "AGENT1", 0),
     ("machine list", "", 0),
@@ -67,12 +81,17 @@ pub const ASKING: [(&str, &str, i32); 48] = [
 ];
 
 /// Commands that ask no service.
-pub const ALONE: [&str; 12] = [
+pub const ALONE: [&str; 17] = [
     "run",
     "demo",
     "sim",
     "check",
     "schema",
+    "completions",
+    "man",
+    "config show",
+    "config get",
+    "config explain",
     "doctor",
     "template copy",
     "init",
@@ -266,6 +285,15 @@ fn commands_that_ask_no_service_answer_and_fail_in_json_too() {
     let answers = [
         ("check", line(&good, "check YAML"), "/ok"),
         ("schema", line("", "schema"), "/properties"),
+        ("completions", line("", "completions bash"), "/script"),
+        ("man", line("", "man"), "/text"),
+        ("config show", line(&good, "--config YAML config show"), "/values"),
+        (
+            "config get",
+            line(&good, "--config YAML config get agentConfigurations.linux.instanceCap"),
+            "/value",
+        ),
+        ("config explain", line("", "config explain memoryMb"), "/keys"),
         ("doctor", line(&good, "--config YAML doctor"), "/clouds/0/lines"),
         ("sim", line("", "sim --list-api"), "/served/0/method"),
         (
