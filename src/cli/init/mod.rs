@@ -43,7 +43,7 @@ pub struct InitOptions {
     /// Address of one node, such as `https://pve1.example.com:8006`; several: exactly these are used
     #[arg(long = "node-url", value_name = "URL")]
     pub urls: Vec<Endpoint>,
-    /// An administrator, or a token, root@pam!setup; used once, and kept nowhere [default: root@pam]
+    /// An administrator, or a token, root@pam!setup; used once, and kept nowhere (default: root@pam)
     #[arg(long, value_name = "USER")]
     pub user: Option<String>,
     /// File with the password or the token's secret [default: $DROVER_ADMIN_PASSWORD, else it is
@@ -86,7 +86,7 @@ pub struct InitOptions {
     /// The login in guests [default: debian]
     #[arg(long, value_name = "USER")]
     pub guest_user: Option<String>,
-    /// The token to make for drover [default: drover@pve!ci]
+    /// The token to make for drover (default: drover@pve!ci)
     #[arg(long, value_name = "TOKEN")]
     pub token: Option<String>,
     /// SSH port of guests [default: 22]

@@ -7,9 +7,7 @@ use drover_model::fact::What;
 use drover_model::id::{AddressPoolId, AgentId, CloudId, ClusterId, Generation, TemplateId};
 use drover_model::phase::{AgentPhase, BreakerPhase, CloudHealth, LeasePhase};
 use drover_model::record::Reason;
-use drover_model::status::{
-    AddressPoolStatus, BreakerStatus, CloudStatus, ResetStatus, TemplateStatus,
-};
+use drover_model::status::{AddressPoolStatus, CloudStatus, ResetStatus, TemplateStatus};
 use serde_json::json;
 use tokio::sync::oneshot;
 
@@ -19,7 +17,11 @@ use drover_server::testing::{self, Served, THEN, reported};
 use drover_server::view::View;
 
 /// Runs a command; gives its result, and what it printed.
-async fn cli(served: &Served, json: bool, command: Command) -> (Result<u8, String>, String) {
+pub(super) async fn cli(
+    served: &Served,
+    json: bool,
+    command: Command,
+) -> (Result<u8, String>, String) {
     let (mut out, mut err) = (Vec::new(), Vec::new());
     let mut term = Term::new(&mut out, &mut err);
     let global = Global { json, ..global(&served.socket) };
@@ -571,32 +573,6 @@ async fn resets_and_a_hold_of_the_next_failure_are_reported_below_the_templates(
     lab/windows: ALARM: version 5f8z1c3px9t2vkab/1a2b3c4d5e6f7a8b is not used, 3 of its agents failed: no address after 60 s
       run, once that is repaired: drover breakers reset lab/windows
     lab/windows: agent a2 tries version 6f8z1c3px9t2vkab/1a2b3c4d5e6f7a8b
-    ");
-    served.stop().await;
-}
-
-#[tokio::test]
-async fn a_breaker_that_is_closed_already_is_reported_as_that() {
-    let served = Served::default();
-    let node = |name: &str| format!("node:9f31c0aa52e7d410/{name}");
-    for (name, breaker) in [("pve1", BreakerPhase::Closed), ("pve2", BreakerPhase::Open)] {
-        let template = TemplateId::new(CloudId::new("lab"), "linux");
-        let tripped = (breaker == BreakerPhase::Open).then(|| (THEN, "no answer".to_owned()));
-        let scope = node(name).parse().unwrap();
-        let status = BreakerStatus { scope, breaker, tripped, template };
-        reported(&served.view, What::Breaker(Box::new(status)));
-    }
-    let list = ListOptions::default;
-    let reset = |breaker| Command::Breakers {
-        action: Some(BreakerAction::Reset { breaker }),
-        list: list(),
-    };
-    let (flows, first) = cli(&served, false, reset(node("pve1"))).await;
-    let (flowed, second) = cli(&served, false, reset(node("pve2"))).await;
-    assert_eq!((flows, flowed), (Ok(0), Ok(0)));
-    insta::assert_snapshot!([first, second].concat(), @r"
-    breaker node:9f31c0aa52e7d410/pve1 was closed already
-    breaker node:9f31c0aa52e7d410/pve2 is closed
     ");
     served.stop().await;
 }
