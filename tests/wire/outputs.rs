@@ -75,15 +75,16 @@ fn every_command_that_asks_reports_an_output_that_takes_nothing() {
         if code != 0 {
             continue;
         }
-        let lease = match name {
-            "release" => site.json(&["leases"])["leases"][0]["id"].as_str().map(str::to_owned),
-            _ => None,
+        let is_of_a_lease = matches!(name, "release" | "lease release" | "lease renew");
+        let lease = match is_of_a_lease {
+            true => site.json(&["leases"])["leases"][0]["id"].as_str().map(str::to_owned),
+            false => None,
         };
         let more = more.replace("AGENT1", &agents[0]).replace("AGENT2", &agents[1]);
         let more = match lease {
             Some(lease) => more.replace("LEASE", &lease),
             // What `drover lease` could not name to its caller is over again.
-            None if name == "release" => site.json(&["lease", "--template", "linux"])["id"]
+            None if is_of_a_lease => site.json(&["lease", "--template", "linux"])["id"]
                 .as_str()
                 .map(|id| more.replace("LEASE", id))
                 .unwrap(),
@@ -107,6 +108,12 @@ fn every_command_that_asks_no_service_reports_an_output_that_takes_nothing() {
     let config = |site: &Site| format!("--config {}", site.config().display());
     let password = inside.dir.path().join("admin").display().to_string();
     let (own, least, inside) = (config(&site), config(&least), config(&inside));
+    let init = format!(
+        "init --dir {} --node-url {} --fingerprint {} --user root@pam --password-file {password} --dry-run",
+        dir.path().join("etc").display(),
+        sim.fact("url"),
+        sim.fact("fingerprint"),
+    );
     let lines = [
         ("demo", "demo --once".to_owned()),
         ("sim", "sim --list-api".to_owned()),
@@ -114,6 +121,12 @@ fn every_command_that_asks_no_service_reports_an_output_that_takes_nothing() {
         ("check", format!("{own} check --connect")),
         ("check", format!("{own} --json check")),
         ("schema", "schema".to_owned()),
+        ("completions", "completions fish".to_owned()),
+        ("man", "man".to_owned()),
+        ("config show", format!("{own} config show")),
+        ("config get", format!("{own} config get agentConfigurations.linux.instanceCap")),
+        ("config explain", "--json config explain memoryMb".to_owned()),
+        ("init", init),
         ("doctor", format!("{own} doctor")),
         ("template copy", format!("{own} template copy linux other --set labelString=other")),
         ("setup rights", format!("{least} setup rights --dry-run")),
