@@ -38,7 +38,10 @@ impl Table {
                     .map(|((cell, column), ids)| spell(cell, column.kind, ids, view))
                     .collect();
                 // Nothing stands behind the last text, which needs no mark of its place.
-                if let (Some(last), Some(Cell::None)) = (cells.last_mut(), row.last()) {
+                let is_text = self.columns.last().is_some_and(|last| last.kind == Kind::Text);
+                if let (true, Some(last), Some(Cell::None)) =
+                    (is_text, cells.last_mut(), row.last())
+                {
                     last.0.clear();
                 }
                 cells
