@@ -2,10 +2,11 @@
 //!
 //! The service takes whole ids alone, so that its API says one thing. Which id is meant, the lists say.
 
-use drover_api::{AgentsOut, ImageBuildsOut, LeasesOut};
+use drover_api::{AgentsOut, ImageBuildsOut};
 
 use super::client::{CALL_LIMIT, Client};
 use super::error::{CliError, usage};
+use super::leases;
 use super::options::{AgentAction, Command, ImageAction, LeaseAction, MachineAction};
 use super::sentences::clean;
 
@@ -127,19 +128,8 @@ async fn agents(client: &Client) -> Vec<String> {
 }
 
 async fn leases(client: &Client) -> Vec<String> {
-    let mut ids: Vec<String> = Vec::new();
-    let mut after = String::new();
-    loop {
-        let path = format!("/v1/leases?{after}");
-        let Ok(page) = client.get::<LeasesOut>(&path, CALL_LIMIT).await else { return ids };
-        ids.extend(page.leases.into_iter().map(|lease| lease.id));
-        let next = page.next.map(|next| format!("after={next}"));
-        // One that does not go on would be asked for ever.
-        match next.filter(|next| *next > after) {
-            Some(next) => after = next,
-            None => return ids,
-        }
-    }
+    let all = leases::all(client, None, None).await.unwrap_or_default();
+    all.into_iter().map(|lease| lease.id).collect()
 }
 
 /// The id that a word is the start of; the word itself where none is.

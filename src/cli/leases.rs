@@ -21,7 +21,7 @@ pub(super) async fn leases(
     json: bool,
     term: &mut Term<'_>,
 ) -> Result<u8, CliError> {
-    let mut found = all(client, options).await?;
+    let mut found = all(client, options.state, options.principal.as_deref()).await?;
     if options.state.is_none() {
         found.retain(|lease| lease.state != LeasePhase::Ended);
     }
@@ -38,13 +38,18 @@ pub(super) async fn leases(
     end(client, &ids, json, term).await
 }
 
-async fn all(client: &Client, options: &LeasesOptions) -> Result<Vec<LeaseOut>, CliError> {
+/// All leases, or those of a state and a principal.
+pub(super) async fn all(
+    client: &Client,
+    state: Option<LeasePhase>,
+    principal: Option<&str>,
+) -> Result<Vec<LeaseOut>, CliError> {
     let mut found = Vec::new();
     let mut after: Option<String> = None;
     loop {
         let given = [
-            ("state", options.state.map(LeasePhase::name)),
-            ("principal", options.principal.as_deref()),
+            ("state", state.map(LeasePhase::name)),
+            ("principal", principal),
             ("after", after.as_deref()),
         ];
         let query = given.into_iter().filter_map(|(key, value)| {

@@ -35,11 +35,10 @@ use super::{
 /// Runs one of the commands, again and again where that is wanted; gives the exit code.
 pub(super) async fn run(
     global: &Global,
-    command: Command,
+    mut command: Command,
     term: &mut Term<'_>,
 ) -> Result<u8, CliError> {
     let client = Client::new(global)?;
-    let mut command = plain(command);
     ids::complete(&client, &mut command).await?;
     match lists::pause(&command) {
         Some(pause) => repeat(global, &client, &command, pause, term).await,

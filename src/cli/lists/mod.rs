@@ -34,9 +34,10 @@ use drover_api::UnreadOut;
 use serde::Serialize;
 
 use super::error::CliError;
-use super::list_options::ListOptions;
+use super::list_options::{ListOptions, ViewOptions};
 use super::options::{Command, ImageAction, LeasesOptions, MachineAction, SnapshotAction};
 use super::screen::Output;
+use super::sentences;
 use super::table::{Cell, Column, Order, Page, Table, Unknown, View};
 use super::term::Term;
 
@@ -118,26 +119,27 @@ pub(super) fn options(command: &Command) -> Option<&ListOptions> {
     }
 }
 
-/// How often a command shows what it shows; none where once is enough.
-pub(super) fn pause(command: &Command) -> Option<Duration> {
+/// How a command shows what it shows; none for one that does something.
+fn view(command: &Command) -> Option<&ViewOptions> {
     if let Command::Status(view)
     | Command::Why { view, .. }
     | Command::Machine(MachineAction::Show { view, .. }) = command
     {
-        return view.pause();
+        return Some(view);
     }
-    options(command)?.view.pause()
+    options(command).map(|list| &list.view)
+}
+
+/// How often a command shows what it shows; none where once is enough.
+pub(super) fn pause(command: &Command) -> Option<Duration> {
+    view(command)?.pause()
 }
 
 /// Refuses a form of output that means nothing for a command.
 pub(super) fn check(output: Output, command: &Command) -> Result<(), CliError> {
-    let is_shown = matches!(
-        command,
-        Command::Status(_) | Command::Why { .. } | Command::Machine(MachineAction::Show { .. })
-    );
     let (form, rest) = match output {
         Output::Name if options(command).is_none() => ("name", "lists something with names"),
-        Output::Wide if options(command).is_none() && !is_shown => ("wide", "has columns"),
+        Output::Wide if view(command).is_none() => ("wide", "has columns"),
         Output::Yaml
             if matches!(command, Command::Run(_) | Command::Demo(_) | Command::Events(_)) =>
         {
@@ -216,12 +218,5 @@ fn unknown(unknown: Unknown) -> CliError {
 
 /// Clusters that could not be read, each with why.
 pub(super) fn unread(clusters: &[UnreadOut], page: &mut Page) {
-    for UnreadOut { cluster, cloud, why } in clusters {
-        match cloud {
-            Some(cloud) => {
-                page.line(&format!("cloud {cloud} (cluster {cluster}) was not read: {why}"));
-            }
-            None => page.line(&format!("cluster {cluster} was not read: {why}")),
-        }
-    }
+    page.sentences(&sentences::unread(clusters));
 }
