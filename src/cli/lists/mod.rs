@@ -157,7 +157,7 @@ pub(super) fn check(output: Output, command: &Command) -> Result<(), CliError> {
 pub(super) fn page<T: Listed>(items: &[T], page: &mut Page) {
     let all: Vec<usize> = (0..items.len()).collect();
     page.table(&table(items, &page.view()), &all, T::EMPTY);
-    items.iter().for_each(|one| one.aside(page));
+    page.below(|page| items.iter().for_each(|one| one.aside(page)));
 }
 
 /// Prints a list: those that were asked for, in the order and the form that were asked for.
@@ -187,8 +187,10 @@ pub(super) fn show<T: Listed, W: Serialize>(
     }
     let mut page = Page::new(&view);
     page.table(&table, &order, T::EMPTY);
-    shown.iter().for_each(|one| one.aside(&mut page));
-    rest(&whole(shown), &mut page);
+    page.below(|page| {
+        shown.iter().for_each(|one| one.aside(page));
+        rest(&whole(shown), page);
+    });
     term.page(page)
 }
 

@@ -34,8 +34,21 @@ fn looks<T: Listed>(items: &[T]) -> String {
             assert!(width.is_none_or(|width| line.chars().count() <= width), "{line}");
         }
         all += &format!("{name}\n{text}\n");
+        if let Some(width) = width.filter(|_| !items.is_empty()) {
+            paint(items, width);
+        }
     }
     all
+}
+
+/// Writes the list in colour into the folder `DROVER_PICTURES`, for `tests/pictures.py`.
+fn paint<T: Listed>(items: &[T], width: usize) {
+    let Some(folder) = std::env::var_os("DROVER_PICTURES") else { return };
+    let name = std::any::type_name::<T>().rsplit("::").next().unwrap().trim_end_matches("Out");
+    let mut one = Page::new(&View { color: true, ..view(Some(width)) });
+    page(items, &mut one);
+    let file = std::path::Path::new(&folder).join(format!("{name}-{}-{width}.ansi", items.len()));
+    std::fs::write(file, one.into_text()).unwrap();
 }
 
 // Invariant: every list is beautiful at 80 and at 200 columns, and complete on a pipe.

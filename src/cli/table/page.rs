@@ -78,6 +78,16 @@ impl Page {
         }
     }
 
+    /// Sentences below a table; on a terminal an empty line keeps them apart from its rows.
+    pub(in crate::cli) fn below(&mut self, say: impl FnOnce(&mut Self)) {
+        let end = self.text.len();
+        say(self);
+        let said = &self.text[end..];
+        if self.view.width.is_some() && !said.is_empty() && !said.starts_with('\n') {
+            self.text.insert(end, '\n');
+        }
+    }
+
     /// A sentence, in as many lines as the terminal needs for it.
     pub(in crate::cli) fn line(&mut self, text: &str) {
         self.toned(Tone::Plain, "", text);
