@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use crate::harness::{Kept, Lines, Sim};
 
 /// The Python that has them, without what this machine sets for them and for proxies.
-fn python() -> Command {
+pub fn python() -> Command {
     let python = std::env::var("DROVER_TEST_PYTHON").unwrap_or_else(|_| "python3".into());
     let mut command = Command::new(python);
     for (name, _) in std::env::vars_os() {

@@ -76,6 +76,7 @@ mod spine;
 mod strangers;
 mod stress;
 mod trials;
+mod transfers;
 mod trust;
 mod twins;
 mod upgrade;

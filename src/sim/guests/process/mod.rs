@@ -2,8 +2,8 @@
 //! in a folder of the guest's own.
 //!
 //! The host owns one folder with a disk for each VMID, and one thread that starts all processes.
-//! In: the calls of [`GuestHost`]. Out: SSH sessions, SFTP for Windows guests, and agent answers
-//! about what really happens in the guest.
+//! In: the calls of [`GuestHost`]. Out: SSH sessions with commands and SFTP, and agent answers about
+//! what really happens in the guest.
 //!
 //! ```text
 //!   boot            first process ready       delay over
@@ -23,8 +23,8 @@
 //!
 //! Files beside this one: `machine` (one running guest), `sandbox` (bubblewrap), `leftovers`
 //! (processes without a namespace), `disk` and `identity` (what a boot
-//! prepares), `server`, `command` and `sftp` (SSH), `agent`, `known_commands`, `windows`,
-//! `standins` (programs that replace those of a whole machine).
+//! prepares), `server`, `command` and `sftp` (SSH), `agent`, `known_commands`, `windows` and
+//! `windows_sftp`, `standins` (programs that replace those of a whole machine).
 
 mod agent;
 mod command;
@@ -40,6 +40,7 @@ mod standins;
 #[cfg(test)]
 mod tests;
 mod windows;
+mod windows_sftp;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};

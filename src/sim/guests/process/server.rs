@@ -13,7 +13,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use super::machine::Machine;
-use super::{command, sftp, windows};
+use super::{command, sftp, windows, windows_sftp};
 
 /// The server closes a connection whose login takes longer.
 const LOGIN_TIMEOUT: Duration = Duration::from_secs(20);
@@ -240,15 +240,19 @@ impl server::Handler for SshConnection {
         session: &mut server::Session,
     ) -> Result<(), russh::Error> {
         let machine = Arc::clone(&self.machine);
-        let serves =
-            machine.identity.windows().is_some() && !machine.host.sandbox.restricts_commands();
-        if !serves || name != SUBSYSTEM {
+        if name != SUBSYSTEM {
+            return session.channel_failure(id);
+        }
+        if machine.identity.windows().is_none() {
+            return self.start(id, sftp::words(), session);
+        }
+        if machine.host.sandbox.restricts_commands() {
             return session.channel_failure(id);
         }
         match self.idle_channels.remove(&id) {
             Some(IdleChannel { channel, .. }) => {
                 session.channel_success(id)?;
-                self.commands.spawn(sftp::serve(machine, channel));
+                self.commands.spawn(windows_sftp::serve(machine, channel));
                 Ok(())
             }
             None => session.channel_failure(id),

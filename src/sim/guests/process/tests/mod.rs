@@ -8,6 +8,7 @@ mod agent;
 mod host;
 mod life;
 mod scripts;
+mod sftp;
 mod windows;
 
 use base64::Engine;

@@ -37,9 +37,8 @@ async fn a_file_arrives_complete_and_replaces_the_old_one_or_the_error_says_why(
 
 #[tokio::test]
 async fn a_guest_without_sftp_says_what_to_enable() {
-    let Some(rig) = Rig::isolated() else { return };
-    rig.up(1051, 1).await;
-    let session = rig.log_in(1051).await;
+    let rig = Rig::without_bubblewrap(false, |_| false);
+    let session = log_in(&rig, 1051, "windows").await;
     let error = session.send("f", Bytes::from("x"), SOON).await.unwrap_err();
     assert!(error.to_string().contains("enable `Subsystem sftp`"), "{error}");
 }
