@@ -23,4 +23,5 @@ mod open;
 mod orders;
 mod power;
 mod processes;
+mod troubles;
 mod world;

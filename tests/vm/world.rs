@@ -48,16 +48,20 @@ impl Machines {
         format!("/nodes/{}/qemu/{vmid}{rest}", self.sim.fact("node"))
     }
 
-    /// Makes a call that starts a task, and waits for its end; a call that fails fails the test.
+    /// Makes a call that starts a task, and waits for its end; a task that fails fails the test.
     pub fn task(&self, method: &str, vmid: u64, rest: &str, params: &[(&str, &str)]) {
+        assert_eq!(self.ended(method, vmid, rest, params), "OK", "{method} {rest}");
+    }
+
+    /// Makes a call that starts a task, and gives how that ended.
+    pub fn ended(&self, method: &str, vmid: u64, rest: &str, params: &[(&str, &str)]) -> Value {
         let answer = self.sim.send(method, &self.path(vmid, rest), params);
         let upid = answer["data"].as_str().unwrap_or_else(|| panic!("{method} {rest}: {answer}"));
         let status = format!("/nodes/{}/tasks/{upid}/status", self.sim.fact("node"));
-        let end = until(&format!("{method} {rest}"), || {
+        until(&format!("{method} {rest}"), || {
             let status = self.sim.call("GET", &status)["data"].clone();
             (status["status"] == "stopped").then(|| status["exitstatus"].clone())
-        });
-        assert_eq!(end, "OK", "{method} {rest}");
+        })
     }
 
     /// The status of a machine as the API shows it.
