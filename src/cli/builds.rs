@@ -113,12 +113,21 @@ pub(super) async fn follow(
     term: &mut Term<'_>,
 ) -> Result<u8, CliError> {
     let mut followed = Followed { waited, ..Followed::default() };
+    // Where the output is kept, all of it is.
+    let step = term.screen.is_terminal.then(|| term.live.step("the build starts"));
     while !followed.waited.is_empty() {
         match client.get::<ImageBuildsOut>("/v1/images/builds", CALL_LIMIT).await {
             Ok(out) => {
                 let view = term.screen.view(&ViewOptions::default());
+                let waited = followed.waited.clone();
+                let running = |build: &&ImageBuildOut| waited.contains_key(&build.build);
+                let lines = out.builds.iter().filter(running).map(|build| moved(build, &view));
+                let lines: Vec<_> = lines.map(|line| line.trim().to_owned()).collect();
+                let is_live = step.as_ref().is_some_and(|step| step.say(&lines.join(" | ")));
                 for build in followed.see(&out.builds)? {
-                    print(term, json, build, |build| moved(build, &view))?;
+                    if !is_live || build.state.is_over() {
+                        print(term, json, build, |build| moved(build, &view))?;
+                    }
                 }
             }
             Err(fault) if fault.is_passing() && followed.silent < SILENT_MOST => {

@@ -21,6 +21,7 @@ use super::client::{CALL_LIMIT, Client, path};
 use super::config::{config_path, load};
 use super::error::{CallError, CliError};
 use super::global::Global;
+use super::progress::Live;
 use super::report::{self, USAGE};
 use super::runtime::runtime;
 use super::stdout::{put, put_value};
@@ -86,7 +87,8 @@ fn run(global: &Global, options: &DoctorOptions) -> Result<ExitCode, ExitCode> {
         return Err(unknown(format!("no source is called `{wanted}`; known are {known}")));
     }
     let config = global.config.as_deref();
-    let report = runtime(global.json)?.block_on(look(&checked, options, config));
+    let live = Live::of_process(global.output());
+    let report = runtime(global.json)?.block_on(look(&checked, options, config, &live));
     let code = ExitCode::from(u8::from(!report.is_well()));
     if global.json {
         return Ok(put_value(global.output(), &report, code));
@@ -99,6 +101,7 @@ pub(super) async fn look(
     checked: &Checked,
     options: &DoctorOptions,
     config: Option<&Path>,
+    live: &Live,
 ) -> Report {
     let clients = Clients {
         dialer: &WireDialer,
@@ -110,6 +113,7 @@ pub(super) async fn look(
     for (cloud, connection) in &checked.connections {
         let named = options.cloud.as_ref().is_none_or(|only| only == cloud.as_str());
         if named && options.source.is_none() {
+            let _step = live.step(&format!("the doctor looks at cloud {cloud}"));
             report
                 .clouds
                 .push(doctor::check_cloud(clients, &checked.herd, cloud, connection).await);
@@ -119,6 +123,7 @@ pub(super) async fn look(
         let named = options.source.as_ref().is_none_or(|only| only == source.as_str());
         let spec = checked.herd.sources.get(source);
         if let (true, None, Some(spec)) = (named, &options.cloud, spec) {
+            let _step = live.step(&format!("the doctor looks at source {source}"));
             report.sources.push(doctor::check_source(clients, spec, connection).await);
         }
     }
@@ -158,7 +163,9 @@ pub(super) async fn template(
     };
     let text = format!("agent {agent} of {} is on trial", started.template);
     term.progress(global.json, &text, json!({ "agent": agent }))?;
+    let step = term.live.step(&text);
     let done = on_trial(&client, global, (started.template, agent.clone()), term).await;
+    drop(step);
     if let Err(CliError::Call(fault)) = &done
         && fault.is_passing()
     {
@@ -263,7 +270,7 @@ impl Leaving {
     ) -> Result<Option<AlarmOut>, CliError> {
         if !detail.is_empty() && detail != self.reported {
             let text = format!("    {}", clean(detail));
-            term.progress(json, &text, json!({ "agent": agent }))?;
+            term.moved(json, &text, json!({ "agent": agent }))?;
             detail.clone_into(&mut self.reported);
         }
         self.looks += 1;
@@ -314,7 +321,7 @@ async fn follow(
             now.phases.last().map_or_else(|| now.state.to_string(), |one| one.state.clone());
         if state != seen {
             let facts = json!({ "agent": agent, "state": state });
-            term.progress(global.json, &format!("  {state}"), facts)?;
+            term.moved(global.json, &format!("  {state}"), facts)?;
             seen.clone_from(&state);
         }
         match now.state {

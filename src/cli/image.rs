@@ -29,7 +29,9 @@ pub(super) async fn act(
         ImageAction::List(options) => list(client, &options, json, term).await?,
         ImageAction::Prune { dry_run, unconfigured } => {
             let command = PruneImagesIn { dry_run, unconfigured };
+            let step = term.live.step("drover looks for versions that nothing needs");
             let out: PruneImagesOut = client.post("/v1/images/prune", &command, LONG_LIMIT).await?;
+            drop(step);
             print(term, json, &out, |out| pruned(out, dry_run))?;
         }
         ImageAction::Cancel { build } => {
@@ -39,8 +41,10 @@ pub(super) async fn act(
         }
         ImageAction::Import { vmid, image, dry_run } => {
             let path = path("images", &image, "/import");
+            let step = term.live.step(&format!("drover imports template {vmid}"));
             let out: ImportImageOut =
                 client.post(&path, &ImportImageIn { vmid, dry_run }, LONG_LIMIT).await?;
+            drop(step);
             print(term, json, &out, |out| {
                 let (is, called) = match dry_run {
                     true => ("would be", "would be called"),
@@ -83,7 +87,9 @@ async fn build(
         dry_run: options.dry_run,
     };
     let path = path("images", &options.image, "/build");
+    let step = term.live.step(&format!("drover looks what image {} needs", options.image));
     let out: BuildImageOut = client.post(&path, &command, LONG_LIMIT).await?;
+    drop(step);
     let mut waited: BTreeMap<String, String> = BTreeMap::new();
     if !options.no_wait {
         let built =

@@ -45,6 +45,7 @@ pub(super) async fn lease(
     let mut stop = pin!(stop);
     let identity = Identity::of(options)?;
     kept::sweep(leasing.client, &leasing.key_dir).await;
+    let step = term.live.step("asking for a lease");
     let lease = take(leasing, options, &identity, stop.as_mut(), term).await?;
     let waiting = wait_ready(leasing, lease.clone(), stop.as_mut(), term);
     let waited = match options.wait {
@@ -54,6 +55,7 @@ pub(super) async fn lease(
         }),
         None => waiting.await,
     };
+    drop(step);
     // Whether the command's last line on standard error has no end.
     let mut open = false;
     let result = match waited {
@@ -273,7 +275,7 @@ fn say(
     }
     if *said != line {
         let facts = json!({ "lease": lease.id, "state": lease.state, "agent": lease.agent });
-        term.progress(json, &line, facts)?;
+        term.moved(json, &line, facts)?;
         *said = line;
     }
     Ok(())

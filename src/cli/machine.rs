@@ -151,6 +151,7 @@ async fn follow(
     term: &mut Term<'_>,
 ) -> Result<u8, CliError> {
     let deadline = Instant::now() + wait.wait;
+    let step = term.live.step(ended(&out).trim_end());
     while out.state == OrderPhase::Running && !wait.no_wait {
         let left = deadline.saturating_duration_since(Instant::now()).as_secs();
         if left == 0 {
@@ -167,6 +168,7 @@ async fn follow(
         let limit = CALL_LIMIT + Duration::from_secs(seconds);
         out = client.get(&path("agents", &out.agent, &rest), limit).await?;
     }
+    drop(step);
     print(term, json, &out, ended)?;
     Ok(u8::from(out.state == OrderPhase::Failed))
 }

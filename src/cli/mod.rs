@@ -35,6 +35,7 @@ mod man;
 mod nodes;
 mod options;
 mod over_ssh;
+mod progress;
 mod prompt;
 mod reach;
 mod remote;
@@ -74,6 +75,7 @@ pub use options::{
     SnapshotAction, SshOptions, TakeOptions, TemplateAction, WaitOptions,
 };
 pub use over_ssh::{RunOverSsh, SshJob};
+pub use progress::Live;
 pub use screen::{ColorWhen, Output, Screen};
 pub use setup::{DhcpOptions, RightsOptions, ServiceOptions, SetupAction, VipOptions};
 pub use sim_options::{Accelerator, GuestKind, PveVersion, SimOptions};
@@ -153,13 +155,14 @@ pub fn main() -> ExitCode {
 
 /// Runs a command that talks to a running service.
 fn ask(cli: Cli) -> ExitCode {
-    let (mut stderr, json) = (io::stderr(), cli.global.json);
+    let json = cli.global.json;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let result = match runtime {
         Ok(runtime) => {
-            let mut stdout = io::stdout();
             let screen = Screen::of_process(cli.global.output(), cli.global.color);
-            let mut term = Term { out: &mut stdout, err: &mut stderr, screen };
+            let live = Live::of_process(cli.global.output());
+            let (mut out, mut err) = (live.above(io::stdout()), live.above(io::stderr()));
+            let mut term = Term { out: &mut *out, err: &mut *err, screen, live };
             runtime.block_on(remote::run(&cli.global, cli.command, &mut term))
         }
         Err(error) => Err(CliError::Failed(format!("cannot start the runtime: {error}"))),

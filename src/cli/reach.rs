@@ -158,6 +158,7 @@ async fn hold_it(
         out.seconds
     );
     term.progress(json, &text, json!({ "agent": out.agent, "seconds": out.seconds }))?;
+    let _step = term.live.step(&format!("waiting until agent {id} is free"));
     for _ in 0..LOOKS {
         let agent: AgentOut = client.get(&path("agents", &agent.id, ""), CALL_LIMIT).await?;
         // It is held a moment before its key is in the guest.

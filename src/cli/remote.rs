@@ -25,6 +25,7 @@ use super::options::{
     Limit, MachineAction, Noun, ShownNode,
 };
 use super::over_ssh::OverSsh;
+use super::progress::Live;
 use super::term::{Term, page, print, shown};
 use super::watch::frame;
 use super::{
@@ -58,7 +59,12 @@ async fn repeat(
     let mut is_first = true;
     loop {
         let mut text = Vec::new();
-        let mut inner = Term { out: &mut text, err: &mut *term.err, screen: term.screen };
+        let mut inner = Term {
+            out: &mut text,
+            err: &mut *term.err,
+            screen: term.screen,
+            live: Live::default(),
+        };
         let asked = once(global, client, command.clone(), &mut inner);
         let result = tokio::select! {
             biased;
@@ -128,7 +134,9 @@ async fn once(
         }
         Command::Cluster { action: ClusterAction::Confirm { cloud, no_guests } } => {
             let path = path("clouds", &cloud, "/confirm");
+            let step = term.live.step("drover looks for its guests");
             let out: ConfirmOut = client.post(&path, &ConfirmIn { no_guests }, LONG_LIMIT).await?;
+            drop(step);
             print(term, json, &out, |out| {
                 let cloud = sentences::clean(&out.cloud);
                 let proof = match out.guests {
@@ -243,7 +251,9 @@ async fn once(
             })?;
         }
         Command::Resync { dry_run: true, .. } => {
+            let step = term.live.step("drover compares its journal with the clusters");
             let out: ResyncPlanOut = client.get("/v1/resync", LONG_LIMIT).await?;
+            drop(step);
             print(term, json, &out, sentences::planned)?;
             if let Some(text) = not_compared(out.clusters.len(), &out.unread) {
                 return Err(CliError::Failed(text));
@@ -251,7 +261,9 @@ async fn once(
         }
         Command::Resync { confirm_older_journal, confirm_machine, dry_run: false } => {
             let command = ResyncIn { confirm_older_journal, confirm_machine };
+            let step = term.live.step("drover reconciles its journal with the clusters");
             let out: ResyncOut = client.post("/v1/resync", &command, LONG_LIMIT).await?;
+            drop(step);
             print(term, json, &out, sentences::findings)?;
             let refused = out.refused.map(|faults| {
                 let refused = "reconciled, but not reloaded, the old configuration stays in force";
@@ -264,7 +276,9 @@ async fn once(
             }
         }
         Command::Reload => {
+            let step = term.live.step("drover reads its configuration and looks at the clusters");
             let out: ReloadOut = client.post("/v1/reload", &Nothing {}, LONG_LIMIT).await?;
+            drop(step);
             print(term, json, &out, |out| format!("generation {} in force\n", out.generation))?;
         }
         Command::Events(options) => events::follow(client, &options, None, json, term).await?,

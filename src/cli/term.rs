@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::error::CliError;
 use super::list_options::ViewOptions;
+use super::progress::Live;
 use super::screen::{Output, Screen};
 use super::table::Page;
 
@@ -16,12 +17,14 @@ pub struct Term<'a> {
     /// Progress and warnings.
     pub err: &'a mut (dyn Write + Send),
     pub screen: Screen,
+    /// Where the live line of long work stands.
+    pub live: Live,
 }
 
 impl<'a> Term<'a> {
     /// A pipe: text is complete, and nothing is coloured.
     pub fn new(out: &'a mut (dyn Write + Send), err: &'a mut (dyn Write + Send)) -> Self {
-        Self { out, err, screen: Screen::default() }
+        Self { out, err, screen: Screen::default(), live: Live::default() }
     }
 
     /// Prints a text in which nothing can move the cursor.

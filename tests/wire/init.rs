@@ -239,8 +239,8 @@ fn a_run_that_failed_half_way_is_finished_by_the_next() {
 
 // Invariant: on a terminal nothing is shown of the password, and a no, or Ctrl-C, leaves nothing.
 
-/// Runs init on a pseudo-terminal: answers each question, and gives what was shown.
-const TERMINAL: &str = r#"
+/// Runs a program on a pseudo-terminal: answers each question, and gives what was shown.
+pub const TERMINAL: &str = r#"
 import os, pty, sys, select, time
 answers = [part.split("=>", 1) for part in sys.argv[1].split("||")]
 pid, fd = pty.fork()
@@ -275,7 +275,7 @@ fn on_a_terminal(scene: &Scene, answers: &[(&str, &str)]) -> (Option<i32>, Strin
     command.args(["-c", TERMINAL, &answers.join("||")]).arg(plain.get_program());
     command.args(["init", "--dir"]).arg(scene.etc()).args(scene.urls());
     command.args(["--ssh-port", "2222", "--guest-networks", "127.77.0.0/16"]);
-    command.env_remove("DROVER_ADMIN_PASSWORD").stdin(Stdio::null());
+    command.env_remove("DROVER_ADMIN_PASSWORD").env("TERM", "xterm").stdin(Stdio::null());
     let out = command.output().unwrap();
     (out.status.code(), scene.said(&out))
 }

@@ -176,8 +176,11 @@ async fn init(
     let connection = Connection::new(vec![first.clone()], admin.login(), contact.tls.clone());
     let client = Client::new(CloudId::new("primary"), &connection, &WireDialer)
         .map_err(|error| failed(error.chain()))?;
+    let live = out.live();
+    let step = live.step(&format!("reading the cluster at {first}"));
     let_in(&client, first).await?;
     let seen = ClusterSeen::read(&client).await;
+    drop(step);
     let seen = seen.map_err(|error| failed(client.fault(&error).text))?;
     if options.urls.len() < 2 && seen.nodes.iter().any(|node| !node.online) {
         let gone: Vec<_> = seen.nodes.iter().filter(|node| !node.online).collect();
@@ -185,7 +188,9 @@ async fn init(
             out.note(format!("node {} is offline: it is left out of apiUrls", node.name))?;
         }
     }
+    let step = live.step("looking at the certificates of the nodes");
     let (api_urls, trusted) = trust::endpoints(&client, &urls, &contact, &seen, out).await?;
+    drop(step);
     let mut answers = options.answers();
     let old = known.map(|(answers, _)| answers);
     let vmids = old.as_ref().and_then(|old| old.vmids);
@@ -315,7 +320,7 @@ impl Work<'_> {
             .map_err(|error| CliError::Config(Box::new(error)))?;
         let is_usual = config == Path::new(DEFAULT_CONFIG);
         let named = Some(config.as_path()).filter(|_| !is_usual);
-        let report = doctor::look(&checked, &DoctorOptions::default(), named).await;
+        let report = doctor::look(&checked, &DoctorOptions::default(), named, &out.live()).await;
         out.text(&report.text())?;
         let drover = match named {
             Some(path) => format!("drover --config {}", quote(&path.display().to_string())),

@@ -18,6 +18,7 @@ use clap::Subcommand;
 
 use super::error::CliError;
 use super::global::Global;
+use super::progress::Live;
 use super::report;
 use super::runtime::runtime;
 use super::stdout::not_written;
@@ -58,9 +59,10 @@ pub(super) fn reporting(
     work: impl AsyncFnOnce(&mut SetupOutput<'_>) -> Result<(), CliError>,
 ) -> ExitCode {
     let json = global.json;
-    let mut stdout = io::stdout();
+    let live = Live::of_process(global.output());
+    let mut stdout = live.above(io::stdout());
     let done = runtime(json).and_then(|runtime| {
-        let mut out = SetupOutput::new(&mut stdout, json);
+        let mut out = SetupOutput::new(&mut *stdout, json, live);
         let done = runtime.block_on(work(&mut out));
         let done = out.end(global.output(), done);
         done.map_err(|error| match error {

@@ -7,6 +7,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde::Serialize;
 
 use super::super::error::CliError;
+use super::super::progress::Live;
 use super::super::screen::Output;
 use super::super::term::{shown, spelled};
 use drover_admin::setup::machine::FileToWrite;
@@ -15,6 +16,8 @@ use drover_admin::setup::machine::FileToWrite;
 pub(in super::super) struct SetupOutput<'a> {
     out: &'a mut (dyn io::Write + Send),
     json: Option<SetupOut>,
+    /// Where the live line of long work stands.
+    live: Live,
 }
 
 /// What scripts read of a set-up.
@@ -45,8 +48,17 @@ struct FileOut {
 
 impl<'a> SetupOutput<'a> {
     /// Reports to people, or to scripts.
-    pub(in super::super) fn new(out: &'a mut (dyn io::Write + Send), json: bool) -> Self {
-        Self { out, json: json.then(SetupOut::default) }
+    pub(in super::super) fn new(
+        out: &'a mut (dyn io::Write + Send),
+        json: bool,
+        live: Live,
+    ) -> Self {
+        Self { out, json: json.then(SetupOut::default), live }
+    }
+
+    /// Where the live line of long work stands.
+    pub(in super::super) fn live(&self) -> Live {
+        self.live.clone()
     }
 
     /// What was done.
@@ -173,7 +185,7 @@ mod tests {
 
     fn reported(json: bool, done: Result<(), CliError>) -> (String, bool) {
         let mut text = Vec::new();
-        let mut out = SetupOutput::new(&mut text, json);
+        let mut out = SetupOutput::new(&mut text, json, Live::default());
         let file = FileToWrite { path: "/etc/a".into(), text: "a\n".into(), mode: 0o600 };
         out.remark("first").unwrap();
         out.plan("pvesh get /").unwrap();
@@ -226,7 +238,7 @@ mod tests {
         let (failed, good) = reported(true, Err(CliError::Failed("no".into())));
         assert_eq!((&failed, good), (&text, false));
         let mut nothing = Vec::new();
-        let ended = SetupOutput::new(&mut nothing, true)
+        let ended = SetupOutput::new(&mut nothing, true, Live::default())
             .end(Output::Json, Err(CliError::Failed("no".into())));
         assert!(ended.is_err());
         assert!(nothing.is_empty(), "an error alone is no answer");

@@ -142,6 +142,8 @@ impl<'a> Work<'a> {
         let Some(admin) = self.admin()? else {
             return self.offline(out);
         };
+        let live = out.live();
+        let _step = live.step("looking at the cluster's users, roles and rights");
         self.let_in(&admin).await?;
         let reported = |error: PveError| failed(admin.fault(&error).text);
         if self.options.rotate {
@@ -182,6 +184,7 @@ impl<'a> Work<'a> {
         }
         self.may(&admin, actions.iter().flat_map(Action::needs)).await?;
         for action in &actions {
+            let _step = live.step(&action.to_string());
             let secret = action.run(&admin).await.map_err(reported)?;
             out.did(action)?;
             if let Some(secret) = secret {

@@ -18,12 +18,16 @@ pub(super) async fn carry_out(
     if steps.is_empty() {
         return Ok(());
     }
+    let live = out.live();
+    let looking = live.step("looking at the rights of the login");
     check_privileges(client, needed).await.map_err(failed)?;
+    drop(looking);
     for step in steps {
         if dry_run {
             out.plan(step)?;
             continue;
         }
+        let _step = live.step(&step.to_string());
         step.run(client).await.map_err(|text| failed(format!("{step}: {text}")))?;
         out.did(step)?;
     }
