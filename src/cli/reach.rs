@@ -68,6 +68,11 @@ pub(super) async fn cp(
             ));
         }
     };
+    if let Direction::To(from, _) = direction {
+        // Before an agent is held for it; `scp` ends with 255, as where the connection broke.
+        let looked = std::fs::metadata(from);
+        looked.map_err(|fault| failed(format!("cannot read `{}`: {fault}", clean(from))))?;
+    }
     let target = ids::target(client, target).await?;
     let hold = options.hold.then_some(options.span);
     let way = way(client, &target, hold, json, term).await?;

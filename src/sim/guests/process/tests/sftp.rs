@@ -13,7 +13,7 @@ async fn a_file_by_sftp_is_where_commands_find_it_and_of_the_same_user() {
     let session = rig.log_in(1060).await;
     for content in ["old", "new"] {
         session.send("a b", Bytes::from(content), SOON).await.unwrap();
-        assert_eq!(says(&session, "cat 'a b'; stat -c %U 'a b'").await, format!("{content}\nci"));
+        assert_eq!(says(&session, "cat 'a b'; stat -c ' %U' 'a b'").await, format!("{content} ci"));
     }
     session.send("/tmp/x", Bytes::from(vec![b'x'; 3 << 20]), SOON).await.unwrap();
     assert_eq!(says(&session, "stat -c %s /tmp/x").await, (3 << 20).to_string());
