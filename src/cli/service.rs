@@ -183,7 +183,7 @@ pub(super) fn copy(global: &Global, options: &CopyOptions) -> ExitCode {
                 false => put(false, &text, ExitCode::SUCCESS),
             }
         }
-        Ok(Copied::File(file, text)) => match replace(&file, &text) {
+        Ok(Copied::File(file, text)) => match replace(&file, &text, None) {
             Ok(()) => {
                 let file = file.display().to_string();
                 let value = json!({ "template": new, "copyOf": old, "file": file });

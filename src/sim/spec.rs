@@ -194,6 +194,9 @@ pub struct UserSpec {
     pub password: Option<String>,
     #[serde(default = "default_true")]
     pub enabled: bool,
+    /// Whether a login with the password needs a second step, which is not served.
+    #[serde(default)]
+    pub second_factor: bool,
     #[serde(default)]
     pub tokens: Vec<TokenSpec>,
 }

@@ -16,6 +16,8 @@ cleanup() {
 }
 trap cleanup EXIT
 fail() { echo "$1" >&2; exit 1; }
+# shellcheck source=lab.sh disable=SC1091 # read beside this file
+. "$(dirname "$0")/lab.sh"
 
 tar -xzf "$archive" -C "$work"
 # In a name space whose network has nobody in it.
@@ -34,22 +36,12 @@ install -d -m 700 "$work/mounts/state" "$work/mounts/socket"
 mkfifo "$work/facts"
 TMPDIR=$work "$program" sim --listen 127.0.0.1:0 >"$work/facts" 2>"$work/sim.log" &
 sim=$!
+# shellcheck disable=SC2034 # for lab.sh
 read -r facts <"$work/facts"
-fact() { printf %s "$facts" | python3 -c 'import json, sys; print(json.load(sys.stdin)[sys.argv[1]])' "$1"; }
 install -m 644 "$(fact caFile)" "$work/mounts/etc/ca.pem"
 fact tokenSecret >"$work/mounts/etc/credentials/proxmox-token"
 ssh-keygen -q -t ed25519 -N '' -f "$work/mounts/etc/credentials/agent-ssh-key"
-cat >"$work/mounts/etc/drover.yaml" <<YAML
-credentials:
-  proxmox: {kind: proxmoxToken, tokenId: "$(fact tokenId)", systemdCredential: proxmox-token}
-  agents: {kind: sshKey, username: debian, systemdCredential: agent-ssh-key}
-cloudConfigurations:
-  lab: {name: Lab, apiUrl: "$(fact url)", caFile: ca.pem, credentialsId: proxmox, startVmId: 10000}
-agentConfigurations:
-  linux:
-    {cloudIds: [lab], name: linux, node: "$(fact node)", templateVmId: 9000, labelString: linux,
-     credentialsId: agents, ciUser: debian, ipConfig: "ip=dhcp"}
-YAML
+lab_yaml >"$work/mounts/etc/drover.yaml"
 # As Kubernetes mounts them: root's, and the group's to read or to write.
 chgrp -R 10001 "$work/mounts/etc"
 chmod 440 "$work/mounts/etc/credentials"/*

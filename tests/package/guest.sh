@@ -6,6 +6,8 @@ set -eu
 here=$(dirname "$0")
 fail() { echo "FAULT: $1"; systemctl --no-pager status drover.service || true; journalctl -u drover.service -n 20 --no-pager || true; exit 1; }
 step() { echo "step: $1"; }
+# shellcheck source=lab.sh disable=SC1091 # read beside this file
+. "$here/lab.sh"
 
 step "installed: nothing is started, and a start without a configuration says what is missing"
 dpkg -i "$here/first.deb" >/tmp/said 2>&1 || { cat /tmp/said; fail "dpkg -i"; }
@@ -18,20 +20,11 @@ step "a simulated cluster"
 mkdir /tmp/facts
 systemd-run -q --unit sim sh -c 'exec drover sim --listen 127.0.0.1:8006 --guests process --unisolated >/tmp/facts/line'
 until [ -s /tmp/facts/line ]; do systemctl -q is-active sim || fail "no simulator"; sleep 0.2; done
-fact() { python3 -c 'import json, sys; print(json.load(open("/tmp/facts/line"))[sys.argv[1]])' "$1"; }
+# shellcheck disable=SC2034 # for lab.sh
+facts=$(cat /tmp/facts/line)
 cp "$(fact caFile)" /etc/drover/ca.pem
 chmod 644 /etc/drover/ca.pem
-cat >/etc/drover/drover.yaml <<YAML
-credentials:
-  proxmox: {kind: proxmoxToken, tokenId: "$(fact tokenId)", systemdCredential: proxmox-token}
-  agents: {kind: sshKey, username: debian, systemdCredential: agent-ssh-key}
-cloudConfigurations:
-  lab: {name: Lab, apiUrl: "$(fact url)", caFile: ca.pem, credentialsId: proxmox, startVmId: 10000}
-agentConfigurations:
-  linux:
-    {cloudIds: [lab], name: linux, node: "$(fact node)", templateVmId: 9000, labelString: linux, cloneStrategy: LINKED,
-     credentialsId: agents, ciUser: debian, ipConfig: "ip=dhcp", sshPort: 2222, guestNetworks: ["127.77.0.0/16"]}
-YAML
+lab_yaml 'cloneStrategy: LINKED, sshPort: 2222, guestNetworks: ["127.77.0.0/16"]' >/etc/drover/drover.yaml
 
 step "a missing secret is named"
 if systemctl start drover.service; then fail "it started without secrets"; fi

@@ -33,7 +33,13 @@ fn setup(version: PveVersion, keys: &str) -> Setup {
     let token =
         TokenSpec { name: "drover".into(), secret: SECRET.into(), privsep: false, expire: 0 };
     let (userid, password) = ("ci@pve".to_owned(), None);
-    setup.cluster.users = vec![UserSpec { userid, password, enabled: true, tokens: vec![token] }];
+    setup.cluster.users = vec![UserSpec {
+        userid,
+        password,
+        enabled: true,
+        second_factor: false,
+        tokens: vec![token],
+    }];
     let (path, who, role) = ("/".to_owned(), "ci@pve".to_owned(), "Administrator".to_owned());
     setup.cluster.acl = vec![AclSpec { path, who, role, propagate: true }];
     setup

@@ -78,6 +78,25 @@ impl Scene {
         lines.map(|line| format!("{line}\n")).collect()
     }
 
+    /// Runs the service of what init wrote.
+    fn service(&self) -> Service {
+        let (state, run) = (self.dir.path().join("state"), self.dir.path().join("run"));
+        fs::create_dir(&run).unwrap();
+        let mut service = drover();
+        service.arg("--config").arg(self.etc()).arg("run");
+        service.env("STATE_DIRECTORY", state).env("RUNTIME_DIRECTORY", &run);
+        let mut service = Service::launch(service);
+        service.hear("READY=1");
+        service
+    }
+
+    /// What a command says that asks the service.
+    fn asks(&self, args: &[&str]) -> Output {
+        let mut command = drover();
+        command.arg("--socket").arg(self.dir.path().join("run/drover.sock")).args(args);
+        command.env("XDG_RUNTIME_DIR", self.dir.path()).output().unwrap()
+    }
+
     /// That nothing was made here or there.
     fn is_untouched(&self) {
         assert!(!self.etc().exists(), "{:?}", fs::read_dir(self.etc()));
@@ -124,17 +143,8 @@ fn one_command_leads_to_the_first_lease_and_finds_everything_the_second_time() {
         assert!(!said.contains(word) && !yaml.contains(word));
     }
 
-    let (state, run) = (scene.dir.path().join("state"), scene.dir.path().join("run"));
-    fs::create_dir(&run).unwrap();
-    let mut service = drover();
-    service.arg("--config").arg(scene.etc()).arg("run");
-    service.env("STATE_DIRECTORY", state).env("RUNTIME_DIRECTORY", &run);
-    let mut service = Service::launch(service);
-    service.hear("READY=1");
-    let mut lease = drover();
-    lease.arg("--socket").arg(run.join("drover.sock"));
-    lease.args(["lease", "--labels", "linux", "--", "id -un"]);
-    let out = lease.env("XDG_RUNTIME_DIR", scene.dir.path()).output().unwrap();
+    let mut service = scene.service();
+    let out = scene.asks(&["lease", "--labels", "linux", "--", "id -un"]);
     assert!(out.status.success() && out.stdout == b"debian\n", "{}", scene.said(&out));
 
     let again = scene.trusted(&["--yes"]);
@@ -189,6 +199,72 @@ fn a_cluster_without_a_storage_for_disks_is_refused() {
     assert!(said.contains("no storage of pve1 takes disk images"), "{said}");
     let said = scene.refuses(&[], 1);
     assert!(said.contains("no template fits\nlet drover build one"), "{said}");
+}
+
+// Invariant: an administrator whose password is not enough is led to a token, which serves once.
+
+#[test]
+fn an_administrator_with_a_second_factor_is_led_to_a_token() {
+    let users = "users: [{userid: ann@pve, password: geheim, secondFactor: true}]\n\
+                 acl: [{path: /, who: ann@pve, role: Administrator}]\n";
+    let scene = Scene::of(&format!("{}{users}", include_str!("images_cluster.yaml")));
+    fs::write(scene.dir.path().join("admin"), "geheim").unwrap();
+    let (url, sum) = ("https://cloud.example/debian-13.qcow2", "ab".repeat(32));
+    let image = ["--template", "make", "--image-url", url, "--image-checksum", &sum];
+    let said = scene.refuses(&[&["--user", "ann@pve"], &image[..]].concat(), 1);
+    assert!(said.contains("ann@pve needs a second factor"), "{said}");
+    // What it says to type on a node, by the API.
+    assert!(said.contains("`pveum user token add ann@pve setup --privsep 0`"), "{said}");
+    let token = "/access/users/ann@pve/token/setup";
+    let made = scene.sim.admin("POST", token, &[("privsep", "0")]);
+    fs::write(scene.dir.path().join("admin"), made["data"]["value"].as_str().unwrap()).unwrap();
+    assert!(said.contains("give --user 'ann@pve!setup' and that secret"), "{said}");
+    let out = scene.trusted(&[&["--user", "ann@pve!setup", "--yes"], &image[..]].concat());
+    assert!(out.status.success(), "{}", scene.said(&out));
+    assert!(!scene.yaml().contains("ann@pve"), "{}", scene.yaml());
+}
+
+// Invariant: where the cluster's own authority did not sign what its nodes show, their certificates are
+// pinned, and nothing else is trusted.
+
+#[test]
+fn certificates_of_an_unknown_authority_are_pinned_for_every_node() {
+    let scene = Scene::with(&["--guests", "none", "--all-nodes"]);
+    let answer = scene.sim.order("replace-certificate");
+    let pin = answer["fingerprint"].as_str().unwrap();
+    let old = scene.trusted(&["--yes"]);
+    assert_eq!(old.status.code(), Some(1), "{}", scene.said(&old));
+    scene.is_untouched();
+    let out = scene.command(&["--yes", "--fingerprint", pin]).output().unwrap();
+    let said = scene.said(&out);
+    assert!(out.status.success(), "{said}");
+    let yaml = scene.yaml();
+    assert!(yaml.contains(&format!("    pinSha256: [\"{pin}\"]\n")), "{yaml}");
+    assert!(!yaml.contains("caFile") && !scene.etc().join("pve-root-ca.pem").exists(), "{yaml}");
+    for url in scene.sim.facts["urls"].as_object().unwrap().values() {
+        assert!(yaml.contains(url.as_str().unwrap()), "{yaml}");
+    }
+    let again = scene.command(&["--yes", "--fingerprint", pin]).output().unwrap();
+    assert!(!scene.said(&again).contains("done: "), "{}", scene.said(&again));
+}
+
+// Invariant: what is written has its rights whatever the shell's mask is, and the service's user reads it.
+
+#[test]
+fn the_mask_of_the_shell_changes_no_right() {
+    let scene = Scene::with(&["--guests", "none", "--all-nodes"]);
+    let init = scene.command(&["--yes", "--fingerprint", scene.sim.fact("fingerprint")]);
+    let mut masked = Command::new("sh");
+    masked.args(["-c", "umask 077; exec \"$@\"", "sh"]).arg(init.get_program());
+    masked.args(init.get_args()).stdin(Stdio::null());
+    let out = masked.output().unwrap();
+    assert!(out.status.success(), "{}", scene.said(&out));
+    assert_eq!(mode(&scene.etc()), 0o755);
+    for name in ["drover.yaml", "pve-root-ca.pem"] {
+        assert_eq!(mode(&scene.etc().join(name)), 0o644, "{name}");
+    }
+    let others = fs::read_dir(scene.etc()).unwrap().count();
+    assert_eq!(others, 3, "YAML, authority and secrets, and nothing that was on its way");
 }
 
 // Invariant: somebody's configuration is never overwritten, and never lost.
@@ -328,4 +404,15 @@ fn an_image_that_drover_builds_takes_the_place_of_a_template() {
     let again = scene.trusted(&["--yes"]);
     let said = scene.said(&again);
     assert!(!said.contains("done: ") && said.contains("image: debian"), "{said}");
+    let mut service = scene.service();
+    for (line, says) in [
+        (&["image", "build", "debian"][..], "Done"),
+        (&["lease", "--labels", "linux", "--", "id -un"], "debian\n"),
+    ] {
+        let out = scene.asks(line);
+        let said = scene.said(&out);
+        assert!(out.status.success() && said.contains(says), "{line:?}: {said}");
+    }
+    service.child.signal("TERM");
+    assert_eq!(service.child.wait(), Some(0));
 }

@@ -181,9 +181,7 @@ impl Place {
             out.already(path.display())?;
             return Ok(());
         }
-        let written = replace(path, text)
-            .and_then(|()| fs::set_permissions(path, Permissions::from_mode(0o644)));
-        written.map_err(|error| unwritten(path, &error))?;
+        replace(path, text, Some(0o644)).map_err(|error| unwritten(path, &error))?;
         out.did(format!("wrote {}", path.display()))?;
         Ok(())
     }

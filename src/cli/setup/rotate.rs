@@ -182,7 +182,7 @@ impl Work<'_> {
             .replaced(&self.path, &environment, &token, &written)
             .map_err(|error| undo(error.render()))?;
         self.is_there().await.map_err(undo)?;
-        replace(&place.file, &text).map_err(|error| undo(shown(&place.file, error)))?;
+        replace(&place.file, &text, None).map_err(|error| undo(shown(&place.file, error)))?;
         match self.reload().await {
             Ok(read) => {
                 // A service that reads other files has nothing of this.
@@ -194,7 +194,7 @@ impl Work<'_> {
                 Ok(taken)
             }
             Err(why) => {
-                let back = replace(&place.file, &before);
+                let back = replace(&place.file, &before, None);
                 // It is running with what was there before, or takes that up again.
                 let _ = self.reload().await;
                 match back {

@@ -72,6 +72,7 @@ pub(super) fn spec() -> ClusterSpec {
         userid: "ci@pve".into(),
         password: Some("password".into()),
         enabled: true,
+        second_factor: false,
         tokens: vec![token("limited", "other", true)],
     };
     ClusterSpec {

@@ -173,6 +173,7 @@ mod tests {
             userid: "ci@pve".into(),
             password: None,
             enabled: true,
+            second_factor: false,
             tokens: vec![token("apart", true), token("same", false)],
         };
         let pool = PoolSpec { name: "ci".into(), comment: None, storages: vec!["store".into()] };

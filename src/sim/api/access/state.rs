@@ -27,6 +27,8 @@ pub(crate) struct State {
 pub(crate) struct User {
     pub password: Option<SecretString>,
     pub enable: bool,
+    /// Whether a password alone is the first of two steps.
+    pub second_factor: bool,
     pub expire: u64,
     /// `comment`, `email`, `firstname`, `lastname`, `keys`, as they were set.
     pub texts: BTreeMap<String, String>,
@@ -88,6 +90,7 @@ impl State {
             let entry = User {
                 password: user.password.clone().map(Into::into),
                 enable: user.enabled,
+                second_factor: user.second_factor,
                 tokens: tokens(&user.tokens),
                 ..User::default()
             };

@@ -66,6 +66,16 @@ impl Access {
                 return Err(refusal());
             }
         }
+        let needs_more = state.users.get(&userid).is_some_and(|user| user.second_factor);
+        if needs_more && !renewed {
+            // The ticket serves for the second step alone (book: proxmox, section 3).
+            return Ok(Answer::new(json!({
+                "username": userid,
+                "ticket": self.signer.ticket(&format!("!tfa!{userid}"), now),
+                "CSRFPreventionToken": self.signer.csrf(&userid, now),
+                "NeedTFA": 1,
+            })));
+        }
         let mut answer = json!({
             "username": userid,
             "ticket": self.signer.ticket(&userid, now),

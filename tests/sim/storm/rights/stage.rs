@@ -252,6 +252,7 @@ impl Stage {
             userid: "ci@pve".into(),
             password: None,
             enabled: true,
+            second_factor: false,
             tokens: vec![token],
         };
         setup.cluster.users.push(user);
