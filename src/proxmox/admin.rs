@@ -143,6 +143,15 @@ struct GuestPool {
 /// Privileges, each with whether it also applies below the path.
 pub type Privileges = BTreeMap<String, bool>;
 
+/// A storage as the cluster defines it.
+#[derive(Debug, Deserialize)]
+struct StorageDefinition {
+    /// Types of content, separated by commas.
+    content: String,
+    /// The digest of the file with all definitions.
+    digest: String,
+}
+
 fn params<const N: usize>(pairs: [(&str, &str); N]) -> Params {
     pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).into()
 }
@@ -254,6 +263,25 @@ impl Client {
         let path = format!("/access/roles/{}", encode(role));
         let how = params([("privs", privileges), ("append", "1")]);
         self.write::<Value>(Method::Put, &path, how).await.map(drop)
+    }
+
+    /// Lets a storage take one more type of content, such as `import`, and keeps those that it takes. Gives
+    /// all of them, separated by commas; none where it took that type before. An edit between reading and
+    /// writing is refused by the digest.
+    pub async fn extend_storage(
+        &self,
+        storage: &str,
+        content: &str,
+    ) -> Result<Option<String>, PveError> {
+        let path = format!("/storage/{}", encode(storage));
+        let known: StorageDefinition = self.get(&path, Params::new()).await?;
+        if known.content.split(',').any(|one| one.trim() == content) {
+            return Ok(None);
+        }
+        let all = format!("{},{content}", known.content);
+        let how = params([("content", &all), ("digest", &known.digest)]);
+        self.write::<Value>(Method::Put, &path, how).await?;
+        Ok(Some(all))
     }
 
     /// Creates a user without a password.

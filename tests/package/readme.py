@@ -32,17 +32,18 @@ STANDS_FOR = {
     "linux-builder": "linux",
     "AGENT": "{agent}",
 }
-# What is typed before a command of the pages: it needs a machine that failed and is kept.
-BEFORE = {"drover machine show AGENT": "! drover lease --labels linux -- false"}
+# What is typed before a command of the pages: it needs a machine that runs.
+BEFORE = {"drover machine show AGENT": "drover lease --labels linux"}
 
-# The simulated cluster: as `drover sim` has it, and a cloud image that its nodes can download.
+# The simulated cluster: three nodes with the storages of a new Proxmox VE, a template image, and a cloud image
+# that the nodes can download.
 CLOUD_IMAGE = "https://cloud.debian.org/images/cloud/trixie/20260601-2500/debian-13-genericcloud-amd64.qcow2"
 CHECKSUM = "ab" * 64
 CLUSTER = f"""
 name: rack
 nodes: [{{name: pve1}}, {{name: pve2}}, {{name: pve3}}]
 storages:
-  - {{name: local, type: dir, content: [iso, import, snippets]}}
+  - {{name: local, type: dir, content: [iso, vztmpl, backup]}}
   - {{name: local-lvm, type: lvmthin, content: [images, rootdir]}}
 guests:
   - vmid: 9000
@@ -59,7 +60,7 @@ web:
 # What init asks, in its order, and what an administrator types. A blank answer takes what it suggests.
 FIRST = [
     ("Address of one node", "https://127.0.0.1:8006"),
-    ("Is it the same? (yes or no)", "yes"),
+    ("Is it the same? (yes or no) [no]: ", "yes"),
     ("Administrator, for this run alone", ""),
     ("password of root@pam", "{adminPassword}"),
 ]
@@ -68,7 +69,7 @@ LAST = [
     ("Labels of the agents", ""),
     ("Pool of the agents", ""),
     ("Login in guests", ""),
-    ("Write and make all this? (yes or no)", "yes"),
+    ("Write and make all this? (yes or no) [no]: ", "yes"),
 ]
 ANSWERS = {
     "template": [*FIRST, ("Which one", ""), *LAST],
@@ -117,7 +118,7 @@ PAGES = {
             "drover leases --state waiting": r"",
             "drover lease --labels linux -- make": Untyped("the simulated machines have no `make`"),
             "drover hold-next linux-builder --for 1h": r"",
-            "drover machine show AGENT": r"Held",
+            "drover machine show AGENT": r"state +running",
             "drover drain pve1": r"pve1",
             "drover reload": r"",
             "drover resync --dry-run": r"",
@@ -272,7 +273,10 @@ def spelled(command, facts):
         command = command.replace(said, stands)
     if "{agent}" in command:
         agents = json.loads(subprocess.check_output(["drover", "--json", "agents"]))["agents"]
-        facts = {**facts, "agent": agents[0]["id"]}
+        leased = [agent["id"] for agent in agents if agent["state"] == "Leased"]
+        if not leased:
+            fail(f"no agent is leased: {agents}")
+        facts = {**facts, "agent": leased[0]}
     return command.format(**facts)
 
 
@@ -292,8 +296,8 @@ def walk(folder, name, source):
             continue
         answers = ANSWERS[source] if command == "drover init" else []
         answers = [(ask, answer.format(**cluster.facts)) for ask, answer in answers]
-        for line in [BEFORE[command]] if command in BEFORE else []:
-            typed(line, [])
+        if command in BEFORE:
+            typed(BEFORE[command], [])
         print(f"step: {name}: {command}", flush=True)
         shown, status = typed(spelled(command, cluster.facts), answers)
         if status != 0 or not re.search(prints, shown):

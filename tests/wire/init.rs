@@ -1,6 +1,7 @@
 //! `drover init` on real sockets: from an administrator's password to the first lease, again, and in
 //! every way in which it must refuse; by options, and on a terminal.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -393,13 +394,24 @@ fn a_terminal_is_asked_and_a_no_leaves_nothing() {
 
 #[test]
 fn an_image_that_drover_builds_takes_the_place_of_a_template() {
-    let cluster = include_str!("images_cluster.yaml");
-    let scene = Scene::of(cluster);
+    // As a new Proxmox VE: no storage takes disk images to import.
+    let cluster = include_str!("images_cluster.yaml").replace("iso, import, ", "iso, ");
+    let scene = Scene::of(&cluster);
+    let content = || scene.sim.call("GET", "/storage/local")["data"]["content"].to_string();
     let (url, sum) = ("https://cloud.example/debian-13.qcow2", "ab".repeat(32));
     let image = ["--template", "make", "--image-url", url, "--image-checksum", &sum, "--yes"];
+    let before = content();
+    let out = scene.trusted(&[&image[..6], &["--dry-run"]].concat());
+    assert!(out.status.success() && content() == before, "{}", scene.said(&out));
     let out = scene.trusted(&image);
     assert!(out.status.success(), "{}", scene.said(&out));
     insta::assert_snapshot!("image_run", scene.said(&out));
+    let split = |text: &str| -> BTreeSet<String> {
+        text.trim_matches('"').split(',').map(str::to_owned).collect()
+    };
+    let mut wanted = split(&before);
+    assert!(wanted.insert("import".to_owned()), "{before}");
+    assert_eq!(split(&content()), wanted, "what the storage took, it takes");
     assert!(scene.yaml().lines().count() <= 30, "{}", scene.yaml());
     let again = scene.trusted(&["--yes"]);
     let said = scene.said(&again);

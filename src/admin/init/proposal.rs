@@ -106,7 +106,8 @@ pub enum Source {
         nodes: Vec<String>,
         storage: String,
         import_storage: String,
-        /// The command that lets that storage take disk images to import, where it does not yet.
+        /// The command of a node that lets that storage take disk images to import, where it does not
+        /// yet: init does the same.
         prepare: Option<String>,
         bridge: String,
         linked: bool,
@@ -433,10 +434,14 @@ impl Proposal {
                 let bridge = bridge.clone().unwrap_or_else(|| "the template's own".to_owned());
                 lines.push(("bridge", bridge));
             }
-            Source::Image { image, node, storage, bridge, .. } => {
+            Source::Image { image, node, storage, bridge, import_storage, prepare, .. } => {
                 lines.push(("template", format!("drover builds `debian` from {}", image.url)));
                 lines.push(("node", node.clone()));
                 lines.push(("storage", storage.clone()));
+                if prepare.is_some() {
+                    let text = format!("{import_storage} takes disk images to import from now on");
+                    lines.push(("downloads", text));
+                }
                 lines.push(("bridge", bridge.clone()));
             }
         }

@@ -4,7 +4,8 @@
 //! 1. `trust`: the node's certificate, before any login is sent.
 //! 2. `questions`: what the options leave open, on a terminal only.
 //! 3. A summary, the YAML and the `pveum` lines; nothing is written before a yes.
-//! 4. `files`: CA, key and YAML; then the rights, as `drover setup rights` makes them.
+//! 4. `files`: CA, key and YAML; then the rights, as `drover setup rights` makes them; then the storage of
+//!    cloud images takes these.
 //! 5. The doctor, and the next commands.
 //!
 //! Each step finds what an earlier run did. A failure names what to run again.
@@ -203,7 +204,7 @@ async fn init(
     let plan = propose(&seen, &answers, (api_urls, trusted), vmids);
     let plan = plan.map_err(|wrong| failed(format!("nothing was written: {wrong}")))?;
     let text = yaml(&plan, AUTHORITY);
-    let work = Work { global, options, place, plan, text, admin };
+    let work = Work { global, options, place, plan, text, admin, client };
     work.run(there.as_deref(), asks, out).await
 }
 
@@ -242,6 +243,7 @@ struct Work<'a> {
     plan: Proposal,
     text: String,
     admin: Admin,
+    client: Client,
 }
 
 impl Work<'_> {
@@ -255,6 +257,9 @@ impl Work<'_> {
         self.show(out)?;
         let staged = files::stage(&self.plan, &self.text)?;
         self.rights(staged.path(), true, out).await?;
+        if let Source::Image { prepare: Some(command), .. } = &self.plan.source {
+            out.plan(command)?;
+        }
         if self.options.dry_run {
             return Ok(());
         }
@@ -264,6 +269,7 @@ impl Work<'_> {
         let done = async {
             self.place.write(&self.plan, &self.text, there, out)?;
             self.rights(&self.place.config(), false, out).await?;
+            self.downloads(out).await?;
             self.examine(out).await
         };
         done.await.map_err(|error| match error {
@@ -306,6 +312,22 @@ impl Work<'_> {
         rights_as(&global, &options, &self.admin.secret, out).await
     }
 
+    /// Lets the storage of downloads take disk images to import.
+    async fn downloads(&self, out: &mut SetupOutput<'_>) -> Result<(), CliError> {
+        let Source::Image { import_storage, prepare: Some(command), .. } = &self.plan.source else {
+            return Ok(());
+        };
+        let done = self.client.extend_storage(import_storage, "import").await;
+        match done.map_err(|error| {
+            let text = self.client.fault(&error).text;
+            failed(format!("{text}; on a node: {command}"))
+        })? {
+            Some(all) => out.did(format!("pvesm set {import_storage} --content {all}"))?,
+            None => out.already(format!("storage {import_storage} takes disk images to import"))?,
+        }
+        Ok(())
+    }
+
     /// Whether the doctor found nothing but that the image is still to be built.
     fn is_ready(&self, report: &Report) -> bool {
         let builds = matches!(self.plan.source, Source::Image { .. });
@@ -327,9 +349,6 @@ impl Work<'_> {
             None => "drover".to_owned(),
         };
         let mut next = Vec::new();
-        if let Source::Image { prepare: Some(command), .. } = &self.plan.source {
-            next.push(format!("{command}   # on a node: lets the storage take disk images"));
-        }
         next.push(match named {
             Some(_) => format!("{drover} run   # the unit reads {DEFAULT_CONFIG}"),
             None => "systemctl enable --now drover".to_owned(),
