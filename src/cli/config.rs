@@ -36,8 +36,7 @@ pub(super) fn replace(file: &Path, text: &str, mode: Option<u32>) -> std::io::Re
     let name = target.file_name().unwrap_or_default().to_string_lossy();
     let beside = target.with_file_name(format!(".{name}.drover-{}", std::process::id()));
     let done = (|| {
-        let mut out =
-            File::options().write(true).create_new(true).mode(0o600).open(&beside)?;
+        let mut out = File::options().write(true).create_new(true).mode(0o600).open(&beside)?;
         out.write_all(text.as_bytes())?;
         let known = std::fs::metadata(&target).ok();
         if let Some(known) = &known {

@@ -72,8 +72,11 @@ pub(super) fn rest(seen: &ClusterSeen, mut answers: Answers) -> Result<Answers, 
     if makes && answers.image.is_none() {
         let sums = "https://cloud.debian.org/images/cloud/trixie/";
         let file = "debian-13-genericcloud-amd64-DAY.qcow2";
-        let url =
-            ask(&format!("URL of a cloud image ({sums} has a folder for each day, with {file})"), None, text)?;
+        let url = ask(
+            &format!("URL of a cloud image ({sums} has a folder for each day, with {file})"),
+            None,
+            text,
+        )?;
         let checksum = ask("Its SHA-512 or SHA-256, of SHA512SUMS beside it", None, |sum| {
             let sound = matches!(sum.len(), 64 | 128) && sum.chars().all(|c| c.is_ascii_hexdigit());
             sound.then(|| sum.to_owned()).ok_or("a sum has 64 or 128 hexadecimal digits".to_owned())
