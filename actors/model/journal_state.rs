@@ -38,6 +38,7 @@ pub use granted::{GrantedLease, Pass};
 use granted::{is_within, millis};
 pub use images::{BuildEntry, BuildFailure, FAILED_KEPT, FailedBuild};
 pub use leases::{EndedLease, ended_keep};
+use places::mark;
 
 /// How long an id rests after use.
 pub const REST: Duration = Duration::from_secs(60 * 60);
@@ -89,6 +90,9 @@ pub struct JournalState {
     pub image_storages: BTreeMap<ClusterId, BTreeSet<String>>,
     /// Nodes that operators drained.
     pub drained: BTreeMap<ClusterId, BTreeSet<NodeName>>,
+    /// Nodes that operators cordoned; none of them is drained.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub cordoned: BTreeMap<ClusterId, BTreeSet<NodeName>>,
     /// Nodes, clouds and sources that are in trouble, each since when.
     #[serde(with = "keyed")]
     pub troubled: BTreeMap<Troubled, WallTime>,
@@ -378,7 +382,10 @@ impl JournalState {
             Body::MarksAhead { cluster, vmid, seq } => {
                 self.ahead.insert(cluster.clone(), (*vmid, *seq));
             }
-            Body::NodeDrained { cluster, node, drained } => self.drain(cluster, node, *drained),
+            Body::NodeDrained { cluster, node, drained, cordoned } => {
+                mark(&mut self.drained, cluster, node, *drained);
+                mark(&mut self.cordoned, cluster, node, *cordoned && !*drained);
+            }
             Body::TroubleSince { of, since } => self.trouble(of, *since),
             Body::Stranded { agent, why, command } => self.with(agent, |entry| {
                 entry.stranded = Some((why.clone(), command.clone()));

@@ -187,7 +187,7 @@ impl fmt::Display for Reason {
             Self::Vanished => f.write_str("its guest was gone from the cluster"),
             Self::Orphaned => f.write_str("its guest was on the cluster, and no agent had it"),
             Self::ReturnedFromPark => f.write_str("its node was offline for long, and came back"),
-            Self::NodeDrained => f.write_str("its node is drained (drover node drain)"),
+            Self::NodeDrained => f.write_str("its node is drained (drover drain)"),
             Self::MadeRoom => {
                 f.write_str("others needed its place: it was one owner's alone, or of another size")
             }
@@ -484,12 +484,15 @@ pub enum Body {
     },
     /// *Before acting.* The journal belongs to this machine from here on.
     MachineBound { machine: Machine },
-    /// *Before acting.* An operator drains a node, or lets it be used again.
+    /// *Before acting.* An operator cordons or drains a node, or lets it be used again.
     NodeDrained {
         cluster: ClusterId,
         node: NodeName,
         /// Whether it is drained.
         drained: bool,
+        /// Whether it is cordoned and not drained; left out where it is not, for older drovers.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        cordoned: bool,
     },
     /// A node, a cloud or a source is in trouble, or is not any more.
     TroubleSince {

@@ -18,7 +18,7 @@
 //! - The scheduler (`scheduler`) is a mind under the herd.
 //! - Knowledge that actors of one thread share: `roster` (living agents), `board` (breakers of
 //!   nodes, storages and clouds), `canary` (versions of templates), `doubts` (what holds clones back),
-//!   `restraint` (agents that must not be destroyed), `sites` (nodes and drains), `runners`,
+//!   `restraint` (agents that must not be destroyed), `sites` (nodes, cordons and drains), `runners`,
 //!   `hold_next`, `records`, `ways`, `addresses`, and `history` of a template. `shared` lets the compiler say which role writes what.
 //! - Modules import each other in one direction only (`tests/walls/circles.rs`).
 //! - Layers between actors and ports: `suspicion` reads answers, `time_limits` limits their time.

@@ -43,6 +43,7 @@ use drover_model::id::{
 };
 use drover_model::order::{MachineView, Order, OrderStatus, Work};
 use drover_model::overrides::{OverrideChange, Overrides};
+use drover_model::phase::NodeOrder;
 use drover_model::placement::report::{NodeReport, WhyReport};
 use drover_model::record::{Hold, LeaseAsk, Reason};
 use drover_model::spec::HerdSpec;
@@ -217,16 +218,15 @@ pub enum HerdCommand {
         /// Receives the result when it is durable, or a refusal.
         reply: Reply<Result<ClusterConfirmed, Refusal>>,
     },
-    /// Drains a node or ends the drain. On a drained node nothing starts, idle agents retire and
-    /// busy ones finish.
-    DrainNode {
+    /// Cordons or drains a node, or lets it be used again.
+    OrderNode {
         node: NodeName,
         /// A cloud that leads to the node's cluster, needed where several clusters have a node of
         /// this name.
         cloud: Option<CloudId>,
-        drained: bool,
+        order: NodeOrder,
         /// Receives the result when it is durable, or a refusal.
-        reply: Reply<Result<NodeDrained, Refusal>>,
+        reply: Reply<Result<NodeOrdered, Refusal>>,
     },
     /// Reads all nodes: what is free there, and on which of them nothing starts.
     Nodes {
@@ -356,12 +356,12 @@ pub struct ClusterConfirmed {
     pub guests: usize,
 }
 
-/// The result of [`HerdCommand::DrainNode`].
+/// The result of [`HerdCommand::OrderNode`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NodeDrained {
+pub struct NodeOrdered {
     pub cluster: ClusterId,
     pub node: NodeName,
-    pub drained: bool,
+    pub order: NodeOrder,
     /// Agents on the node at this moment.
     pub agents: usize,
 }

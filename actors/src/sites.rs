@@ -1,4 +1,5 @@
-//! What the herd knows of each cluster's nodes: their names, and those that operators drained.
+//! What the herd knows of each cluster's nodes: their names, and those that operators cordoned or
+//! drained.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -6,21 +7,28 @@ use std::time::Duration;
 
 use drover_model::id::{ClusterId, NodeName, TemplateId};
 use drover_model::journal_state::JournalState;
+use drover_model::phase::NodeOrder;
 use drover_model::size::Size;
 use drover_model::spec::TemplateSpec;
 use drover_model::time::Moment;
 
 use crate::shared::{Shared, role};
 
-/// Why nothing is started on a node that an operator drained.
-pub fn drained(node: &NodeName) -> String {
-    format!("it is drained: `drover node drain {node} --undrain` lets it be used again")
+/// Why nothing is started on a node after this order; `None` where agents start there.
+fn closed(node: &NodeName, order: NodeOrder) -> Option<String> {
+    let why = match order {
+        NodeOrder::Use => return None,
+        NodeOrder::Cordon => "it is cordoned by an operator",
+        NodeOrder::Drain => "it is drained",
+    };
+    Some(format!("{why}: `drover uncordon {node}` lets it be used again"))
 }
 
 #[derive(Debug, Clone, Default)]
 struct Site {
     nodes: BTreeSet<NodeName>,
-    drained: BTreeSet<NodeName>,
+    /// What operators want of nodes that are not used as usual.
+    orders: BTreeMap<NodeName, NodeOrder>,
 }
 
 /// How long it is believed how many more agents of a template there is room for.
@@ -44,11 +52,11 @@ impl Sites {
         all.iter().map(|(kind, (room, _))| (kind.clone(), *room)).collect()
     }
 
-    /// Whether a cluster is known to have a node; one that is drained is known.
+    /// Whether a cluster is known to have a node; one that is cordoned or drained is known.
     pub fn has(&self, cluster: &ClusterId, node: &NodeName) -> bool {
         let all = self.known.borrow();
         let site = all.get(cluster);
-        site.is_some_and(|site| site.nodes.contains(node) || site.drained.contains(node))
+        site.is_some_and(|site| site.nodes.contains(node) || site.orders.contains_key(node))
     }
 
     /// The nodes a cluster is known to have.
@@ -56,14 +64,27 @@ impl Sites {
         self.known.borrow().get(cluster).map(|site| site.nodes.clone()).unwrap_or_default()
     }
 
+    /// What an operator wants of a node.
+    pub fn order(&self, cluster: &ClusterId, node: &NodeName) -> NodeOrder {
+        let all = self.known.borrow();
+        let order = all.get(cluster).and_then(|site| site.orders.get(node));
+        order.copied().unwrap_or(NodeOrder::Use)
+    }
+
+    /// Why an operator lets nothing start on a node, and what takes that back.
+    pub fn closed(&self, cluster: &ClusterId, node: &NodeName) -> Option<String> {
+        closed(node, self.order(cluster, node))
+    }
+
     /// Whether an operator drained a node.
     pub fn is_drained(&self, cluster: &ClusterId, node: &NodeName) -> bool {
-        self.known.borrow().get(cluster).is_some_and(|site| site.drained.contains(node))
+        self.order(cluster, node) == NodeOrder::Drain
     }
 
     /// Whether any node of any cluster is drained.
     pub fn any_drained(&self) -> bool {
-        self.known.borrow().values().any(|site| !site.drained.is_empty())
+        let all = self.known.borrow();
+        all.values().flat_map(|site| site.orders.values()).any(|order| *order == NodeOrder::Drain)
     }
 }
 
@@ -95,22 +116,24 @@ impl Shared<Sites, role::Cluster> {
 }
 
 impl Shared<Sites, role::Herd> {
-    /// Restores the drains from the journal.
+    /// Restores the orders of operators from the journal.
     pub fn restore(&self, journal_state: &JournalState) {
-        let mut all = self.known.borrow_mut();
-        for (cluster, drained) in &journal_state.drained {
-            all.entry(cluster.clone()).or_default().drained.clone_from(drained);
+        let cordoned = journal_state.cordoned.iter().map(|at| (at, NodeOrder::Cordon));
+        let drained = journal_state.drained.iter().map(|at| (at, NodeOrder::Drain));
+        for ((cluster, nodes), order) in cordoned.chain(drained) {
+            for node in nodes {
+                self.set_order(cluster, node, order);
+            }
         }
     }
 
-    /// Drains a node, or lets it be used again.
-    pub fn drain(&self, cluster: &ClusterId, node: &NodeName, drained: bool) {
+    /// An operator wants this of a node from here on.
+    pub fn set_order(&self, cluster: &ClusterId, node: &NodeName, order: NodeOrder) {
         let mut all = self.known.borrow_mut();
-        let site = all.entry(cluster.clone()).or_default();
-        if drained {
-            site.drained.insert(node.clone());
-        } else {
-            site.drained.remove(node);
+        let orders = &mut all.entry(cluster.clone()).or_default().orders;
+        match order {
+            NodeOrder::Use => drop(orders.remove(node)),
+            NodeOrder::Cordon | NodeOrder::Drain => drop(orders.insert(node.clone(), order)),
         }
     }
 }
@@ -123,15 +146,28 @@ mod tests {
 
     use super::*;
 
-    // Invariant: a drain holds until it is taken back, also over a start.
+    // Invariant: the last order of an operator holds until it is taken back, also over a start.
 
     #[test]
-    fn a_drained_node_is_drained_in_every_later_start_until_it_is_used_again() {
+    fn a_node_is_cordoned_or_drained_in_every_later_start_until_it_is_used_again() {
         let cluster = marks("a", 1).cluster;
         let mut journal_state = JournalState::default();
-        for (seq, (node, drained)) in (1..).zip([("pve1", true), ("pve2", true), ("pve2", false)]) {
+        let (used, drain, cordon) = ((false, false), (true, false), (false, true));
+        let orders = [
+            ("pve1", drain),
+            ("pve2", drain),
+            ("pve2", used),
+            ("pve3", cordon),
+            ("pve4", cordon),
+            ("pve4", drain),
+            ("pve5", drain),
+            ("pve5", cordon),
+            ("pve6", cordon),
+            ("pve6", used),
+        ];
+        for (seq, (node, (drained, cordoned))) in (1..).zip(orders) {
             let node = NodeName::new(node);
-            let body = Body::NodeDrained { cluster: cluster.clone(), node, drained };
+            let body = Body::NodeDrained { cluster: cluster.clone(), node, drained, cordoned };
             let wall_time = at(seq).wall;
             journal_state.apply(&Record {
                 version: RECORD_VERSION,
@@ -145,7 +181,17 @@ mod tests {
             serde_json::from_str(&serde_json::to_string(&journal_state).unwrap()).unwrap();
         let sites = Shared::<Sites, role::Herd>::default();
         sites.restore(&kept);
-        assert!(sites.is_drained(&cluster, &NodeName::new("pve1")));
-        assert!(!sites.is_drained(&cluster, &NodeName::new("pve2")));
+        let orders = (1..=6).map(|one| sites.order(&cluster, &NodeName::new(format!("pve{one}"))));
+        assert_eq!(
+            orders.collect::<Vec<_>>(),
+            [
+                NodeOrder::Drain,
+                NodeOrder::Use,
+                NodeOrder::Cordon,
+                NodeOrder::Drain,
+                NodeOrder::Cordon,
+                NodeOrder::Use,
+            ]
+        );
     }
 }

@@ -68,7 +68,7 @@ pub use machines::{
     SnapshotOut, SnapshotsOut,
 };
 pub use nearest::nearest;
-pub use nodes::{DrainIn, DrainOut, NodeOut, NodesOut, RefusesOut, RoomOut, UnreadOut};
+pub use nodes::{CordonIn, DrainIn, DrainOut, NodeOut, NodesOut, RefusesOut, RoomOut, UnreadOut};
 pub use problem::{FieldFault, Problem};
 pub use roles::{Peer, Role};
 pub use sources::{JobOut, JobsOut, LostJobOut, SilentOut, SourceOut};

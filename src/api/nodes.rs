@@ -1,8 +1,8 @@
-//! Nodes: what is free on them, and draining.
+//! Nodes: what is free on them, cordons and drains.
 
 use serde::{Deserialize, Serialize};
 
-/// A node of a cluster, with room and drains.
+/// A node of a cluster, with its room, and whether an operator cordoned or drained it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
@@ -11,7 +11,7 @@ pub struct NodeOut {
     pub cluster: String,
     /// The name in Proxmox.
     pub node: String,
-    /// `online`, `offline`, `maintenance` or `drained`; or why its breaker is closed.
+    /// `online`, `offline`, `maintenance`, `cordoned` or `drained`; or why its breaker is closed.
     pub state: String,
     /// Drover's own agents on it.
     pub agents: usize,
@@ -82,11 +82,20 @@ pub struct DrainIn {
     /// A cloud of its cluster, where several clusters have such a node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cloud: Option<String>,
-    /// Whether it is used again instead.
+    /// Whether it is used again instead, after a drain or a cordon.
     pub undrain: bool,
 }
 
-/// What came of it.
+/// How to cordon a node.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct CordonIn {
+    /// A cloud of its cluster, where several clusters have such a node.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cloud: Option<String>,
+}
+
+/// What came of a cordon or a drain.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct DrainOut {
@@ -94,8 +103,11 @@ pub struct DrainOut {
     pub cluster: String,
     /// The name of the node.
     pub node: String,
-    /// Whether it is drained.
+    /// Whether it is drained: nothing starts there, idle agents go, busy ones finish.
     pub drained: bool,
-    /// Agents on it at this moment: idle ones go, busy ones finish.
+    /// Whether it is cordoned: nothing starts there, and agents there stay.
+    #[serde(default)]
+    pub cordoned: bool,
+    /// Agents on it at this moment.
     pub agents: usize,
 }

@@ -134,6 +134,7 @@ pub fn main() -> ExitCode {
         | Command::Alarms(_)
         | Command::Images(_)
         | Command::Machines(_)
+        | Command::Cordon(_)
         | Command::Drain(_)
         | Command::Uncordon(_)
         | Command::Ssh(_)

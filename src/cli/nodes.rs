@@ -1,13 +1,14 @@
-//! `drover nodes` and `drover node drain`.
+//! `drover nodes`, `drover cordon`, `drover drain` and `drover uncordon`.
 
 use super::client::{CALL_LIMIT, Client, LONG_LIMIT, path};
 use super::error::CliError;
 use super::list_options::ListOptions;
 use super::lists;
-use super::options::NodeAction;
+use super::options::{NodeAction, ShownNode};
 use super::sentences::{clean, count};
 use super::term::{Term, print};
-use drover_api::{DrainIn, DrainOut, NodesOut};
+use drover_api::{CordonIn, DrainIn, DrainOut, NodesOut};
+use drover_model::phase::NodeOrder;
 
 /// Lists all nodes.
 pub(super) async fn list(
@@ -32,26 +33,39 @@ pub(super) async fn act(
     term: &mut Term<'_>,
 ) -> Result<(), CliError> {
     let NodeAction::Drain { node, undrain, cloud } = action;
-    drain(client, &node, cloud, undrain, json, term).await
+    let wanted = if undrain { NodeOrder::Use } else { NodeOrder::Drain };
+    order(client, ShownNode { node, cloud }, wanted, json, term).await
 }
 
-/// The same by the words of `drover drain` and `drover uncordon`.
-pub(super) async fn drain(
+/// Cordons or drains a node, or lets it be used again.
+pub(super) async fn order(
     client: &Client,
-    node: &str,
-    cloud: Option<String>,
-    undrain: bool,
+    at: ShownNode,
+    order: NodeOrder,
     json: bool,
     term: &mut Term<'_>,
 ) -> Result<(), CliError> {
-    let command = DrainIn { cloud, undrain };
-    let out: DrainOut = client.post(&path("nodes", node, "/drain"), &command, CALL_LIMIT).await?;
+    let ShownNode { node, cloud } = at;
+    let out: DrainOut = match order {
+        NodeOrder::Cordon => {
+            client.post(&path("nodes", &node, "/cordon"), &CordonIn { cloud }, CALL_LIMIT).await?
+        }
+        NodeOrder::Use | NodeOrder::Drain => {
+            let command = DrainIn { cloud, undrain: order == NodeOrder::Use };
+            client.post(&path("nodes", &node, "/drain"), &command, CALL_LIMIT).await?
+        }
+    };
     print(term, json, &out, |out| {
         let node = clean(&out.node);
-        if !out.drained {
-            return format!("node {node} is used again\n");
-        }
         let agents = count(out.agents, "agent");
-        format!("node {node} is drained: nothing is started there; {agents} on it, idle ones go\n")
+        if out.drained {
+            format!(
+                "node {node} is drained: nothing is started there; {agents} on it, idle ones go\n"
+            )
+        } else if out.cordoned {
+            format!("node {node} is cordoned: nothing is started there; {agents} on it stay\n")
+        } else {
+            format!("node {node} is used again\n")
+        }
     })
 }

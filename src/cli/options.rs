@@ -141,9 +141,11 @@ pub enum Command {
     },
     /// List nodes: what is free, what agents take, and what is started on none of them
     Nodes(ListOptions),
+    /// Start nothing on a node any more; agents there stay and take leases; across restarts
+    Cordon(ShownNode),
     /// Start nothing on a node any more: idle agents go, busy ones finish; across restarts
     Drain(ShownNode),
-    /// Use a node again
+    /// Use a node again, after a cordon or a drain
     Uncordon(ShownNode),
     /// Work with one node (`drover drain` and `drover uncordon` do the same)
     Node {
@@ -312,7 +314,7 @@ pub enum ClusterAction {
 /// What to do with one node.
 #[derive(Debug, Clone, Subcommand)]
 pub enum NodeAction {
-    /// Begin nothing there any more: idle agents go, busy ones finish; across restarts
+    /// Start nothing there any more: idle agents go, busy ones finish; across restarts
     Drain {
         /// The name of the node
         node: String,

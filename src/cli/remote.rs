@@ -10,6 +10,7 @@ use drover_api::{
     LimitsIn, Nothing, ProvisionIn, ProvisionOut, ReapIn, ReapOut, ReloadOut, ResetOut, ResyncIn,
     ResyncOut, ResyncPlanOut, SourceOut, StatusOut, TemplatesOut, UnreadOut,
 };
+use drover_model::phase::NodeOrder;
 use reqwest::Method;
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
@@ -22,7 +23,7 @@ use super::lease::lease;
 use super::leasing::{Leasing, TimeLimits};
 use super::options::{
     AgentAction, BreakerAction, ClusterAction, Command, ImageAction, LeaseAction, LeasesOptions,
-    Limit, MachineAction, Noun, ShownNode,
+    Limit, MachineAction, Noun,
 };
 use super::over_ssh::OverSsh;
 use super::progress::Live;
@@ -174,12 +175,9 @@ async fn once(
             })?;
         }
         Command::Show { noun, id } => show::show(client, noun, &id, json, term).await?,
-        Command::Drain(ShownNode { node, cloud }) => {
-            nodes::drain(client, &node, cloud, false, json, term).await?;
-        }
-        Command::Uncordon(ShownNode { node, cloud }) => {
-            nodes::drain(client, &node, cloud, true, json, term).await?;
-        }
+        Command::Cordon(at) => nodes::order(client, at, NodeOrder::Cordon, json, term).await?,
+        Command::Drain(at) => nodes::order(client, at, NodeOrder::Drain, json, term).await?,
+        Command::Uncordon(at) => nodes::order(client, at, NodeOrder::Use, json, term).await?,
         Command::Ssh(options) => return reach::ssh(client, &options, json, term).await,
         Command::Cp(options) => return reach::cp(client, &options, json, term).await,
         Command::Logs(options) => return logs::logs(client, &options, json, term).await,

@@ -1,12 +1,13 @@
-//! Nodes: what is free on them, what keeps templates from them, and draining.
+//! Nodes: what is free on them, what keeps templates from them, cordons and drains.
 
 use actix_web::web;
 use drover_actors::message::HerdCommand;
 use drover_api::{
-    DrainIn, DrainOut, FailedOut, NodeOut, NodesOut, Problem, RefusesOut, RoomOut, UnreadOut,
-    WhyNodeOut, WhyOut,
+    CordonIn, DrainIn, DrainOut, FailedOut, NodeOut, NodesOut, Problem, RefusesOut, RoomOut,
+    UnreadOut, WhyNodeOut, WhyOut,
 };
 use drover_model::id::{CloudId, NodeName};
+use drover_model::phase::NodeOrder;
 use drover_model::placement::report::{NodeReport, WhyReport};
 use drover_model::record::Reason;
 
@@ -91,7 +92,28 @@ pub(super) async fn list(state: web::Data<State>) -> Result<web::Json<NodesOut>,
     Ok(web::Json(NodesOut { nodes, unread }))
 }
 
-/// Drains a node, across restarts, until it is used again.
+/// Cordons a node, across restarts, until it is used again: nothing starts there, and agents there stay.
+#[utoipa::path(
+    post, path = "/v1/nodes/{node}/cordon", request_body = CordonIn,
+    params(("node" = String, Path, description = "the node's name")),
+    responses(
+        (status = 200, body = DrainOut),
+        (status = 404, body = Problem),
+        (status = 409, body = Problem, description = "several clusters have such a node"),
+    )
+)]
+pub(super) async fn cordon(
+    state: web::Data<State>,
+    node: web::Path<String>,
+    body: Result<web::Bytes, actix_web::Error>,
+) -> Result<web::Json<DrainOut>, Rejection> {
+    let mut fields = Fields::<CordonIn>::parse(body)?;
+    fields.text("cloud", LONGEST);
+    let CordonIn { cloud } = fields.finish()?;
+    order(&state, node.into_inner(), cloud, NodeOrder::Cordon).await
+}
+
+/// Drains a node, across restarts, until it is used again; or takes a drain or a cordon back.
 #[utoipa::path(
     post, path = "/v1/nodes/{node}/drain", request_body = DrainIn,
     params(("node" = String, Path, description = "the node's name")),
@@ -110,14 +132,24 @@ pub(super) async fn drain(
     fields.text("cloud", LONGEST);
     fields.flag("undrain");
     let DrainIn { cloud, undrain } = fields.finish()?;
-    let (cloud, drained) = (cloud.map(CloudId::new), !undrain);
-    let node = NodeName::new(node.into_inner());
-    let command = |reply| HerdCommand::DrainNode { node, cloud, drained, reply };
+    let wanted = if undrain { NodeOrder::Use } else { NodeOrder::Drain };
+    order(&state, node.into_inner(), cloud, wanted).await
+}
+
+async fn order(
+    state: &State,
+    node: String,
+    cloud: Option<String>,
+    order: NodeOrder,
+) -> Result<web::Json<DrainOut>, Rejection> {
+    let (node, cloud) = (NodeName::new(node), cloud.map(CloudId::new));
+    let command = |reply| HerdCommand::OrderNode { node, cloud, order, reply };
     let done = state.ask(state.limits.reply, command).await?.map_err(Rejection::refused)?;
     Ok(web::Json(DrainOut {
         cluster: done.cluster.to_string(),
         node: done.node.to_string(),
-        drained: done.drained,
+        drained: done.order == NodeOrder::Drain,
+        cordoned: done.order == NodeOrder::Cordon,
         agents: done.agents,
     }))
 }

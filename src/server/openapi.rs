@@ -33,7 +33,7 @@ use super::{
         machines::leased::take, machines::leased::delete, machines::leased::revert,
         machines::order_end::of_lease,
         copies::of_agent, copies::of_lease,
-        control::log_level, clusters::confirm, breakers::list, breakers::reset, nodes::list, nodes::drain, nodes::why, demand::list, demand::why, health::healthz, health::readyz, metrics::show, show,
+        control::log_level, clusters::confirm, breakers::list, breakers::reset, nodes::list, nodes::cordon, nodes::drain, nodes::why, demand::list, demand::why, health::healthz, health::readyz, metrics::show, show,
     ),
     modifiers(&Bearer),
     security(("bearer" = [])),

@@ -107,6 +107,7 @@ pub(super) fn places() -> Vec<Place> {
         Place::at("/v1/machines/{name}/forget").post(ADMIN, declared::forget),
         Place::at("/v1/machines/{name}/adopt").post(ADMIN, declared::adopt),
         Place::at("/v1/jobs").get(VIEWER, demand::list),
+        Place::at("/v1/nodes/{node}/cordon").post(ADMIN, nodes::cordon),
         Place::at("/v1/nodes/{node}/drain").post(ADMIN, nodes::drain),
         Place::at("/v1/address-pools").get(VIEWER, addresses::list),
         // Guests show a token of their own.

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use actix::{Actor, Context, Handler, Recipient, System};
 use drover_actors::message::{
-    ClusterConfirmed, HerdCommand, ImageImported, ImagesPruned, ImagesSeen, NodeDrained, NodesSeen,
+    ClusterConfirmed, HerdCommand, ImageImported, ImagesPruned, ImagesSeen, NodeOrdered, NodesSeen,
     Provisioned, Refusal,
 };
 use drover_ci::{HookAuth, HookSecret, Hooks};
@@ -262,12 +262,11 @@ fn book(view: Arc<View>, asks: Arc<Mutex<Vec<LeaseAsk>>>) -> impl FnMut(HerdComm
             let findings = vec!["destroy orphan 10417 on pve1".to_owned()];
             reply.send(BTreeMap::from([(ClusterId::new("9f31c0aa52e7d410"), Ok(findings))]));
         }
-        HerdCommand::DrainNode { node, drained, reply, .. } => {
+        HerdCommand::OrderNode { node, order, reply, .. } => {
             let cluster = ClusterId::new("9f31c0aa52e7d410");
             let missing = || Refusal::Unknown(format!("no node is called `{node}`"));
             let known = node.as_str() == "pve1";
-            let done =
-                known.then(|| NodeDrained { cluster, node: node.clone(), drained, agents: 2 });
+            let done = known.then(|| NodeOrdered { cluster, node: node.clone(), order, agents: 2 });
             reply.send(done.ok_or_else(missing));
         }
         HerdCommand::Nodes { reply } => {

@@ -6,7 +6,7 @@ use drover_actors::message::HerdCommand;
 use drover_model::ambient::Dice;
 use drover_model::demand::report::{Estimate, Subject};
 use drover_model::id::{LeaseId, NodeName};
-use drover_model::phase::LeasePhase;
+use drover_model::phase::{LeasePhase, NodeOrder};
 
 use super::world::World;
 use super::world::setup::Setup;
@@ -171,8 +171,8 @@ async fn memory_that_no_node_has_is_never_there_in_a_moment() {
 async fn nothing_is_promised_while_all_nodes_are_drained() {
     let world = seen(Setup::linux(ONCE), MINUTE).await;
     for node in ["pve1", "pve2", "pve3"] {
-        let (node, cloud, drained) = (NodeName::new(node), None, true);
-        let drain = |reply| HerdCommand::DrainNode { node, cloud, drained, reply };
+        let (node, cloud, order) = (NodeName::new(node), None, NodeOrder::Drain);
+        let drain = |reply| HerdCommand::OrderNode { node, cloud, order, reply };
         world.command(drain).await.unwrap();
     }
     promises_nothing(&world, "drained").await;

@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use drover_actors::message::{HerdCommand, NodeDrained, NodesSeen, Refusal};
+use drover_actors::message::{HerdCommand, NodeOrdered, NodesSeen, Refusal};
 use drover_model::id::{CloudId, LeaseId, NodeName};
-use drover_model::phase::{AgentPhase, LeasePhase, NodeStatus};
+use drover_model::phase::{AgentPhase, LeasePhase, NodeOrder, NodeStatus};
 use drover_model::placement::report::WhyReport;
 use drover_model::record::Reason;
 use drover_model::status::AgentStatus;
@@ -44,9 +44,14 @@ async fn provision(world: &World, count: u32) {
         .unwrap();
 }
 
-async fn drain(world: &World, node: &str, drained: bool) -> Result<NodeDrained, Refusal> {
+async fn order(world: &World, node: &str, order: NodeOrder) -> Result<NodeOrdered, Refusal> {
     let node = NodeName::new(node);
-    world.command(|reply| HerdCommand::DrainNode { node, cloud: None, drained, reply }).await
+    world.command(|reply| HerdCommand::OrderNode { node, cloud: None, order, reply }).await
+}
+
+fn state(seen: &NodesSeen, name: &str) -> NodeStatus {
+    let one = seen.nodes.iter().find(|one| one.node.as_str() == name).unwrap();
+    one.state.clone()
 }
 
 async fn nodes(world: &World) -> NodesSeen {
@@ -299,10 +304,10 @@ async fn a_drained_node_empties_itself_and_stays_so_until_it_is_used_again() {
     let (lease, busy) = world.leased("linux").await;
     let home = node(&busy).to_owned();
     let other = if home == "pve1" { "pve2" } else { "pve1" };
-    assert!(matches!(drain(&world, "pve9", true).await, Err(Refusal::Unknown(_))));
-    let done = drain(&world, &home, true).await.unwrap();
-    assert_eq!((done.drained, done.agents), (true, 1));
-    drain(&world, other, true).await.unwrap();
+    assert!(matches!(order(&world, "pve9", NodeOrder::Drain).await, Err(Refusal::Unknown(_))));
+    let done = order(&world, &home, NodeOrder::Drain).await.unwrap();
+    assert_eq!((done.order, done.agents), (NodeOrder::Drain, 1));
+    order(&world, other, NodeOrder::Drain).await.unwrap();
     world.pass(5 * MINUTE).await;
     let left = spread(&world);
     assert_eq!(left.get(other), None, "its idle agent is gone");
@@ -317,12 +322,9 @@ async fn a_drained_node_empties_itself_and_stays_so_until_it_is_used_again() {
     let third = ["pve1", "pve2", "pve3"].into_iter().find(|one| *one != home && *one != other);
     assert_eq!(spread(&world).into_keys().collect::<Vec<_>>(), [third.unwrap()]);
     let seen = nodes(&world).await;
-    let state = |name: &str| {
-        let one = seen.nodes.iter().find(|one| one.node.as_str() == name).unwrap();
-        one.state.clone()
-    };
-    assert_eq!((state(&home), state(third.unwrap())), (NodeStatus::Drained, NodeStatus::Online));
-    assert!(!drain(&world, &home, false).await.unwrap().drained);
+    let states = (state(&seen, &home), state(&seen, third.unwrap()));
+    assert_eq!(states, (NodeStatus::Drained, NodeStatus::Online));
+    assert_eq!(order(&world, &home, NodeOrder::Use).await.unwrap().order, NodeOrder::Use);
     provision(&world, 4).await;
     world.pass(2 * MINUTE).await;
     let all = spread(&world);
@@ -336,11 +338,56 @@ async fn agents_that_wait_for_a_lane_of_a_drained_node_go_to_another_one() {
     let world = World::started(setup).await;
     provision(&world, 12).await;
     world.pass(Duration::from_secs(1)).await;
-    drain(&world, "pve1", true).await.unwrap();
+    order(&world, "pve1", NodeOrder::Drain).await.unwrap();
     world.pass(20 * MINUTE).await;
     let all = spread(&world);
     assert!(!all.contains_key("pve1") && all.len() == 2, "{all:?}");
     assert!(world.notes.intended() <= 13, "at most one was under way: {}", world.notes.intended());
+    end(world, &[]).await;
+}
+
+// Invariant: on a cordoned node nothing is started, and agents there stay and take leases; across
+// restarts, and until an operator drains it or lets it be used again.
+
+#[tokio::test(start_paused = true)]
+async fn a_cordoned_node_keeps_its_agents_takes_nothing_new_and_can_be_drained_afterwards() {
+    let mut world = World::started(Setup::linux(&format!("{ANYWHERE}, instanceMin: 3"))).await;
+    let ready = |view: &drover_server::view::View| {
+        view.agents().iter().filter(|agent| agent.phase == AgentPhase::Ready).count() == 3
+    };
+    world.until("three are ready", ready).await;
+    assert_eq!(spread(&world).len(), 3);
+    for name in ["pve1", "pve2", "pve3"] {
+        let done = order(&world, name, NodeOrder::Cordon).await.unwrap();
+        assert_eq!((done.order, done.agents), (NodeOrder::Cordon, 1));
+    }
+    world.pass(5 * MINUTE).await;
+    world.restart(MINUTE).await;
+    world.pass(5 * MINUTE).await;
+    assert_eq!(world.view().gone_agents().len(), 0, "idle agents stay");
+    assert_eq!(state(&nodes(&world).await, "pve1"), NodeStatus::Cordoned);
+    let before = world.notes.intended();
+    let (lease, busy) = world.leased("linux").await;
+    provision(&world, 2).await;
+    world.pass(5 * MINUTE).await;
+    assert_eq!(world.notes.intended(), before, "nothing starts while all nodes are cordoned");
+    let reasons = why(&world, "linux").await.nodes;
+    let cordoned = "it is cordoned by an operator: `drover uncordon pve1` lets it be used again";
+    let first = reasons.into_iter().find(|(node, _)| node.as_str() == "pve1").unwrap();
+    assert_eq!(first.1.as_deref(), Some(cordoned));
+    let home = node(&busy).to_owned();
+    let idle = ["pve1", "pve2", "pve3"].into_iter().find(|one| *one != home).unwrap();
+    order(&world, idle, NodeOrder::Drain).await.unwrap();
+    world.pass(5 * MINUTE).await;
+    let left = spread(&world);
+    assert_eq!((left.get(idle), left.len()), (None, 2), "the drained node is empty: {left:?}");
+    assert_eq!(state(&nodes(&world).await, idle), NodeStatus::Drained);
+    order(&world, &home, NodeOrder::Use).await.unwrap();
+    world.release(&lease).await;
+    world.pass(5 * MINUTE).await;
+    assert_eq!(state(&nodes(&world).await, &home), NodeStatus::Online);
+    let all = spread(&world);
+    assert!(all[&home] >= 2 && !all.contains_key(idle), "{all:?}");
     end(world, &[]).await;
 }
 

@@ -50,10 +50,7 @@ fn a_drained_node_is_reported_everywhere_takes_nothing_and_is_used_again_when_re
         shown.lines().find(|line| line.starts_with("pve1")).unwrap_or_else(|| panic!("{shown}"));
     assert!(row.contains("drained") && row.contains("65536 MiB"), "{row}");
     let reported = said(&["why", "linux"]);
-    assert!(
-        reported.contains("pve1: it is drained: `drover node drain pve1 --undrain`"),
-        "{reported}"
-    );
+    assert!(reported.contains("pve1: it is drained: `drover uncordon pve1`"), "{reported}");
     assert!(
         reported.contains("pve2: can take one") && reported.contains("next on node pve2"),
         "{reported}"

@@ -14,7 +14,7 @@ use crate::{rights, setup_service};
 
 /// Commands that ask the service, in an order in which they can be asked: what stands behind them, and
 /// the code that they end with.
-pub const ASKING: [(&str, &str, i32); 62] = [
+pub const ASKING: [(&str, &str, i32); 63] = [
     ("doctor template", "linux", 0),
     ("provision", "linux --count 2", 0),
     ("status", "", 0),
@@ -27,6 +27,7 @@ pub const ASKING: [(&str, &str, i32); 62] = [
     ("cluster confirm", "lab", 1),
     ("nodes", "", 0),
     ("node drain", "pve3", 0),
+    ("cordon", "pve3", 0),
     ("uncordon", "pve3", 0),
     ("drain", "pve3", 0),
     ("clouds", "", 0),

@@ -1,21 +1,33 @@
 //! What the journal says of nodes, of breakers, and of troubles.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use super::{BreakerEntry, JournalState};
 use crate::id::{ClusterId, NodeName, TemplateId};
 use crate::record::Troubled;
 use crate::scope::Scope;
 use crate::time::WallTime;
 
-impl JournalState {
-    pub(super) fn drain(&mut self, cluster: &ClusterId, node: &NodeName, drained: bool) {
-        let nodes = self.drained.entry(cluster.clone()).or_default();
-        if drained {
-            nodes.insert(node.clone());
-        } else {
-            nodes.remove(node);
-        }
+/// Puts a node into a set of its cluster, or takes it out. No cluster stays with an empty set: an older
+/// drover reads a snapshot only where a set that it does not know is left out.
+pub(super) fn mark(
+    sets: &mut BTreeMap<ClusterId, BTreeSet<NodeName>>,
+    cluster: &ClusterId,
+    node: &NodeName,
+    is_in: bool,
+) {
+    let nodes = sets.entry(cluster.clone()).or_default();
+    if is_in {
+        nodes.insert(node.clone());
+    } else {
+        nodes.remove(node);
     }
+    if nodes.is_empty() {
+        sets.remove(cluster);
+    }
+}
 
+impl JournalState {
     /// Something is in trouble since then, or is not any more.
     pub(super) fn trouble(&mut self, of: &Troubled, since: Option<WallTime>) {
         match since {

@@ -47,7 +47,7 @@ pub use declared::{DeclaredPhase, DriftKind};
 pub use image::ImagePhase;
 pub use job::JobPhase;
 pub use lease::LeasePhase;
-pub use node::NodeStatus;
+pub use node::{NodeOrder, NodeStatus};
 pub use order::OrderPhase;
 pub use power::Power;
 

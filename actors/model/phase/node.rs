@@ -1,6 +1,8 @@
-//! Whether drover uses a node.
+//! Whether drover uses a node, and what an operator wants of it.
 
 use std::fmt;
+
+use serde::{Deserialize, Serialize};
 
 /// Whether drover starts agents on a node, and what keeps it from that.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -9,7 +11,9 @@ pub enum NodeStatus {
     Offline,
     /// Proxmox's HA manager has it in maintenance.
     Maintenance,
-    /// An operator drained it (`drover node drain`).
+    /// An operator cordoned it (`drover cordon`): nothing starts there, and agents there stay.
+    Cordoned,
+    /// An operator drained it (`drover drain`).
     Drained,
     /// Its breaker lets nothing through, for this reason.
     Barred(String),
@@ -21,8 +25,21 @@ impl fmt::Display for NodeStatus {
             Self::Online => "online",
             Self::Offline => "offline",
             Self::Maintenance => "maintenance",
+            Self::Cordoned => "cordoned",
             Self::Drained => "drained",
             Self::Barred(why) => why,
         })
     }
+}
+
+/// What an operator wants of a node; the last order counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NodeOrder {
+    /// Agents start there again.
+    Use,
+    /// Nothing starts there. Agents there stay, and take leases.
+    Cordon,
+    /// Nothing starts there. Idle agents retire, and busy ones after their last lease.
+    Drain,
 }

@@ -77,8 +77,8 @@ pub enum ClusterCommand {
     },
     /// The list could not be read through this cloud.
     Unread(CloudId),
-    /// A node is drained: nothing is started there.
-    Drained(NodeName),
+    /// A node is cordoned or drained: nothing is started there.
+    NodeClosed(NodeName),
     /// The actor is not needed any more.
     Leave,
 }
@@ -476,7 +476,7 @@ impl Handler<ClusterCommand> for Cluster {
                 }
                 self.advance(ctx);
             }
-            ClusterCommand::Drained(node) => self.leave_node(&node, ctx),
+            ClusterCommand::NodeClosed(node) => self.leave_node(&node, ctx),
             ClusterCommand::Unread(cloud) => self.herd.do_send(CloudReport::Silent(cloud)),
             ClusterCommand::Leave => {
                 ctx.run_later(LINGER, |_, ctx| ctx.stop());

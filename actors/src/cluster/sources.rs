@@ -237,7 +237,8 @@ impl Cluster {
         chosen
     }
 
-    /// Looks again for those that were to be started on a node, and have no guest yet: it is drained.
+    /// Looks again for those that were to be started on a node, and have no guest yet: an
+    /// operator cordoned or drained it.
     pub(super) fn leave_node(&mut self, node: &NodeName, ctx: &mut Context<Self>) {
         let there = |ask: &Ask| {
             let origin = ask.chosen.as_ref().and_then(|spec| spec.origin.as_ref());

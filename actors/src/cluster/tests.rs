@@ -327,7 +327,7 @@ impl Bed {
     }
 
     fn drain(&self, node: &str) {
-        self.cluster.do_send(ClusterCommand::Drained(NodeName::new(node)));
+        self.cluster.do_send(ClusterCommand::NodeClosed(NodeName::new(node)));
     }
 }
 

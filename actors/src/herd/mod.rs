@@ -540,8 +540,8 @@ impl Handler<HerdCommand> for Herd {
             HerdCommand::PlanResync { reply } => {
                 self.findings(ReconcilerCommand::Preview, reply, ctx);
             }
-            HerdCommand::DrainNode { node, cloud, drained, reply } => {
-                self.drain_node(node, cloud.as_ref(), drained, reply, ctx);
+            HerdCommand::OrderNode { node, cloud, order, reply } => {
+                self.order_node(node, cloud.as_ref(), order, reply, ctx);
             }
             HerdCommand::Nodes { reply } => self.look_at_nodes(reply, ctx),
             HerdCommand::Why { template, reply } => self.why(&template, reply, ctx),

@@ -1,4 +1,5 @@
-//! Nodes as operators see them: what is free there, what keeps templates from them, and draining.
+//! Nodes as operators see them: what is free there, what keeps templates from them, and orders to
+//! cordon or drain them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -6,7 +7,7 @@ use std::sync::Arc;
 use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
 use drover_model::fault::Fault;
 use drover_model::id::{CloudId, ClusterId, NodeName, TemplateId};
-use drover_model::phase::{AgentPhase, NodeStatus};
+use drover_model::phase::{AgentPhase, NodeOrder, NodeStatus};
 use drover_model::placement::report::{NodeReport, WhyReport};
 use drover_model::placement::{Fleet, NodeObservation, Sizes};
 use drover_model::record::{Body, Reason, Want};
@@ -19,7 +20,7 @@ use futures_util::future::join_all;
 
 use super::Herd;
 use crate::cluster::ClusterCommand;
-use crate::message::{AgentCommand, NodeDrained, NodesSeen, Refusal};
+use crate::message::{AgentCommand, NodeOrdered, NodesSeen, Refusal};
 use crate::placement::{Claim, Room, Scene};
 use crate::roster::Living;
 use crate::source::Standing;
@@ -30,17 +31,17 @@ const MIB: u64 = 1 << 20;
 /// What stands before a wait that nothing but time is needed for.
 pub(super) const NO_PROBLEM: &str = "waits for an agent";
 
-type DrainReply = Reply<Result<NodeDrained, Refusal>>;
+type OrderReply = Reply<Result<NodeOrdered, Refusal>>;
 type WhyReply = Reply<Result<WhyReport, Refusal>>;
 
 impl Herd {
-    /// Drains a node, or lets it be used again, once that is durable.
-    pub(super) fn drain_node(
+    /// Cordons or drains a node, or lets it be used again, once that is durable.
+    pub(super) fn order_node(
         &mut self,
         node: NodeName,
         cloud: Option<&CloudId>,
-        drained: bool,
-        reply: DrainReply,
+        order: NodeOrder,
+        reply: OrderReply,
         ctx: &mut Context<Self>,
     ) {
         let cluster = match self.cluster_of(&node, cloud) {
@@ -50,26 +51,41 @@ impl Herd {
                 return;
             }
         };
-        tracing::warn!(cluster = %cluster, node = %node, drained, "operator drains a node");
-        let body = Body::NodeDrained { cluster: cluster.clone(), node: node.clone(), drained };
+        let text = match order {
+            NodeOrder::Use => "operator lets a node be used again",
+            NodeOrder::Cordon => "operator cordons a node",
+            NodeOrder::Drain => "operator drains a node",
+        };
+        tracing::warn!(cluster = %cluster, node = %node, "{text}");
+        let body = Body::NodeDrained {
+            cluster: cluster.clone(),
+            node: node.clone(),
+            drained: order == NodeOrder::Drain,
+            cordoned: order == NodeOrder::Cordon,
+        };
         self.append(body, ctx, move |actor, done, _| {
             let answer = match done {
-                Ok(_) => Ok(actor.drained(cluster, node, drained)),
+                Ok(_) => Ok(actor.node_ordered(cluster, node, order)),
                 Err(fault) => Err(Refusal::Unavailable(fault.to_string())),
             };
             reply.send(answer);
         });
     }
 
-    fn drained(&mut self, cluster: ClusterId, node: NodeName, drained: bool) -> NodeDrained {
-        self.common.sites.drain(&cluster, &node, drained);
-        if let Some(actors) = self.clusters.get(&cluster).filter(|_| drained) {
-            actors.cluster.do_send(ClusterCommand::Drained(node.clone()));
+    fn node_ordered(
+        &mut self,
+        cluster: ClusterId,
+        node: NodeName,
+        order: NodeOrder,
+    ) -> NodeOrdered {
+        self.common.sites.set_order(&cluster, &node, order);
+        if let Some(actors) = self.clusters.get(&cluster).filter(|_| order != NodeOrder::Use) {
+            actors.cluster.do_send(ClusterCommand::NodeClosed(node.clone()));
         }
         self.empty_drained();
         let here = |living: &Living| is_on(living, &cluster, &node);
         let agents = self.common.roster.count(here);
-        NodeDrained { cluster, node, drained, agents }
+        NodeOrdered { cluster, node, order, agents }
     }
 
     /// The cluster that a node is meant to be of.
@@ -188,14 +204,16 @@ impl Herd {
         let now = self.common.ports.ambient.now().mono;
         let scope = Scope::Node(cluster.clone(), node.clone());
         if observation.offline {
-            NodeStatus::Offline
-        } else if self.common.sites.is_drained(cluster, node) {
-            NodeStatus::Drained
-        } else if observation.maintenance {
-            NodeStatus::Maintenance
-        } else {
-            let barred = self.common.board.closed(&scope, now);
-            barred.map_or(NodeStatus::Online, NodeStatus::Barred)
+            return NodeStatus::Offline;
+        }
+        match self.common.sites.order(cluster, node) {
+            NodeOrder::Drain => NodeStatus::Drained,
+            NodeOrder::Cordon => NodeStatus::Cordoned,
+            NodeOrder::Use if observation.maintenance => NodeStatus::Maintenance,
+            NodeOrder::Use => {
+                let barred = self.common.board.closed(&scope, now);
+                barred.map_or(NodeStatus::Online, NodeStatus::Barred)
+            }
         }
     }
 

@@ -97,6 +97,7 @@ pub(super) fn options(command: &Command) -> Option<&ListOptions> {
         | Command::Get { .. }
         | Command::Show { .. }
         | Command::Config(_)
+        | Command::Cordon(_)
         | Command::Drain(_)
         | Command::Uncordon(_)
         | Command::Ssh(_)

@@ -34,6 +34,7 @@ impl Listed for NodeOut {
             "online" => ("online", Tone::Good, ""),
             "offline" => ("offline", Tone::Bad, ""),
             "maintenance" => ("maintenance", Tone::Busy, ""),
+            "cordoned" => ("cordoned", Tone::Busy, ""),
             "drained" => ("drained", Tone::Busy, ""),
             why => ("barred", Tone::Bad, why),
         };

@@ -447,7 +447,7 @@ async fn a_lost_answer_is_asked_for_again_with_the_same_key() {
         | HerdCommand::ConfirmCluster { .. }
         | HerdCommand::Resync { .. }
         | HerdCommand::PlanResync { .. }
-        | HerdCommand::DrainNode { .. }
+        | HerdCommand::OrderNode { .. }
         | HerdCommand::Nodes { .. }
         | HerdCommand::Why { .. }
         | HerdCommand::Jobs { .. }

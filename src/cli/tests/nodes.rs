@@ -42,7 +42,10 @@ async fn nodes_drains_and_reasons_are_reported() {
     let why =
         |of: Option<&str>| Command::Why { of: of.map(str::to_owned), view: ViewOptions::default() };
     let nodes = Command::Nodes(ListOptions::default());
-    for command in [nodes, drain("pve1", false), drain("pve1", true), why(None)] {
+    let at = || ShownNode { node: "pve1".into(), cloud: None };
+    let (cordon, uncordon) = (Command::Cordon(at()), Command::Uncordon(at()));
+    let drains = [drain("pve1", false), drain("pve1", true)];
+    for command in [nodes, cordon, uncordon].into_iter().chain(drains).chain([why(None)]) {
         let (code, said) = cli(&served, command).await;
         assert_eq!(code, Ok(0));
         all += &said;
@@ -53,6 +56,8 @@ async fn nodes_drains_and_reasons_are_reported() {
     NODE  STATE   AGENTS  GUESTS    MEMORY    OTHERS  RESERVED      FREE  CPUS  FREE CPUS  CLUSTER           DETAIL
     pve1  online       3       1  8192 MiB  2048 MiB  6400 MiB  -256 MiB     8        1.5  9f31c0aa52e7d410
     pve1 takes none of lab/linux: no room
+    node pve1 is cordoned: nothing is started there; 2 agents on it stay
+    node pve1 is used again
     node pve1 is drained: nothing is started there; 2 agents on it, idle ones go
     node pve1 is used again
     lab/linux

@@ -289,7 +289,7 @@ fn every_reason_to_go_is_reported_in_words() {
     its guest was gone from the cluster
     its guest was on the cluster, and no agent had it
     its node was offline for long, and came back
-    its node is drained (drover node drain)
+    its node is drained (drover drain)
     others needed its place: it was one owner's alone, or of another size
     the window that it was kept for closed (schedule)
     nobody wanted it any more before it was ready

@@ -8,7 +8,7 @@ use std::time::Duration;
 use drover_actors::message::HerdCommand;
 use drover_model::id::{AgentId, CloudId, NodeName, SourceId};
 use drover_model::overrides::{Change, OverrideChange};
-use drover_model::phase::AgentPhase;
+use drover_model::phase::{AgentPhase, NodeOrder};
 use drover_model::record::Reason;
 use drover_model::tenant::By;
 use drover_runtime::reply::Reply;
@@ -68,7 +68,7 @@ impl Play {
             }
             Deed::Cut(cluster, cut) => self.world.ways.cut(cluster, cut),
             Deed::Afar(cluster, faults) => self.world.sides.at(cluster).set_faults(*faults),
-            Deed::Drain(number, drained) => self.drain(number, drained),
+            Deed::OrderNode(number, order) => self.order_node(number, order),
             Deed::HoldGuest { pick, seconds: time } => {
                 if let Some((agent, vmid)) = self.guest(pick, false) {
                     let node = self.world.view().agent(&agent).and_then(|seen| seen.node.clone());
@@ -321,24 +321,24 @@ impl Play {
         self.world.sides.at(cluster).hold_storage(&node, stage::STORAGES[storage], time);
     }
 
-    /// An operator drains a node of a cluster that some cloud leads to, or lets it be used again.
-    pub(super) fn drain(&mut self, number: usize, drained: bool) {
+    /// An operator cordons or drains a node of a cluster that some cloud leads to, or lets it be used
+    /// again.
+    pub(super) fn order_node(&mut self, number: usize, order: NodeOrder) {
         let (cluster, node) = stage::node(&self.world.setup.cluster, number);
         let leads = self.plan.stage.leads.iter().zip(&self.clouds).zip(CLOUDS);
         let mut there = leads.filter(|((at, conf), _)| **at == cluster && conf.is_some());
         let Some((_, cloud)) = there.next() else { return };
         let (reply, answer) = Reply::channel();
         let (cloud, name) = (Some(CloudId::new(cloud)), NodeName::new(&node));
-        if drained {
-            self.drained.insert(number);
-        } else {
-            self.watch.undrains(cluster, &node);
+        if order != NodeOrder::Use {
+            self.closed_nodes.insert(number);
         }
-        self.world.send(HerdCommand::DrainNode { node: name, cloud, drained, reply });
+        self.watch.orders_node(cluster, &node, order);
+        self.world.send(HerdCommand::OrderNode { node: name, cloud, order, reply });
         let watch = Arc::clone(&self.watch);
         tokio::spawn(async move {
             if let Ok(Ok(done)) = answer.await {
-                watch.drained(cluster, &done);
+                watch.node_ordered(cluster, &done);
             }
         });
     }

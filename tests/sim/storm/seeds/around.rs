@@ -1,8 +1,9 @@
 //! What happens to what is around agents, drawn by dice of its own for a part of the seeds: nodes that
-//! are drained, down, slow or small, storages that stall, clusters beside the first that are lost
+//! are cordoned, drained, down, slow or small, storages that stall, clusters beside the first that are lost
 //! for a while. All else of a plan is as it was drawn before.
 
 use drover_model::ambient::Dice;
+use drover_model::phase::NodeOrder;
 use pve_sim::world::{CallFault, Faults, NodeFault, TaskFault};
 
 use super::draw::{index, one_of};
@@ -140,7 +141,7 @@ impl Around<'_> {
         let at = self.within(200, 240_000);
         self.crowd(at);
         match self.dice.below(12) {
-            0..4 => self.drain(at),
+            0..4 => self.close_node(at),
             4 | 5 => self.outage(at),
             6..8 => self.stall(at),
             8 => self.offline(at),
@@ -153,10 +154,11 @@ impl Around<'_> {
         }
     }
 
-    /// A node is drained, perhaps twice, and used again, perhaps at once or never.
-    fn drain(&mut self, at: u64) {
+    /// A node is cordoned or drained, perhaps twice, and used again, perhaps at once or never.
+    fn close_node(&mut self, at: u64) {
         let node = self.node();
-        self.push(at, Deed::Drain(node, true));
+        let (first, then) = (self.closing(), self.closing());
+        self.push(at, Deed::OrderNode(node, first));
         if self.dice.below(3) == 0 {
             // Right behind it the power goes.
             let cut = at + one_of(&mut self.dice, &[0, 1, 5, 50]);
@@ -164,12 +166,16 @@ impl Around<'_> {
         }
         if self.dice.below(3) == 0 {
             let again = self.within(at, 20_000);
-            self.push(again, Deed::Drain(node, true));
+            self.push(again, Deed::OrderNode(node, then));
         }
         let span = one_of(&mut self.dice, &[0, 1_000, 30_000, 180_000, 400_000]);
         if self.dice.below(5) > 0 {
-            self.push(at + span, Deed::Drain(node, false));
+            self.push(at + span, Deed::OrderNode(node, NodeOrder::Use));
         }
+    }
+
+    fn closing(&mut self) -> NodeOrder {
+        one_of(&mut self.dice, &[NodeOrder::Drain, NodeOrder::Drain, NodeOrder::Cordon])
     }
 
     /// A node goes down, and comes back unless it does so at the end alone.
@@ -181,9 +187,10 @@ impl Around<'_> {
             self.push(at + span, Deed::NodeUp(node));
         }
         if self.dice.below(3) == 0 {
-            let drained = self.within(at, 60_000);
-            self.push(drained, Deed::Drain(node, true));
-            self.push(drained + span, Deed::Drain(node, false));
+            let closed = self.within(at, 60_000);
+            let order = self.closing();
+            self.push(closed, Deed::OrderNode(node, order));
+            self.push(closed + span, Deed::OrderNode(node, NodeOrder::Use));
         }
     }
 

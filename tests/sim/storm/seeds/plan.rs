@@ -1,6 +1,7 @@
 //! A plan: everything a storm does, as plain data that is printed, shrunk, and read back.
 
 use drover_model::order::Work;
+use drover_model::phase::NodeOrder;
 use drover_model::stop::StopPolicy;
 use pve_sim::world::{AgentHealth, Faults};
 use serde::{Deserialize, Serialize};
@@ -208,8 +209,8 @@ pub enum Deed {
     Cut(usize, bool),
     /// Other things go wrong on a further cluster, or none.
     Afar(usize, Box<Faults>),
-    /// An operator drains a node, or lets it be used again.
-    Drain(usize, bool),
+    /// An operator cordons or drains a node, or lets it be used again.
+    OrderNode(usize, NodeOrder),
     /// Somebody holds the lock of an agent's guest for some seconds.
     HoldGuest {
         pick: usize,
@@ -377,7 +378,7 @@ impl Deed {
             Self::NodeDown(number)
             | Self::NodeUp(number)
             | Self::Stall(number, ..)
-            | Self::Drain(number, _) => number / 10 < stage.clusters(),
+            | Self::OrderNode(number, _) => number / 10 < stage.clusters(),
             Self::Offline(cluster, ..) | Self::Cut(cluster, _) | Self::Afar(cluster, _) => {
                 *cluster < stage.clusters()
             }
@@ -402,7 +403,7 @@ impl Deed {
             | Self::Cloud(..)
             | Self::Template(..)
             | Self::Touch(_)
-            | Self::Drain(..)
+            | Self::OrderNode(..)
             | Self::Retire(_)
             | Self::Limit { .. }
             | Self::Hold { .. }

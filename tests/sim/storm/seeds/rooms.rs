@@ -1,13 +1,14 @@
-//! What a storm's eye has seen of nodes: what agents were promised of each, and which are drained.
+//! What a storm's eye has seen of nodes: what agents were promised of each, and which are cordoned
+//! or drained.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use drover_actors::message::NodeDrained;
+use drover_actors::message::NodeOrdered;
 use drover_model::id::{AgentId, CloudId, ClusterId, NodeName};
 use drover_model::journal_state::JournalState;
 use drover_model::marks::Marks;
-use drover_model::phase::AgentPhase;
+use drover_model::phase::{AgentPhase, NodeOrder};
 use drover_model::spec::TemplateSpec;
 
 use super::plan::{CLOUDS, Stage};
@@ -15,7 +16,7 @@ use super::seen::Live;
 
 /// MiB that a node of the simulator's needs for itself.
 const OWN: u64 = 1024;
-/// How long what was granted before a drain may be written down after it.
+/// How long what was granted before a cordon or a drain may be written down after it.
 const MOMENT: Duration = Duration::from_millis(1);
 /// How long an agent that nobody uses may stay on a drained node before it is asked to go.
 const NOTICE: Duration = Duration::from_secs(60);
@@ -33,8 +34,10 @@ pub(super) struct Rooms {
     promised: BTreeMap<AgentId, (Place, u64)>,
     /// The nodes of agents with disc images.
     images: BTreeMap<AgentId, Place>,
-    /// Since when nodes are drained, as an operator heard.
-    drained: BTreeMap<Place, Duration>,
+    /// Since when nodes are cordoned or drained, as an operator heard.
+    closed: BTreeMap<Place, (Duration, NodeOrder)>,
+    /// How many orders of each node no operator has heard of yet.
+    unheard: BTreeMap<Place, usize>,
     /// What clusters are called.
     names: BTreeMap<ClusterId, usize>,
     /// Agents that are idle on a drained node, since when.
@@ -61,7 +64,7 @@ impl Rooms {
         (self.leads.get(cloud).copied().unwrap_or(0), node.to_string())
     }
 
-    /// What a start reads in the journal; says which drain is missing there.
+    /// What a start reads in the journal; says which order is missing there.
     pub(super) fn restored(
         &mut self,
         journal_state: &JournalState,
@@ -73,13 +76,25 @@ impl Rooms {
         for entry in journal_state.agents.values() {
             self.promise(&entry.marks, &entry.node, &entry.spec);
         }
-        let before = std::mem::take(&mut self.drained);
-        for (cluster, nodes) in &journal_state.drained {
+        let before = std::mem::take(&mut self.closed);
+        let unheard = std::mem::take(&mut self.unheard);
+        let cordoned = journal_state.cordoned.iter().map(|at| (at, NodeOrder::Cordon));
+        let drained = journal_state.drained.iter().map(|at| (at, NodeOrder::Drain));
+        for ((cluster, nodes), order) in cordoned.chain(drained) {
             let Some(number) = self.names.get(cluster) else { continue };
-            self.drained.extend(nodes.iter().map(|node| ((*number, node.to_string()), now)));
+            let places = nodes.iter().map(|node| (*number, node.to_string()));
+            self.closed.extend(places.map(|place| (place, (now, order))));
         }
-        let lost = before.into_keys().find(|place| !self.drained.contains_key(place));
-        lost.map(|place| format!("{place:?} was drained, and is not after a start"))
+        for (place, (_, order)) in before {
+            let after = self.closed.get(&place).map(|(_, after)| *after);
+            let settled = !unheard.contains_key(&place);
+            if after.is_none() || settled && after != Some(order) {
+                return Some(format!(
+                    "{place:?}: {order:?} before a start, and {after:?} after it"
+                ));
+            }
+        }
+        None
     }
 
     fn promise(&mut self, marks: &Marks, node: &NodeName, spec: &TemplateSpec) {
@@ -105,10 +120,10 @@ impl Rooms {
         let place = self.place(&spec.id.cloud, node);
         let home = spec.origin.as_ref().map(|origin| self.place(&spec.id.cloud, &origin.home));
         for at in std::iter::once(&place).chain(&home) {
-            if let Some(since) = self.drained.get(at).filter(|since| now > **since + MOMENT) {
-                let text =
-                    format!("{agent} is started on {at:?}, which is drained since {since:?}");
-                return Some(("nothing-is-started-on-a-drained-node", text));
+            let closed = self.closed.get(at).filter(|(since, _)| now > *since + MOMENT);
+            if let Some((since, order)) = closed {
+                let text = format!("{agent} is started on {at:?}: {order:?} since {since:?}");
+                return Some(("nothing-is-started-on-a-closed-node", text));
             }
         }
         let all = self.promised.values().filter(|(at, _)| *at == place).map(|(_, mb)| mb);
@@ -133,20 +148,31 @@ impl Rooms {
         self.images.remove(agent)
     }
 
-    /// An operator heard that a node of this cluster is drained, or used again.
-    pub(super) fn drained(&mut self, cluster: usize, done: &NodeDrained, now: Duration) {
+    /// An operator heard that a node of this cluster is cordoned, drained or used again.
+    pub(super) fn node_ordered(&mut self, cluster: usize, done: &NodeOrdered, now: Duration) {
         self.names.insert(done.cluster.clone(), cluster);
         let place = (cluster, done.node.to_string());
-        if done.drained {
-            self.drained.entry(place).or_insert(now);
-        } else {
-            self.drained.remove(&place);
+        if let Some(count) = self.unheard.get_mut(&place) {
+            *count -= 1;
+            if *count == 0 {
+                self.unheard.remove(&place);
+            }
+        }
+        match done.order {
+            NodeOrder::Use => drop(self.closed.remove(&place)),
+            order @ (NodeOrder::Cordon | NodeOrder::Drain) => {
+                self.closed.entry(place).or_insert((now, order)).1 = order;
+            }
         }
     }
 
-    /// An operator is about to let a node be used again.
-    pub(super) fn undrains(&mut self, cluster: usize, node: &str) {
-        self.drained.remove(&(cluster, node.to_owned()));
+    /// An operator is about to give an order of a node.
+    pub(super) fn orders_node(&mut self, cluster: usize, node: &str, order: NodeOrder) {
+        let place = (cluster, node.to_owned());
+        if order == NodeOrder::Use {
+            self.closed.remove(&place);
+        }
+        *self.unheard.entry(place).or_default() += 1;
     }
 
     /// Looks for agents that stay on drained nodes though nobody uses them.
@@ -157,7 +183,9 @@ impl Rooms {
     ) -> Option<String> {
         let there = |agent: &AgentId| {
             let place = self.promised.get(agent).map(|(place, _)| place);
-            place.is_some_and(|place| self.drained.contains_key(place))
+            let order = place.and_then(|place| self.closed.get(place)).map(|(_, order)| *order);
+            order == Some(NodeOrder::Drain)
+                && place.is_some_and(|at| !self.unheard.contains_key(at))
         };
         let idle = live
             .iter()

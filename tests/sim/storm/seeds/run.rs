@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use drover_actors::message::HerdCommand;
-use drover_model::phase::AgentPhase;
+use drover_model::phase::{AgentPhase, NodeOrder};
 use drover_model::stop::StopPolicy;
 use drover_runtime::reply::Reply;
 use pve_sim::world::Faults;
@@ -68,8 +68,8 @@ pub struct Play {
     pub(super) templates: [Option<TemplateConf>; 3],
     pub(super) sources: Vec<Option<SourceConf>>,
     pub(super) orphans: BTreeSet<u32>,
-    /// Nodes that were ever drained, by number.
-    pub(super) drained: BTreeSet<usize>,
+    /// Nodes that were ever cordoned or drained, by number.
+    pub(super) closed_nodes: BTreeSet<usize>,
     pub(super) plan: Plan,
     /// How often actors looked at the clock at each reload that changes nothing.
     looks: Vec<u64>,
@@ -170,7 +170,7 @@ impl Play {
             templates: plan.stage.templates.clone(),
             sources: plan.stage.sources.iter().cloned().map(Some).collect(),
             orphans: BTreeSet::new(),
-            drained: BTreeSet::new(),
+            closed_nodes: BTreeSet::new(),
             plan: plan.clone(),
             looks: Vec::new(),
             trap: None,
@@ -416,8 +416,8 @@ impl Play {
         self.look().await?;
         self.administer();
         self.unlock_templates();
-        for number in self.drained.clone() {
-            self.drain(number, false);
+        for number in self.closed_nodes.clone() {
+            self.order_node(number, NodeOrder::Use);
         }
         self.askers.hope();
         Ok(())

@@ -6,12 +6,12 @@ use std::sync::atomic::AtomicI64;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use drover_actors::message::NodeDrained;
+use drover_actors::message::NodeOrdered;
 use drover_model::fact::{Fact, What};
 use drover_model::id::{AgentId, LeaseId, SourceId};
 use drover_model::journal_state::JournalState;
 use drover_model::marks::parse_name;
-use drover_model::phase::AgentPhase;
+use drover_model::phase::{AgentPhase, NodeOrder};
 use drover_model::record::{Body, Reason};
 use drover_model::seed::owner;
 use drover_model::spec::HerdSpec;
@@ -159,7 +159,7 @@ impl Watch {
         let wall = self.wall(&seen);
         seen.waits.begin(journal_state.waiting.iter(), wall);
         if let Some(text) = seen.rooms.restored(journal_state, self.now()) {
-            self.blame(&mut seen, "drains-are-kept", text);
+            self.blame(&mut seen, "orders-of-nodes-are-kept", text);
         }
     }
 
@@ -190,14 +190,14 @@ impl Watch {
         seen.frail.insert(place);
     }
 
-    /// An operator heard that a node is drained, or used again.
-    pub fn drained(&self, cluster: usize, done: &NodeDrained) {
-        self.seen().rooms.drained(cluster, done, self.now());
+    /// An operator heard that a node is cordoned, drained or used again.
+    pub fn node_ordered(&self, cluster: usize, done: &NodeOrdered) {
+        self.seen().rooms.node_ordered(cluster, done, self.now());
     }
 
-    /// An operator is about to let a node be used again.
-    pub fn undrains(&self, cluster: usize, node: &str) {
-        self.seen().rooms.undrains(cluster, node);
+    /// An operator is about to give an order of a node.
+    pub fn orders_node(&self, cluster: usize, node: &str, order: NodeOrder) {
+        self.seen().rooms.orders_node(cluster, node, order);
     }
 
     /// Looks for agents that should have left drained nodes.
