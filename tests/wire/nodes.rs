@@ -1,9 +1,11 @@
 //! Nodes as operators see and drain them, over real sockets.
 
+use std::path::Path;
+
 use serde_json::json;
 
 use crate::api::{ask, call, ready, release};
-use crate::harness::{Events, Service, world};
+use crate::harness::{Events, Service, drover, world};
 
 // Invariant: what operators see of nodes is what decides, and a drain outlives the service.
 
@@ -66,4 +68,71 @@ fn a_drained_node_is_reported_everywhere_takes_nothing_and_is_used_again_when_re
     let args = ["node", "drain", "pve1", "--undrain", "--cloud", "lab"];
     assert_eq!(said(&args), "node pve1 is used again\n");
     assert!(said(&["why"]).contains("pve1: can take one"));
+}
+
+#[test]
+fn a_cordoned_node_keeps_its_idle_agent_through_a_crash_and_is_reported_as_cordoned() {
+    let (_dir, _sim, site) = world();
+    let mut service = Service::start(&site);
+    let said = |args: &[&str]| {
+        let out = site.cli(args);
+        assert!(out.status.success(), "{out:?}");
+        String::from_utf8_lossy(&out.stdout).into_owned()
+    };
+    let lease = ask(&site, "linux", "wire");
+    let agent = ready(&site, &lease)["agent"].as_str().unwrap().to_owned();
+    assert_eq!(
+        said(&["cordon", "pve1"]),
+        "node pve1 is cordoned: nothing is started there; 1 agent on it stay\n"
+    );
+    service.child.signal("KILL");
+    service.child.wait();
+
+    let _service = Service::start(&site);
+    let (code, nodes) = call(&site, "GET", "/v1/nodes", None);
+    assert_eq!((code, &nodes["nodes"][0]["state"]), (200, &json!("cordoned")), "{nodes}");
+    let reported = said(&["why", "linux"]);
+    let why = "pve1: it is cordoned by an operator: `drover uncordon pve1` lets it be used again";
+    assert!(reported.contains(why), "{reported}");
+    assert!(said(&["show", "node", "pve1"]).contains("drover uncordon pve1"));
+    // A start of an id stands for the agent, and for the lease.
+    let stands = said(&["why", &agent[..8]]);
+    assert!(stands.contains(&format!("agent {agent}")), "{stands}");
+    let stands = said(&["why", &lease["lease-".len()..][..8]]);
+    assert!(stands.contains(&format!("lease {lease}")), "{stands}");
+
+    // Shells ask for the same ids and names.
+    let socket = site.dir.path().join("drover.sock");
+    let candidates_of = |socket: &Path, words: &[&str]| {
+        let mut command = drover();
+        command.args(["__candidates", "drover", "--socket"]).arg(socket).args(words);
+        let out = command.output().unwrap();
+        assert!(out.status.success() && out.stderr.is_empty(), "{out:?}");
+        let text = String::from_utf8(out.stdout).unwrap();
+        text.lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let candidates = |words: &[&str]| candidates_of(&socket, words);
+    let all: Vec<Vec<String>> = [
+        &["retire"][..],
+        &["lease", "release"],
+        &["drain"],
+        &["lease", "--template"],
+        &["cordon", "pve1", "--cloud"],
+        &["reload"],
+    ]
+    .map(candidates)
+    .to_vec();
+    let expected: [&[&str]; 6] =
+        [&[&agent], &[&lease], &["pve1", "pve2", "pve3"], &["linux"], &["lab"], &[]];
+    assert_eq!(all, expected);
+    let nowhere = candidates_of(Path::new("/nowhere/drover.sock"), &["retire"]);
+    assert!(nowhere.is_empty(), "{nowhere:?}");
+
+    // A drain takes the place of the cordon, and empties the node.
+    said(&["drain", "pve1"]);
+    let mut events = Events::follow(&site);
+    release(&site, &lease);
+    let gone = events.until("agentGone", |fact| fact["agent"]["id"] == agent.as_str());
+    assert_eq!(gone["agent"]["reason"], "node-drained");
+    assert_eq!(said(&["uncordon", "pve1"]), "node pve1 is used again\n");
 }
