@@ -1,7 +1,7 @@
 //! Agents: living ones, those that are gone, and limits of one agent.
 
 use drover_model::overrides::Overrides;
-use drover_model::phase::AgentPhase;
+use drover_model::phase::{AgentPhase, LoginPhase};
 use drover_model::size::Size;
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -65,6 +65,9 @@ pub struct AgentOut {
     /// Until when it is held for debugging (RFC 3339); null when it is not.
     #[serde(default)]
     pub held_until: Option<String>,
+    /// Whether the operator who holds it can log in; null when it is not held.
+    #[serde(default)]
+    pub login: Option<LoginPhase>,
     /// Whether it was made for trial, and serves nobody.
     #[serde(default)]
     pub on_trial: bool,

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use drover_api::{AgentOut, HoldIn, HoldOut, LeaseOut, SshOut};
-use drover_model::phase::AgentPhase;
+use drover_model::phase::{AgentPhase, LoginPhase};
 use serde_json::json;
 
 use super::client::{CALL_LIMIT, Client, path};
@@ -166,9 +166,12 @@ async fn hold_it(
     let _step = term.live.step(&format!("waiting until agent {id} is free"));
     for _ in 0..LOOKS {
         let agent: AgentOut = client.get(&path("agents", &agent.id, ""), CALL_LIMIT).await?;
+        if agent.login == Some(LoginPhase::Closed) {
+            return Err(failed(format!("agent `{id}` is held: {}", clean(&agent.detail))));
+        }
         // It is held a moment before its key is in the guest.
         if let Some(way) = held(directory, &agent)?
-            && lets_in(&way).await
+            && is_open(&agent, &way).await
         {
             return Ok(way);
         }
@@ -178,6 +181,15 @@ async fn hold_it(
         "agent `{id}` is not free yet, or lets nobody in yet: `drover ssh {id}` tries again, \
          `drover show agent {id}` says which"
     )))
+}
+
+/// Whether a held agent lets in the one who has the key of its hold.
+async fn is_open(agent: &AgentOut, way: &Way) -> bool {
+    match agent.login {
+        Some(login) => login == LoginPhase::Open,
+        // An older service does not say it.
+        None => lets_in(way).await,
+    }
 }
 
 /// Whether a login works now.

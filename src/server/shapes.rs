@@ -89,6 +89,7 @@ pub(super) fn agent(view: &View, agent: &AgentStatus, by: &By) -> AgentOut {
         uses: agent.uses,
         overrides: agent.overrides.into(),
         held_until: agent.held_until.map(rfc3339),
+        login: agent.login,
         on_trial: agent.on_trial,
         size: agent.size.into(),
         orders: agent.machine.all().iter().map(|status| order(&agent.agent, status)).collect(),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use drover_actors::message::{HerdCommand, Refusal};
-use drover_model::phase::{AgentPhase, LeasePhase};
+use drover_model::phase::{AgentPhase, LeasePhase, LoginPhase};
 use drover_model::record::Reason;
 use drover_model::stop::StopPolicy;
 use drover_model::tenant::By;
@@ -21,7 +21,9 @@ async fn held(world: &World) -> std::sync::Arc<drover_model::status::AgentStatus
     assert_eq!(world.view().agent(&agent.agent).unwrap().phase, AgentPhase::Leased);
     world.release(&lease).await;
     let key = |view: &drover_server::view::View| {
-        view.agent(&agent.agent).is_some_and(|seen| seen.detail == "the login is open")
+        view.agent(&agent.agent).is_some_and(|seen| {
+            seen.detail == "the login is open" && seen.login == Some(LoginPhase::Open)
+        })
     };
     world.until("the login is open", key).await;
     world.view().agent(&agent.agent).unwrap()

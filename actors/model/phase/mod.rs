@@ -21,7 +21,8 @@
 //! The words sort as their names do, in maps of the API too. `ALL` has them in the order of life.
 //!
 //! Beside this: `agent.rs` the life of an agent, with its diagram; `lease.rs`, `breaker.rs`,
-//! `cloud.rs`, `declared.rs`, `image.rs`, `node.rs`, `job.rs`, `order.rs` and `power.rs` the others.
+//! `cloud.rs`, `declared.rs`, `image.rs`, `node.rs`, `job.rs`, `login.rs`, `order.rs` and `power.rs` the
+//! others.
 
 mod agent;
 mod breaker;
@@ -30,6 +31,7 @@ mod declared;
 mod image;
 mod job;
 mod lease;
+mod login;
 mod node;
 mod order;
 mod power;
@@ -47,6 +49,7 @@ pub use declared::{DeclaredPhase, DriftKind};
 pub use image::ImagePhase;
 pub use job::JobPhase;
 pub use lease::LeasePhase;
+pub use login::LoginPhase;
 pub use node::{NodeOrder, NodeStatus};
 pub use order::OrderPhase;
 pub use power::Power;

@@ -21,6 +21,7 @@ fn every_word_reads_as_it_is_written() {
     both_ways(&BreakerPhase::ALL);
     both_ways(&CloudHealth::ALL);
     both_ways(&JobPhase::ALL);
+    both_ways(&LoginPhase::ALL);
 }
 
 #[test]

@@ -9,7 +9,7 @@
 use crate::id::{AgentId, LeaseId, NodeName, TemplateId, VmId};
 use crate::order::MachineOrders;
 use crate::overrides::Overrides;
-use crate::phase::AgentPhase;
+use crate::phase::{AgentPhase, LoginPhase};
 use crate::record::{HoldOwner, Owner};
 use crate::size::Size;
 use crate::time::WallTime;
@@ -65,6 +65,8 @@ pub struct AgentStatus {
     pub owner: Option<Owner>,
     /// Until when it is held for debugging, once it is.
     pub held_until: Option<WallTime>,
+    /// Whether its operator can log in, while it is held.
+    pub login: Option<LoginPhase>,
     /// Who asked for its hold; none where nobody did, or the journal does not say.
     pub hold_owner: Option<HoldOwner>,
     /// Whether it was made for trial, and serves nobody.
@@ -99,6 +101,7 @@ impl AgentStatus {
             overrides: Overrides::default(),
             owner: None,
             held_until: None,
+            login: None,
             hold_owner: None,
             on_trial: false,
             size: Size::NONE,
@@ -131,10 +134,10 @@ impl AgentStatus {
         // Each field is named, so that a new one has to be thought about.
         let Self { agent: _, template: _, phase, since, standing: _, .. } = self;
         let Self { vmid, node, address, ssh, host_keys, .. } = self;
-        let Self { leases, uses, overrides, owner: _, held_until, hold_owner, .. } = self;
+        let Self { leases, uses, overrides, owner: _, held_until, login, hold_owner, .. } = self;
         let Self { on_trial, size: _, machine, detail, phases: _, .. } = self;
         let reach = (vmid, node, address, ssh, host_keys);
-        let hold = (held_until, hold_owner);
+        let hold = (held_until, login, hold_owner);
         (phase, since, reach, leases, uses, overrides, hold, on_trial, machine, detail)
     }
 }
@@ -161,6 +164,7 @@ mod tests {
             (AgentStatus { standing: Standing::Parked, ..status() }, differs, same),
             (AgentStatus { detail: "waits".into(), ..status() }, same, differs),
             (AgentStatus { since: WallTime(1), ..status() }, same, differs),
+            (AgentStatus { login: Some(LoginPhase::Open), ..status() }, same, differs),
             // Time alone is no news.
             (AgentStatus { phases: vec![("Queued".into(), 5)], ..status() }, same, same),
         ] {

@@ -28,7 +28,7 @@ use std::time::Duration;
 
 use drover_model::id::{LeaseId, Upid, VmId};
 use drover_model::journal_state::{AgentEntry, GrantedLease, Pass};
-use drover_model::phase::AgentPhase;
+use drover_model::phase::{AgentPhase, LoginPhase};
 use drover_model::record::{Body, Reason};
 use drover_model::time::Now;
 
@@ -42,9 +42,7 @@ use crate::agent::machine::Machine;
 use crate::agent::mind::{Mind, Out};
 use crate::agent::report::Waterfall;
 use crate::agent::retire::is_courteous;
-use crate::agent::state::{
-    BootStep, ConnectStep, Login, PrepareStep, ResetStep, RetireStep, State,
-};
+use crate::agent::state::{BootStep, ConnectStep, PrepareStep, ResetStep, RetireStep, State};
 use crate::agent::usage::Usage;
 use crate::agent::verify_clone::horizon;
 
@@ -286,7 +284,11 @@ fn adopted_state(entry: &AgentEntry, now: Now) -> State {
             let until = entry.commands.held_until.unwrap_or(fresh);
             // A hold never lasts longer than it was asked for, however the clock was set.
             let left = (until - now.wall).min(Duration::from_millis(span));
-            State::Held { until: now.wall + left, ends: now.mono + left, login: Login::Owed }
+            State::Held {
+                until: now.wall + left,
+                ends: now.mono + left,
+                login: LoginPhase::Opening,
+            }
         }
         AgentPhase::Draining => State::Draining(Reason::Asked),
         AgentPhase::Resetting => State::Resetting { step: ResetStep::Rollback, since: now.mono },

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use drover_model::fault::Fault;
 use drover_model::id::TemplateId;
+use drover_model::phase::LoginPhase;
 use drover_model::record::{Body, Hold, Reason};
 
 use crate::agent::event::{Call, Effect};
 use crate::agent::mind::{Mind, Out};
-use crate::agent::state::{Login, State};
+use crate::agent::state::State;
 use crate::ran::can_pass;
 
 /// After this many failures in a row the login may never come.
@@ -80,7 +81,7 @@ impl Mind {
         self.adoption.finish();
         self.lose_leases("its agent is held for debugging", out);
         out.record(Body::HoldSet { agent, hold, until: Some(until), next, why: said });
-        self.enter(State::Held { until, ends, login: Login::Owed }, out);
+        self.enter(State::Held { until, ends, login: LoginPhase::Opening }, out);
         self.report.say(self.holding.why().unwrap_or_default());
         if self.address().is_none() {
             self.closed("it has no address");
@@ -89,8 +90,8 @@ impl Mind {
         }
     }
 
-    pub(super) fn unlock_call(&self, login: Login) -> Option<Call> {
-        let owed = login == Login::Owed && self.machine.takes_keys();
+    pub(super) fn unlock_call(&self, login: LoginPhase) -> Option<Call> {
+        let owed = login == LoginPhase::Opening && self.machine.takes_keys();
         let hold = self.holding.hold().filter(|_| owed)?;
         Some(Call::Unlock(self.address()?, hold.public_key.clone()))
     }
@@ -98,7 +99,7 @@ impl Mind {
     /// The result of installing the operator's key.
     pub(super) fn unlocked(&mut self, result: Result<(), Fault>, out: &mut Out) {
         match result {
-            Ok(()) => self.login(Login::Open, "the login is open"),
+            Ok(()) => self.login(LoginPhase::Open, "the login is open"),
             Err(fault) if can_pass(&fault.kind) => {
                 self.machine.hinder_keys(&fault);
                 self.back_off(out);
@@ -115,7 +116,7 @@ impl Mind {
 
     /// No login is possible. Only the guest's console is left.
     fn closed(&mut self, why: &str) {
-        self.login(Login::Closed, &format!("no login, {}: {why}", self.console()));
+        self.login(LoginPhase::Closed, &format!("no login, {}: {why}", self.console()));
     }
 
     /// The advice where no login is possible.
@@ -127,7 +128,7 @@ impl Mind {
         format!("use its console{}", place.unwrap_or_default())
     }
 
-    fn login(&mut self, now: Login, reported: &str) {
+    fn login(&mut self, now: LoginPhase, reported: &str) {
         if let State::Held { login, .. } = &mut self.state {
             *login = now;
         }

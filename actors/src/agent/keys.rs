@@ -10,11 +10,12 @@ use std::time::Duration;
 use drover_model::ambient::jittered;
 use drover_model::fault::{Fault, FaultKind};
 use drover_model::id::{Attempt, LeaseId};
+use drover_model::phase::LoginPhase;
 use drover_model::time::WallTime;
 
 use crate::agent::event::Call;
 use crate::agent::mind::{Mind, Out};
-use crate::agent::state::{Login, State};
+use crate::agent::state::State;
 use drover_model::journal_state::Pass;
 
 /// The pause between two tries to change a key, and the first of growing pauses.
@@ -80,7 +81,7 @@ impl Mind {
             return;
         }
         self.keys.under_way = None;
-        if matches!(self.state, State::Held { login: Login::Owed, .. })
+        if matches!(self.state, State::Held { login: LoginPhase::Opening, .. })
             && !self.in_flight.state_waits()
             && self.timers.retry().is_none()
         {

@@ -6,12 +6,12 @@
 
 use drover_model::journal_state::Pass;
 use drover_model::order::Work;
-use drover_model::phase::{OrderPhase, Power};
+use drover_model::phase::{LoginPhase, OrderPhase, Power};
 
 use crate::agent::leases::{Lease, Stage};
 use crate::agent::machine::OrderStep;
 use crate::agent::mind::{Mind, Out};
-use crate::agent::state::{Login, State};
+use crate::agent::state::State;
 
 /// How a revert ends whose keys did not get in.
 pub(super) fn no_key_yet(why: &str) -> String {
@@ -45,7 +45,7 @@ impl Mind {
             lease.unseen |= has_key(lease);
         }
         if let State::Held { login, .. } = &mut self.state {
-            *login = Login::Owed;
+            *login = LoginPhase::Opening;
         }
     }
 
@@ -70,8 +70,8 @@ impl Mind {
             return;
         }
         match &self.state {
-            State::Held { login: Login::Owed, .. } => {}
-            State::Held { login: Login::Closed, .. } => {
+            State::Held { login: LoginPhase::Opening, .. } => {}
+            State::Held { login: LoginPhase::Closed, .. } => {
                 let why = self.machine.hindered.take();
                 let why = why.unwrap_or_else(|| "the guest refused it".to_owned());
                 let text = format!(
@@ -80,7 +80,7 @@ impl Mind {
                 );
                 self.order_failed(text, Power::Running, out);
             }
-            State::Held { login: Login::Open, .. }
+            State::Held { login: LoginPhase::Open, .. }
             | State::Queued
             | State::Cloning { .. }
             | State::InDoubt { .. }
@@ -106,7 +106,7 @@ impl Mind {
         for id in self.leases.in_line() {
             self.lease_go_on(&id, out);
         }
-        let owed = matches!(self.state, State::Held { login: Login::Owed, .. });
+        let owed = matches!(self.state, State::Held { login: LoginPhase::Opening, .. });
         if owed && !self.in_flight.state_waits() && self.timers.retry().is_none() {
             self.act(out);
         }

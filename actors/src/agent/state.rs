@@ -27,7 +27,7 @@
 
 use drover_model::fault::Fault;
 use drover_model::id::Upid;
-use drover_model::phase::AgentPhase;
+use drover_model::phase::{AgentPhase, LoginPhase};
 use drover_model::record::Reason;
 use drover_model::time::{Moment, WallTime};
 
@@ -77,7 +77,8 @@ pub enum State {
         until: WallTime,
         /// The end in monotonic time.
         ends: Moment,
-        login: Login,
+        /// Whether the operator's key is in the guest.
+        login: LoginPhase,
     },
     /// Stops and destroys the guest.
     Retiring {
@@ -104,17 +105,6 @@ pub enum State {
         /// Whether the id is burned.
         burned: bool,
     },
-}
-
-/// The state of the operator's key in a held guest.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Login {
-    /// Not installed yet.
-    Owed,
-    /// drover has installed it.
-    Open,
-    /// drover could not install it.
-    Closed,
 }
 
 #[derive(Debug, Clone, PartialEq)]

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use drover_model::fact::What;
-use drover_model::phase::{AgentPhase, LeasePhase};
+use drover_model::phase::{AgentPhase, LeasePhase, LoginPhase};
 use drover_model::record::Reason;
 use drover_model::status::{AgentStatus, LeaseStatus, Standing};
 use drover_model::time::WallTime;
@@ -63,6 +63,7 @@ impl Mind {
             overrides: self.usage.overrides(),
             owner: self.kept_for().cloned(),
             held_until: self.held_until(),
+            login: self.login_phase(),
             hold_owner: self.holding.hold().and_then(|hold| hold.owner.clone()),
             on_trial: self.spec.trial,
             size: self.spec.asked_size(),
@@ -113,6 +114,10 @@ impl Mind {
 
     fn held_until(&self) -> Option<WallTime> {
         if let State::Held { until, .. } = &self.state { Some(*until) } else { None }
+    }
+
+    fn login_phase(&self) -> Option<LoginPhase> {
+        if let State::Held { login, .. } = &self.state { Some(*login) } else { None }
     }
 
     /// What the agent means to its template.
