@@ -172,17 +172,17 @@ service: {logLevel: debug}
         View::complete(jiff::Timestamp::UNIX_EPOCH)
     }
 
-    /// The values in force, and the folder whose path stands in their origins.
-    fn read() -> (Vec<ValueInForce>, tempfile::TempDir) {
+    /// The values in force with these variables, and the folder whose path stands in their origins.
+    fn read(text: &str, variables: &[(&str, &str)]) -> (Vec<ValueInForce>, tempfile::TempDir) {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("drover.yaml");
-        std::fs::write(&file, FILE).unwrap();
+        std::fs::write(&file, text).unwrap();
         let key = drover_ssh::PrivateKey::from_seed(&[7; 32], "test").to_openssh().unwrap();
         let mut options = std::fs::OpenOptions::new();
         let private = options.write(true).create(true).mode(0o600);
         let mut private = private.open(directory.path().join("key")).unwrap();
         private.write_all(key.expose_secret().as_bytes()).unwrap();
-        let environment = Environment::of(&[("RUNNER_ID_START", "500")]);
+        let environment = Environment::of(variables);
         let checked = drover_config::load(&file, &environment).unwrap();
         (values(&checked, &environment), directory)
     }
@@ -191,7 +191,7 @@ service: {logLevel: debug}
 
     #[test]
     fn every_value_that_is_given_has_its_line_or_its_variable() {
-        let (mut all, directory) = read();
+        let (mut all, directory) = read(FILE, &[("RUNNER_ID_START", "500")]);
         assert!(all.iter().any(|one| one.path == "cloudConfigurations.lab.endVmId"), "a default");
         all.retain(|one| one.origin != Origin::Default);
         let text = listed(&all, &view());
@@ -200,8 +200,29 @@ service: {logLevel: debug}
     }
 
     #[test]
+    fn what_variables_give_clouds_and_sources_of_github_is_shown_with_them_and_no_secret_is() {
+        let without_login = FILE.replace("credentialsId: t, ", "");
+        let text = format!("{without_login}demand:\n  hub: {{kind: github, labels: [linux]}}\n");
+        let (mut all, _directory) = read(
+            &text,
+            &[
+                ("PVE_TOKEN_ID", "ci@pve!drover"),
+                ("PVE_TOKEN_SECRET", "5f0c8d36-aaaa-bbbb-cccc-000000000000"),
+                ("GITHUB_TOKEN", "ghp_5f0c8d36"),
+                ("REPO_OWNER", "acme"),
+                ("REPO_NAME", "app"),
+                ("POLL_INTERVAL", "45"),
+            ],
+        );
+        all.retain(|one| matches!(one.origin, Origin::Variable { .. }));
+        let text = listed(&all, &view());
+        assert!(!text.contains("5f0c8d36"), "{text}");
+        insta::assert_snapshot!(text);
+    }
+
+    #[test]
     fn one_value_is_printed_bare_and_a_slip_is_answered() {
-        let (all, _directory) = read();
+        let (all, _directory) = read(FILE, &[]);
         let of =
             |key: &str| got(key, &all, &view()).map(|(text, _)| text).unwrap_or_else(|fault| fault);
         insta::assert_snapshot!(

@@ -119,7 +119,7 @@ impl Environment {
     }
 
     /// The variable of a shared name that is set, `PROXMOX_*` before `PVE_*`.
-    fn source_of(&self, shared: &str) -> &'static str {
+    pub(super) fn source_of(&self, shared: &str) -> &'static str {
         let mut names = NAMES.iter().filter(|(_, name)| *name == shared).map(|(name, _)| *name);
         names.find(|name| self.get(name).is_some()).unwrap_or("")
     }

@@ -1,9 +1,12 @@
 //! Every value in force, and where it comes from: a line of a file, a variable, or its default.
 
+use proxmox_client::Login;
 use serde::Serialize;
 use serde_yaml::Value as Yaml;
 
-use super::environment::Defaults;
+use super::context::Context;
+use super::demand::{is_github, over_environment};
+use super::environment::{Defaults, GITHUB_TOKEN};
 use super::explain::spelled;
 use super::fault::Place;
 use super::keys::{CLOUD, CREDENTIALS, Form, Key, SECTIONS, Table};
@@ -80,8 +83,23 @@ pub fn values(checked: &Checked, environment: &Environment) -> Vec<ValueInForce>
                 let shared = top.iter().find(|entry| entry.key == "cloudDefaults");
                 let shared = one(shared, "cloudDefaults", &CLOUD);
                 let base = defaults.cloud.overlaid(&shared);
+                let login = defaults.login.as_ref().map(|login| match login {
+                    Login::Token { .. } => environment.source_of("TOKEN_SECRET"),
+                    Login::Password { .. } => environment.source_of("PASSWORD"),
+                });
                 for (path, own) in many(entry, name, table) {
-                    out.layer(&path, &base.overlaid(&own));
+                    let layer = base.overlaid(&own);
+                    out.layer(&path, &layer);
+                    out.login(&path, &layer, login);
+                }
+            }
+            Form::Many(table) if name == "demand" => {
+                let mut cx = Context::new(environment, Vec::new());
+                let token = environment.get(GITHUB_TOKEN).map(|_| GITHUB_TOKEN);
+                for (path, own) in many(entry, name, table) {
+                    let layer = over_environment(&own, &mut cx);
+                    out.layer(&path, &layer);
+                    out.login(&path, &layer, token.filter(|_| is_github(&layer)));
                 }
             }
             Form::Many(table) => {
@@ -181,6 +199,14 @@ impl Out<'_> {
         }
     }
 
+    /// Takes in that a variable gives the login of what names no credentials.
+    fn login(&mut self, path: &str, layer: &Layer, variable: Option<&str>) {
+        let Some(variable) = variable.filter(|_| !layer.has("credentialsId")) else { return };
+        let (path, name) = (format!("{path}.credentialsId"), variable.to_owned());
+        let origin = Origin::Variable { name };
+        self.all.push(ValueInForce { path, value: HIDDEN.to_owned(), origin });
+    }
+
     fn origin(&self, place: Option<Place>, path: &str) -> Origin {
         let Some(place) = place else { return Origin::Variable { name: path.to_owned() } };
         let file = self.checked.sources.file(place.file).map(|file| file.name.clone());
@@ -189,6 +215,58 @@ impl Out<'_> {
 }
 
 fn value_of(key: &Key, path: String, value: &Yaml, origin: Origin) -> ValueInForce {
-    let value = if key.secret { HIDDEN.to_owned() } else { spelled(value) };
+    let value = if key.secret { HIDDEN.to_owned() } else { spelled(&without_logins(value)) };
     ValueInForce { path, value, origin }
+}
+
+/// A value with the logins in its URLs hidden.
+fn without_logins(value: &Yaml) -> Yaml {
+    match value {
+        Yaml::String(text) => Yaml::String(hide_logins(text)),
+        Yaml::Sequence(items) => Yaml::Sequence(items.iter().map(without_logins).collect()),
+        Yaml::Mapping(fields) => {
+            let hidden = |(key, value): (&Yaml, &Yaml)| (key.clone(), without_logins(value));
+            Yaml::Mapping(fields.iter().map(hidden).collect())
+        }
+        Yaml::Null | Yaml::Bool(_) | Yaml::Number(_) | Yaml::Tagged(_) => value.clone(),
+    }
+}
+
+/// A text in which `***` stands for each login of a URL, as in `https://user:password@host/`.
+fn hide_logins(text: &str) -> String {
+    let ends = |c: char| c.is_whitespace() || "/?#\"'<>".contains(c);
+    let mut parts = text.split("://");
+    let mut shown = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let host = part.find(ends).unwrap_or(part.len());
+        let from = part[..host].rfind('@');
+        shown += "://";
+        shown += from.map_or("", |_| HIDDEN);
+        shown += &part[from.unwrap_or(0)..];
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Invariant: no login in a URL is shown, and the rest of the URL is.
+
+    #[test]
+    fn the_login_of_each_url_is_hidden_wherever_it_stands() {
+        for (text, shown) in [
+            ("https://ci:hunter2@git.example.com/x", "https://***@git.example.com/x"),
+            ("http://ghp_hunter2@proxy:3128", "http://***@proxy:3128"),
+            ("socks5://a:p@hunter2@proxy", "socks5://***@proxy"),
+            ("curl http://u:hunter2@a/ https://b/@c", "curl http://***@a/ https://b/@c"),
+            ("https://pve1:8006/?to=a@b", "https://pve1:8006/?to=a@b"),
+            ("root@pam!ci", "root@pam!ci"),
+            ("", ""),
+        ] {
+            assert_eq!(hide_logins(text), shown);
+            let nested = Yaml::Sequence(vec![Yaml::from(text)]);
+            assert_eq!(without_logins(&nested), Yaml::Sequence(vec![Yaml::from(shown)]));
+        }
+    }
 }

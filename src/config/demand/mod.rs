@@ -38,6 +38,19 @@ pub(super) struct CheckedDemand {
     pub asked: ShareSpec,
 }
 
+/// What a source has, its own keys over what the environment gives for sources of its kind.
+pub(super) fn over_environment(own: &Layer, cx: &mut Context<'_>) -> Layer {
+    match is_github(own) {
+        true => github::environment(cx).overlaid(own),
+        false => own.clone(),
+    }
+}
+
+/// Whether a source is one of GitHub.
+pub(super) fn is_github(layer: &Layer) -> bool {
+    layer.text("kind") == Some(SourceKind::GitHub.word())
+}
+
 /// Makes all sources. `listens` says whether webhooks can arrive.
 pub(super) fn demand(
     entries: &[(String, Layer)],
@@ -48,9 +61,7 @@ pub(super) fn demand(
     let mut all = CheckedDemand::default();
     let mut asked: Option<&str> = None;
     for (id, layer) in entries {
-        let is_github = layer.text("kind") == Some(SourceKind::GitHub.word());
-        let below = is_github.then(|| github::environment(cx));
-        let layer = &below.map_or_else(|| layer.clone(), |below| below.overlaid(layer));
+        let layer = &over_environment(layer, cx);
         let Some(raw) = layer.typed::<RawDemand>(&mut cx.faults) else { continue };
         if !listens && layer.has("webhook") && FORGES.contains(&raw.kind) {
             let message = "service.listen is not set, so no webhook can arrive";
