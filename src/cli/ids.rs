@@ -1,8 +1,8 @@
-//! Ids by their starts: the beginning of an id is enough wherever one agent, lease or build has it.
+//! Ids by their starts: the beginning of an id is enough wherever one agent, lease, build or job has it.
 //!
 //! The service takes whole ids alone, so that its API says one thing. Which id is meant, the lists say.
 
-use drover_api::{AgentsOut, ImageBuildsOut};
+use drover_api::{AgentsOut, ImageBuildsOut, JobsOut, StatusOut};
 
 use super::client::{CALL_LIMIT, Client};
 use super::error::{CliError, usage};
@@ -11,7 +11,7 @@ use super::options::{AgentAction, Command, ImageAction, LeaseAction, MachineActi
 use super::sentences::clean;
 
 /// The fewest characters that stand for an id.
-pub(super) const LEAST: usize = 4;
+const LEAST: usize = 4;
 /// What ids of leases begin with.
 const LEASE: &str = "lease-";
 /// How many ids are named where several begin alike.
@@ -25,18 +25,15 @@ enum Kind {
     Build,
     /// An agent, or a lease on it.
     Target,
+    /// What `why` is asked about: an agent, a lease, a job, or the name of anything.
+    Subject,
 }
 
 /// Puts whole ids in the place of their starts.
 pub(super) async fn complete(client: &Client, command: &mut Command) -> Result<(), CliError> {
+    let mut lists = Lists::default();
     for (kind, word) in words(command) {
-        let whole = match kind {
-            Kind::Agent => agent(client, word).await?,
-            Kind::Lease => lease(client, word).await?,
-            Kind::Build => build(client, word).await?,
-            Kind::Target => target(client, word).await?,
-        };
-        *word = whole;
+        *word = lists.whole(client, kind, word).await?;
     }
     Ok(())
 }
@@ -66,6 +63,9 @@ fn words(command: &mut Command) -> Vec<(Kind, &mut String)> {
     if let Command::Ssh(options) = command {
         return vec![(Kind::Target, &mut options.target)];
     }
+    if let Command::Why { of: Some(of), .. } = command {
+        return vec![(Kind::Subject, of)];
+    }
     if let Command::Image(ImageAction::Cancel { build }) = command {
         return vec![(Kind::Build, build)];
     }
@@ -78,68 +78,162 @@ fn words(command: &mut Command) -> Vec<(Kind, &mut String)> {
     Vec::new()
 }
 
-/// The id of an agent.
-pub(super) async fn agent(client: &Client, word: &str) -> Result<String, CliError> {
-    let ids = if is_start(word) { agents(client).await } else { Vec::new() };
-    whole("agent", "drover agents", word, &ids)
-}
-
-/// The id of a lease.
-pub(super) async fn lease(client: &Client, word: &str) -> Result<String, CliError> {
-    let ids = if is_start(word) { leases(client).await } else { Vec::new() };
-    whole("lease", "drover leases", word, &ids)
-}
-
-async fn build(client: &Client, word: &str) -> Result<String, CliError> {
-    let mut ids = Vec::new();
-    if is_start(word) {
-        let found = client.get::<ImageBuildsOut>("/v1/images/builds", CALL_LIMIT).await;
-        ids.extend(found.into_iter().flat_map(|out| out.builds).map(|one| one.build));
-    }
-    whole("build", "drover image list", word, &ids)
-}
-
 /// The id of an agent or of a lease.
 pub(super) async fn target(client: &Client, word: &str) -> Result<String, CliError> {
-    if word.starts_with(LEASE) {
-        return lease(client, word).await;
-    }
-    let mut ids = Vec::new();
-    if is_start(word) {
-        ids = agents(client).await;
-        ids.extend(leases(client).await);
-    }
-    whole("agent or lease", "drover agents", word, &ids)
+    Lists::default().whole(client, Kind::Target, word).await
 }
 
-/// Whether a word is long enough to stand for an id; one that is too short goes to the service as it is.
+/// What the service lists, each list read once and when it is first needed.
+#[derive(Default)]
+struct Lists {
+    agents: Option<Known>,
+    leases: Option<Known>,
+    builds: Option<Known>,
+    jobs: Option<Known>,
+}
+
+/// What a list has.
+#[derive(Debug, Clone, Default)]
+struct Known {
+    ids: Vec<String>,
+    /// Names of other things that it mentions, such as nodes: a word that is one of them is no start.
+    names: Vec<String>,
+    /// Whether it could not be read to its end: then no id in it is the only one.
+    cut: bool,
+}
+
+impl Known {
+    fn and(mut self, other: &Self) -> Self {
+        self.ids.extend_from_slice(&other.ids);
+        self.names.extend_from_slice(&other.names);
+        self.cut |= other.cut;
+        self
+    }
+
+    fn whole(&self, kind: &str, list: &str, word: &str) -> Result<String, CliError> {
+        // A list that is refused leaves the word as it is: the command itself says why.
+        let is_name = self.names.iter().any(|name| name == word);
+        if self.cut || is_name { Ok(word.to_owned()) } else { whole(kind, list, word, &self.ids) }
+    }
+}
+
+impl Lists {
+    async fn whole(&mut self, client: &Client, kind: Kind, word: &str) -> Result<String, CliError> {
+        // One that is too short goes to the service as it is.
+        if !is_start(word) {
+            return Ok(word.to_owned());
+        }
+        match kind {
+            Kind::Agent => self.agents(client).await.whole("agent", "drover agents", word),
+            Kind::Lease => self.leases(client).await.whole("lease", "drover leases", word),
+            Kind::Target if word.starts_with(LEASE) => {
+                self.leases(client).await.whole("lease", "drover leases", word)
+            }
+            Kind::Build => self.builds(client).await.whole("build", "drover image list", word),
+            Kind::Target => {
+                let agents = self.agents(client).await.clone();
+                let both = agents.and(self.leases(client).await);
+                both.whole("agent or lease", "drover agents", word)
+            }
+            Kind::Subject => {
+                let agents = self.agents(client).await.clone();
+                let some = agents.and(self.leases(client).await);
+                let all = some.and(self.jobs(client).await);
+                all.whole("agent, lease or job", "drover jobs", word)
+            }
+        }
+    }
+
+    async fn agents(&mut self, client: &Client) -> &Known {
+        if self.agents.is_none() {
+            let out = client.get::<AgentsOut>("/v1/agents", CALL_LIMIT).await;
+            let known = out.map(|out| {
+                let gone = out.gone.into_iter().map(|gone| gone.id);
+                let nodes = out.agents.iter().filter_map(|agent| agent.node.clone()).collect();
+                let ids = out.agents.into_iter().map(|agent| agent.id).chain(gone).collect();
+                Known { ids, names: nodes, cut: false }
+            });
+            self.agents = Some(or_cut(known));
+        }
+        self.agents.get_or_insert_default()
+    }
+
+    async fn leases(&mut self, client: &Client) -> &Known {
+        if self.leases.is_none() {
+            let known = leases::all(client, None, None).await.map(|all| {
+                let ids = all.into_iter().map(|lease| lease.id).collect();
+                Known { ids, ..Known::default() }
+            });
+            self.leases = Some(or_cut(known));
+        }
+        self.leases.get_or_insert_default()
+    }
+
+    async fn builds(&mut self, client: &Client) -> &Known {
+        if self.builds.is_none() {
+            let out = client.get::<ImageBuildsOut>("/v1/images/builds", CALL_LIMIT).await;
+            let known = out.map(|out| {
+                let ids = out.builds.into_iter().map(|one| one.build).collect();
+                Known { ids, ..Known::default() }
+            });
+            self.builds = Some(or_cut(known));
+        }
+        self.builds.get_or_insert_default()
+    }
+
+    /// Jobs by `source/id`, with the names of templates and sources.
+    async fn jobs(&mut self, client: &Client) -> &Known {
+        if self.jobs.is_none() {
+            let out = client.get::<JobsOut>("/v1/jobs", CALL_LIMIT).await;
+            let status = client.get::<StatusOut>("/v1/status", CALL_LIMIT).await;
+            let known = out.and_then(|out| status.map(|status| known_jobs(out, status)));
+            self.jobs = Some(or_cut(known));
+        }
+        self.jobs.get_or_insert_default()
+    }
+}
+
+fn known_jobs(out: JobsOut, status: StatusOut) -> Known {
+    let mut known = Known::default();
+    for job in out.jobs {
+        known.ids.push(format!("{}/{}", job.source, job.id));
+        known.names.push(job.id);
+        known.names.extend(job.name);
+    }
+    for one in status.templates {
+        known.names.extend(one.id.rsplit('/').next().map(str::to_owned));
+        known.names.push(one.id);
+    }
+    known.names.extend(status.sources.into_iter().map(|one| one.id));
+    known.names.push("leases".to_owned());
+    known
+}
+
+fn or_cut<E>(known: Result<Known, E>) -> Known {
+    known.unwrap_or_else(|_| Known { cut: true, ..Known::default() })
+}
+
+/// Whether a word is long enough to stand for an id.
 fn is_start(word: &str) -> bool {
     word.strip_prefix(LEASE).unwrap_or(word).chars().count() >= LEAST
 }
 
-// A list that is refused leaves the word as it is: the command itself says why.
-
-async fn agents(client: &Client) -> Vec<String> {
-    let Ok(out) = client.get::<AgentsOut>("/v1/agents", CALL_LIMIT).await else {
-        return Vec::new();
-    };
-    let gone = out.gone.into_iter().map(|gone| gone.id);
-    out.agents.into_iter().map(|agent| agent.id).chain(gone).collect()
-}
-
-async fn leases(client: &Client) -> Vec<String> {
-    let all = leases::all(client, None, None).await.unwrap_or_default();
-    all.into_iter().map(|lease| lease.id).collect()
-}
-
-/// The id that a word is the start of; the word itself where none is.
-fn whole(kind: &str, list: &str, word: &str, ids: &[String]) -> Result<String, CliError> {
-    if ids.iter().any(|id| id == word) {
+/// The id that a word is the start of; the word itself where none is. An id counts from its beginning,
+/// and from behind its `lease-` or the source of its job.
+pub(super) fn whole(
+    kind: &str,
+    list: &str,
+    word: &str,
+    ids: &[String],
+) -> Result<String, CliError> {
+    if !is_start(word) || ids.iter().any(|id| id == word) {
         return Ok(word.to_owned());
     }
-    let starts = |id: &&String| {
-        id.starts_with(word) || id.strip_prefix(LEASE).is_some_and(|id| id.starts_with(word))
+    let own = |id: &str| {
+        let behind = id.strip_prefix(LEASE).or_else(|| Some(id.split_once('/')?.1));
+        behind.is_some_and(|id| id.starts_with(word))
     };
+    let starts = |id: &&String| id.starts_with(word) || own(id);
     let mut found: Vec<&str> = ids.iter().filter(starts).map(String::as_str).collect();
     found.sort_unstable();
     found.dedup();
@@ -189,6 +283,30 @@ mod tests {
     fn an_id_that_begins_another_is_not_mistaken_for_it() {
         let ids = ["abcd", "abcde"].map(str::to_owned);
         assert_eq!(whole("agent", "", "abcd", &ids).ok().as_deref(), Some("abcd"));
+    }
+
+    #[test]
+    fn a_list_that_is_cut_makes_no_id_the_only_one() {
+        let ids = vec!["4f8z1c3p".to_owned()];
+        let read = Known { ids: ids.clone(), ..Known::default() };
+        let cut = Known { ids, cut: true, ..Known::default() };
+        let of = |known: &Known| known.whole("agent", "drover agents", "4f8z").ok();
+        assert_eq!(of(&read).as_deref(), Some("4f8z1c3p"));
+        assert_eq!(of(&cut).as_deref(), Some("4f8z"));
+        assert_eq!(of(&read.and(&cut)).as_deref(), Some("4f8z"), "another list has the rest");
+    }
+
+    #[test]
+    fn a_name_of_something_is_no_start_of_an_id() {
+        let jobs = r#"{"jobs": [{"source": "git", "id": "linux-7788", "name": "linux", "state": "waiting"}],
+            "silent": []}"#;
+        let jobs: JobsOut = serde_json::from_str(jobs).unwrap();
+        let all = jobs.jobs.iter().map(|job| format!("{}/{}", job.source, job.id)).collect();
+        let known = Known { ids: all, names: vec!["linux".to_owned()], cut: false };
+        let of = |word: &str| known.whole("job", "drover jobs", word).ok();
+        assert_eq!(of("linux").as_deref(), Some("linux"));
+        assert_eq!(of("linux-7").as_deref(), Some("git/linux-7788"));
+        assert_eq!(of("git/linux-7").as_deref(), Some("git/linux-7788"));
     }
 
     #[test]

@@ -7,6 +7,7 @@
 
 mod agents;
 mod builds;
+mod candidates;
 mod check;
 mod client;
 mod completions;
@@ -83,6 +84,9 @@ pub use term::Term;
 
 /// Parses the arguments, does what they say, and gives the exit code.
 pub fn main() -> ExitCode {
+    if let Some(words) = candidates::asked() {
+        return candidates::print(&words);
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {

@@ -67,7 +67,7 @@ pub enum Command {
     },
     /// Print the JSON Schema of the configuration, for editors
     Schema,
-    /// Print what a shell needs to complete commands and options
+    /// Print what a shell needs to complete commands, options, ids and names
     #[command(after_help = notes::INSTALL)]
     Completions {
         /// The shell that is to complete them

@@ -8,10 +8,11 @@ use serde_json::{Map, Value, json};
 
 use super::client::{CALL_LIMIT, Client, LONG_LIMIT};
 use super::error::{CliError, failed, usage};
-use super::ids::LEAST;
+use super::ids;
 use super::list_options::ViewOptions;
 use super::options::Noun;
 use super::sentences::clean;
+use super::table::View;
 use super::term::{Term, page};
 use super::why;
 
@@ -87,7 +88,8 @@ pub(super) async fn show(
     let next = next(noun, &name, &thing);
     let whole = json!({ "kind": noun.one(), noun.one(): thing, "why": why, "next": next });
     page(term, json, &ViewOptions::default(), &whole, |_, page| {
-        page.lines(&facts(&thing, 0));
+        let view = page.view();
+        page.lines(&facts(&thing, id, &view, 0));
         if let Some(why) = &why {
             page.heading("WHY");
             why::subject(why, page);
@@ -102,11 +104,8 @@ pub(super) async fn show(
 /// The thing that a word names: by its whole name, its last part, or the start of its id.
 fn chosen(noun: Noun, id: &str, word: &str, things: Vec<Value>) -> Result<Value, CliError> {
     let name = |thing: &Value| thing[id].as_str().unwrap_or_default().to_owned();
-    let rules: [&dyn Fn(&str) -> bool; 3] =
-        [&|name| name == word, &|name| name.rsplit('/').next() == Some(word), &|name| {
-            let own = name.strip_prefix("lease-").unwrap_or(name);
-            word.chars().count() >= LEAST && (name.starts_with(word) || own.starts_with(word))
-        }];
+    let rules: [&dyn Fn(&str) -> bool; 2] =
+        [&|name| name == word, &|name| name.rsplit('/').next() == Some(word)];
     for rule in rules {
         let found: Vec<&Value> = things.iter().filter(|thing| rule(&name(thing))).collect();
         let mut names: Vec<String> = found.iter().map(|thing| name(thing)).collect();
@@ -125,6 +124,10 @@ fn chosen(noun: Noun, id: &str, word: &str, things: Vec<Value>) -> Result<Value,
         }
     }
     let names: Vec<String> = things.iter().map(name).collect();
+    let whole = ids::whole(noun.one(), &format!("drover {}", noun.list()), word, &names)?;
+    if let Some(one) = things.iter().find(|thing| name(thing) == whole) {
+        return Ok(one.clone());
+    }
     let parts =
         names.iter().flat_map(|name| [name.as_str(), name.rsplit('/').next().unwrap_or(name)]);
     let near = nearest(word, parts).map(|near| format!(" did you mean `{}`?", clean(near)));
@@ -162,11 +165,49 @@ fn next(noun: Noun, name: &str, thing: &Value) -> Vec<String> {
     own.into_iter().chain(all.iter().map(|command| command.replace("{}", &name))).collect()
 }
 
+/// Fields that come first, in this order, behind the name of the thing; the others follow by their names.
+const FIRST: [&str; 19] = [
+    "name",
+    "what",
+    "state",
+    "since",
+    "detail",
+    "template",
+    "cloud",
+    "source",
+    "cluster",
+    "node",
+    "vmid",
+    "address",
+    "ssh",
+    "login",
+    "agent",
+    "lease",
+    "leases",
+    "wants",
+    "heldUntil",
+];
+/// Fields that are long, and come last.
+const LAST: [&str; 2] = ["orders", "phases"];
+
+/// Where a field of a thing stands, whose name is in the field `id`.
+fn rank(key: &str, id: &str) -> usize {
+    if key == id {
+        return 0;
+    }
+    if let Some(last) = LAST.iter().position(|last| *last == key) {
+        return FIRST.len() + 2 + last;
+    }
+    FIRST.iter().position(|first| *first == key).map_or(FIRST.len() + 1, |at| at + 1)
+}
+
 /// The fields of a thing that hold something, one `key: value` a line; what a field holds of its own
 /// stands below it, further in.
-fn facts(thing: &Value, depth: usize) -> String {
-    let Value::Object(fields) = thing else { return line(&plain(thing), depth) };
+fn facts(thing: &Value, id: &str, view: &View, depth: usize) -> String {
+    let Value::Object(fields) = thing else { return line(&plain(thing, view), depth) };
     let mut text = String::new();
+    let mut fields: Vec<(&String, &Value)> = fields.iter().collect();
+    fields.sort_by_key(|(key, _)| (rank(key, id), *key));
     for (key, value) in fields {
         if is_nothing(value) {
             continue;
@@ -179,10 +220,10 @@ fn facts(thing: &Value, depth: usize) -> String {
             }
             Value::Array(items) if items.iter().any(|item| item.is_object() || item.is_array()) => {
                 text += &line(&format!("{key}:"), depth);
-                items.iter().for_each(|item| text += &entry(item, depth + 1));
+                items.iter().for_each(|item| text += &entry(item, view, depth + 1));
             }
             Value::Array(items) => {
-                let items: Vec<String> = items.iter().map(plain).collect();
+                let items: Vec<String> = items.iter().map(|item| plain(item, view)).collect();
                 text += &line(&format!("{key}: {}", items.join(", ")), depth);
             }
             Value::Object(inner) if inner.values().all(Value::is_number) => {
@@ -190,10 +231,10 @@ fn facts(thing: &Value, depth: usize) -> String {
             }
             Value::Object(_) => {
                 text += &line(&format!("{key}:"), depth);
-                text += &facts(value, depth + 1);
+                text += &facts(value, "id", view, depth + 1);
             }
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
-                text += &line(&format!("{key}: {}", plain(value)), depth);
+                text += &line(&format!("{key}: {}", plain(value, view)), depth);
             }
         }
     }
@@ -201,8 +242,8 @@ fn facts(thing: &Value, depth: usize) -> String {
 }
 
 /// An entry of a list, its first line marked.
-fn entry(item: &Value, depth: usize) -> String {
-    let text = facts(item, depth + 1);
+fn entry(item: &Value, view: &View, depth: usize) -> String {
+    let text = facts(item, "id", view, depth + 1);
     let margin = "  ".repeat(depth);
     match text.strip_prefix(&format!("{margin}  ")) {
         Some(rest) => format!("{margin}- {rest}"),
@@ -213,7 +254,8 @@ fn entry(item: &Value, depth: usize) -> String {
 /// A part of a life, with its length.
 fn phase(item: &Value, depth: usize) -> String {
     let seconds = item["ms"].as_u64().unwrap_or(0) as f64 / 1000.0;
-    line(&format!("{seconds:8.1} s  {}", plain(&item["state"])), depth)
+    let state = clean(item["state"].as_str().unwrap_or_default());
+    line(&format!("{seconds:8.1} s  {state}"), depth)
 }
 
 fn counts(fields: &Map<String, Value>) -> String {
@@ -226,8 +268,10 @@ fn line(text: &str, depth: usize) -> String {
     format!("{}{text}\n", "  ".repeat(depth))
 }
 
-fn plain(value: &Value) -> String {
+/// A value in words; a time as lists show it.
+fn plain(value: &Value, view: &View) -> String {
     match value {
+        Value::String(text) if text.parse::<jiff::Timestamp>().is_ok() => clean(&view.time(text)),
         Value::String(text) => clean(text),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
             clean(&value.to_string())
@@ -273,7 +317,28 @@ mod tests {
             "ssh": {"host": "10.0.0.7", "port": 22}, "orders": [{"what": "reboot\u{7}", "state": "done"}],
             "phases": [{"state": "Cloning", "ms": 8200}, {"state": "Booting", "ms": 21040}],
         });
-        insta::assert_snapshot!(facts(&thing, 0));
+        let exact = View::complete("2026-11-21T08:00:00Z".parse().unwrap());
+        insta::assert_snapshot!(facts(&thing, "id", &exact, 0));
+    }
+
+    #[test]
+    fn what_a_thing_is_and_where_comes_first_and_times_are_ages_on_a_terminal() {
+        let thing = json!({
+            "cluster": "9f31c0aa52e7d410", "detail": "is in use", "heldUntil": "2026-11-21T10:00:00Z",
+            "id": "4f8z1c3p", "leases": ["lease-7ab1"], "login": "open", "node": "pve1",
+            "phases": [{"state": "Ready", "ms": 1000}], "since": "2026-11-21T07:58:00Z",
+            "ssh": {"host": "10.0.0.7", "port": 22}, "state": "Held", "template": "lab/linux",
+            "uses": 1, "vmid": 10042, "labels": ["2026"],
+        });
+        let exact = View::complete("2026-11-21T08:00:00Z".parse().unwrap());
+        let people = View { utc: false, ..exact };
+        let node = json!({"agents": 3, "cluster": "9f31c0aa", "node": "pve1", "state": "cordoned"});
+        let text = [
+            facts(&thing, "id", &people, 0),
+            facts(&thing, "id", &exact, 0),
+            facts(&node, "node", &people, 0),
+        ];
+        insta::assert_snapshot!(text.join("\n"));
     }
 
     #[test]

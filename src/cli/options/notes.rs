@@ -7,7 +7,9 @@ pub(super) const INSTALL: &str = "\
 Install them for yourself:
   bash  drover completions bash > ~/.local/share/bash-completion/completions/drover
   zsh   drover completions zsh > DIR/_drover, where DIR is in $fpath
-  fish  drover completions fish > ~/.config/fish/completions/drover.fish";
+  fish  drover completions fish > ~/.config/fish/completions/drover.fish
+Ids of agents and leases and names of templates, nodes, clouds, sources and jobs come from the running
+service, within 2 s; where it does not answer, they are not completed.";
 
 /// Whose key lets in.
 pub(super) const KEYS: &str = "\

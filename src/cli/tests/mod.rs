@@ -6,6 +6,7 @@ mod breakers;
 mod ending;
 mod forms;
 mod hold;
+mod ids;
 mod images;
 mod lease;
 mod leases;
