@@ -35,6 +35,7 @@ fn words_with(is_installed: impl Fn(&str) -> bool) -> Vec<String> {
 }
 
 #[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 mod tests {
     use super::*;
 
