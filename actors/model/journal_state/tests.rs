@@ -450,7 +450,8 @@ fn a_journal_state_with_something_in_each_map_is_read_as_it_was_written() {
         )]
         .into(),
         image_storages: [(cluster.clone(), ["iso".to_owned()].into())].into(),
-        drained: [(cluster, [NodeName::new("pve2")].into())].into(),
+        drained: [(cluster.clone(), [NodeName::new("pve2")].into())].into(),
+        cordoned: [(cluster, [NodeName::new("pve3")].into())].into(),
         troubled: [(Troubled::Source { source: SourceId::new("ci") }, now)].into(),
         canaries: [(template.clone(), Canary::default())].into(),
         declared: [(
