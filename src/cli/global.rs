@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 
 use super::screen::{ColorWhen, Output};
 
@@ -35,9 +36,22 @@ pub struct Global {
     /// When to colour states
     #[arg(long, global = true, help_heading = COMMON, value_name = "WHEN", value_enum, default_value_t)]
     pub color: ColorWhen,
+    /// Be killed with this parent process
+    #[arg(long, global = true, value_name = "PID", hide = true)]
+    pub die_with: Option<u32>,
 }
 
 impl Global {
+    /// Asks the kernel to kill this process together with the parent that `--die-with` names. False
+    /// when that parent is gone already.
+    pub(super) fn die_with_parent(&self) -> bool {
+        let Some(parent) = self.die_with else { return true };
+        let signal = set_parent_process_death_signal(Some(Signal::KILL));
+        // It may be gone already, and then nobody sends the signal any more.
+        let is_there = getppid().is_some_and(|now| now.as_raw_pid().unsigned_abs() == parent);
+        signal.is_ok() && is_there
+    }
+
     /// How to print.
     pub(super) fn output(&self) -> Output {
         match self.output {

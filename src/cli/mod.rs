@@ -94,6 +94,9 @@ pub fn main() -> ExitCode {
             return help::answer(&error, words).unwrap_or_else(|| help::usage(&error));
         }
     };
+    if !cli.global.die_with_parent() {
+        return ExitCode::from(report::FAILED);
+    }
     let cli = Cli { global: cli.global.settled(), command: remote::plain(cli.command) };
     if let Err(error) = lists::check(cli.global.output(), &cli.command) {
         return report::fail_by(cli.global.json, &error, &format!("drover: {}\n", chain(&error)));

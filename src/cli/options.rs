@@ -361,9 +361,6 @@ pub struct RunOptions {
     /// Directory of the journal [default: $STATE_DIRECTORY, else /var/lib/drover]
     #[arg(long, value_name = "DIR", env = "DROVER_STATE_DIR")]
     pub state_dir: Option<PathBuf>,
-    /// Be killed with this parent process
-    #[arg(long, value_name = "PID", hide = true)]
-    pub die_with: Option<u32>,
 }
 
 /// Options of `demo`.
@@ -384,6 +381,9 @@ pub struct DemoOptions {
     /// Keep the folder with state, keys and logs, and print its path
     #[arg(long)]
     pub keep: bool,
+    /// Record the screen into this file, as an animated SVG
+    #[arg(long, value_name = "FILE", hide = true)]
+    pub record: Option<PathBuf>,
 }
 
 /// Options of `check`.

@@ -6,7 +6,6 @@ use std::process::ExitCode;
 use causes::chain;
 use pve_sim::worlds::WORLDS;
 use pve_sim::{guests, spec};
-use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use serde_json::{Value, json};
 
 use super::client::fits;
@@ -15,6 +14,7 @@ use super::global::Global;
 use super::options::{CopyOptions, DemoOptions, RunOptions};
 use super::report::{self, FAILED, USAGE};
 use super::runtime::runtime;
+use super::screen::{Output, Screen};
 use super::sim_options::{Accelerator, GuestKind, PveVersion, SimOptions};
 use super::stdout::{not_written, put, put_line};
 use crate::{app, demo, known, telemetry};
@@ -22,14 +22,6 @@ use drover_config::{Copied, EditError, Environment};
 
 /// Runs the service.
 pub(super) fn run(global: &Global, options: RunOptions) -> ExitCode {
-    if let Some(parent) = options.die_with {
-        let signal = set_parent_process_death_signal(Some(Signal::KILL));
-        // It may be gone already, and then nobody sends the signal any more.
-        let is_there = getppid().is_some_and(|now| now.as_raw_pid().unsigned_abs() == parent);
-        if signal.is_err() || !is_there {
-            return ExitCode::from(FAILED);
-        }
-    }
     if let Some(socket) = &global.socket
         && let Err(error) = fits(socket)
     {
@@ -81,9 +73,11 @@ pub(super) fn demo(global: &Global, options: DemoOptions) -> ExitCode {
     match runtime.block_on(demo::run(demo::Options {
         once: options.once,
         plain: options.plain,
+        color: Screen::of_process(Output::Table, global.color).color,
         seed: options.seed,
         jobs: options.jobs,
         keep: options.keep,
+        record: options.record,
     })) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(FAILED),

@@ -1,103 +1,140 @@
-//! `drover demo`: a simulated cluster, the real service on it, and a small batch of real jobs.
+//! `drover demo`: a simulated cluster, the real service on it, a small batch of real jobs, and a
+//! story that plays by itself.
 //!
-//! In: seed, number of jobs, and whether to stop after the batch. Out: lines about agents, jobs and
-//! clouds, a waterfall for each agent, and whether each job ended as expected and nothing is left.
+//! In: seed, number of jobs, and whether to stop after the story. Out: a live screen or plain lines,
+//! five lines at the end, and whether each job ended as expected and nothing is left.
 //!
 //! ```text
-//! this process                           child processes
+//! this process                           child processes, which die with it
 //! +-------------------------------+      +---------------------------------+
-//! | pve_sim: cluster over HTTPS,  |<-----| drover run (may be killed;      |
-//! |          process guests       |      | started again)                  |
-//! | Screen <- AgentTable <--------|------| drover events                   |
-//! | run_batch                     |----->| drover lease -- JOB, one a job  |
-//! +-------------------------------+      +---------------------------------+
+//! | DemoCluster: HTTPS API,       |<-----| drover run (is killed and       |
+//! |              process guests   |      | started again)                  |
+//! | DemoState <- Demo <-----------|------| drover events                   |
+//! |   |           ^ Story         |----->| drover lease -- JOB, one a job  |
+//! |   v                           |      +---------------------------------+
+//! | Screen: terminal, lines, SVG  |
+//! +-------------------------------+
 //! ```
 //!
-//! Failure paths: the demo kills the VM of one job on purpose; a service that ends is started
-//! again; a service that does not become ready or does not stop in [`STEP_TIMEOUT`] ends the demo
-//! with the end of its log. At the end the service retires all agents; the demo then lists guests
-//! and volumes that are left. An
-//! output that takes no more ends the demo in the same order.
+//! The story: a wrong value in the YAML is refused, the service is killed under its jobs and adopts
+//! its agents, and the VM of one job is killed. Each step waits for a condition.
 //!
-//! Files beside this one: `environment` (cluster, service, files), `jobs`, `agents` and `screen`
-//! (what is shown), `waterfall`, `leftovers` (files of demos that were killed), `demo.yaml`.
+//! Failure paths: a service that ends is started again; a follower of events that ends is started
+//! again; the lease of a job whose command was killed is released; a service that does not become
+//! ready or does not stop in [`STEP_TIMEOUT`] ends the demo with the end of its log. At the end the
+//! service retires all agents; the demo then lists guests and volumes that are left. An output that
+//! takes no more ends the demo in the same order. The terminal is put back in each case but
+//! `kill -9` of this process.
+//!
+//! Files beside this one: `play` (the loop), `state`, `agents`, `jobs`, `story`, `refusal`, `ending`
+//! (pure), `draw` (state to cells), `screen`, `terminal`, `record` and `svg` (outputs), `cluster`,
+//! `service`, `leases`, `files`, `leftovers` (effects), `fault`, `waterfall`, `demo.yaml`.
 
 mod agents;
-mod environment;
+mod cluster;
+mod draw;
+mod ending;
+mod fault;
+mod files;
 mod jobs;
+mod leases;
 mod leftovers;
+mod play;
+mod record;
+mod refusal;
+#[cfg(test)]
+mod sample;
 mod screen;
+mod service;
+mod state;
+mod story;
+mod svg;
+mod terminal;
 mod waterfall;
 
-use std::io;
+use std::path::PathBuf;
 use std::time::Duration;
 
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use environment::{DemoEnvironment, SUPERVISION_INTERVAL};
-use jobs::{BATCH, ExpectedOutcome, Job};
+use play::Demo;
 use screen::Screen;
+use state::Tone;
 
-pub use environment::DemoError;
+pub use fault::DemoError;
+
+/// How long the demo waits for one step before it fails.
+pub(crate) const STEP_TIMEOUT: Duration = Duration::from_secs(60);
+/// The width of a waterfall's bars in columns.
+const BAR_COLUMNS: usize = 40;
 
 /// The options of `drover demo`.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Stop when the batch is done.
+    /// Stop when the story has ended.
     pub once: bool,
     /// Print plain lines even on a terminal.
     pub plain: bool,
+    /// Use colours on the live screen.
+    pub color: bool,
     /// The seed of the simulated cluster.
     pub seed: u64,
     /// The number of jobs in the batch.
     pub jobs: u32,
     /// Keep the folder with state, keys and logs.
     pub keep: bool,
+    /// Record the screen into this SVG file.
+    pub record: Option<PathBuf>,
 }
 
-/// How a job ended.
-#[derive(Debug, Clone)]
-pub(crate) struct Outcome {
-    pub job: Job,
-    /// The exit status of `drover lease`; none when a signal ended it.
-    pub exit: Option<i32>,
-    pub output: String,
-    pub as_expected: bool,
+/// The signals that end the demo.
+struct Endings([Signal; 4]);
+
+impl Endings {
+    fn new() -> Result<Self, DemoError> {
+        let of = |kind| signal(kind).map_err(DemoError::system);
+        Ok(Self([
+            of(SignalKind::interrupt())?,
+            of(SignalKind::terminate())?,
+            of(SignalKind::hangup())?,
+            of(SignalKind::quit())?,
+        ]))
+    }
+
+    async fn any(&mut self) {
+        let [interrupt, terminate, hangup, quit] = &mut self.0;
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+            _ = hangup.recv() => {}
+            _ = quit.recv() => {}
+        }
+    }
 }
 
 /// Runs the demo. True when all jobs ended as expected and nothing is left.
 ///
 /// # Errors
-/// When the cluster or the service cannot run.
+/// When the cluster or the service cannot run, and when the output takes no more.
 pub async fn run(options: Options) -> Result<bool, DemoError> {
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(DemoError::system)?;
-    let mut terminate = signal(SignalKind::terminate()).map_err(DemoError::system)?;
-    let mut screen = Screen::new(options.plain);
+    let mut endings = Endings::new()?;
+    let mut screen = Screen::new(options.plain, options.color, options.record.clone());
     screen.say("starting a simulated Proxmox VE cluster (3 nodes) and the service on it");
     screen.written()?;
-    let mut environment = DemoEnvironment::start(options.seed, options.keep).await?;
-    if !environment.isolated() {
-        screen.say("bubblewrap is not installed: guests run only the demo's own jobs");
+    let was_live = screen.is_live();
+    let mut demo = Demo::start(&options, screen).await?;
+    if !demo.is_isolated() {
+        demo.say(Tone::Plain, "bubblewrap is not installed: guests run only the demo's own jobs");
     }
-    environment.start_service().await?;
-    let demo = async {
-        let outcomes = run_batch(&mut environment, &mut screen, options.jobs).await?;
-        let good = screen.summary(&outcomes);
-        if !options.once {
-            screen.say(&environment.next_steps());
-            show_until_stopped(&mut environment, &mut screen).await?;
-        }
-        Ok::<bool, DemoError>(good)
-    };
     let finished = tokio::select! {
-        finished = demo => finished.map(Some),
-        _ = interrupt.recv() => Ok(None),
-        _ = terminate.recv() => Ok(None),
+        finished = story(&mut demo, &options) => finished.map(Some),
+        () = endings.any() => Ok(None),
     };
-    screen.say("stopping: drover retires all agents");
-    let torn_down = environment.tear_down(&mut screen).await;
-    // The last lines must not be those of agents.
-    screen.end();
+    demo.screen.leave();
+    demo.screen.say("stopping: drover retires all agents");
+    // On a terminal the last lines are not those of agents.
+    demo.screen.print_agents(!was_live);
+    let (mut screen, torn_down) = demo.tear_down(options.keep).await;
     let clean = torn_down?;
     if clean {
         let file = if options.keep { "" } else { ", no file" };
@@ -108,58 +145,27 @@ pub async fn run(options: Options) -> Result<bool, DemoError> {
     Ok(finished && clean)
 }
 
-/// Runs all jobs at once. The instance cap makes some of them wait.
-async fn run_batch(
-    environment: &mut DemoEnvironment,
-    screen: &mut Screen,
-    count: u32,
-) -> Result<Vec<Outcome>, DemoError> {
-    let jobs = BATCH.iter().cycle().take(count as usize);
-    let mut running = tokio::task::JoinSet::new();
-    for job in jobs.copied() {
-        let command = environment.lease_command(&job);
-        running.spawn(async move { environment::run_job(job, command).await });
+/// Plays the story and says what happened; without `--once` it then goes on until it is cancelled.
+async fn story(demo: &mut Demo, options: &Options) -> Result<bool, DemoError> {
+    demo.play(!options.once).await?;
+    demo.screen.write_recording()?;
+    let was_live = demo.screen.is_live();
+    demo.screen.leave();
+    if !was_live {
+        let waterfalls = demo.state.agents.waterfalls();
+        let drawn =
+            waterfalls.iter().map(|(title, phases)| waterfall::draw(title, phases, BAR_COLUMNS));
+        let drawn: Vec<String> = drawn.collect();
+        demo.screen.detail(&format!("\ntime of each agent in each state:\n{}", drawn.join("\n")));
+        demo.screen.say("");
+        let ending = demo.state.ending.clone();
+        ending.iter().flatten().for_each(|line| demo.screen.say(line));
     }
-    let mut outcomes = Vec::new();
-    while !running.is_empty() {
-        tokio::select! {
-            Some(done) = running.join_next() => {
-                let outcome = done.map_err(|error| DemoError::system(io::Error::other(error)))??;
-                screen.job(&outcome);
-                outcomes.push(outcome);
-            }
-            event = environment.next_event() => screen.event(&event),
-            () = tokio::time::sleep(SUPERVISION_INTERVAL) => environment.supervise(screen).await?,
-        }
-        screen.written()?;
+    let good = demo.state.is_good();
+    if !options.once {
+        demo.screen.detail(&format!("\n{}", demo.next_steps()));
+        demo.screen.print_agents(true);
+        demo.stay().await?;
     }
-    Ok(outcomes)
-}
-
-/// Shows events until the demo is stopped.
-async fn show_until_stopped(
-    environment: &mut DemoEnvironment,
-    screen: &mut Screen,
-) -> Result<(), DemoError> {
-    loop {
-        tokio::select! {
-            event = environment.next_event() => screen.event(&event),
-            () = tokio::time::sleep(SUPERVISION_INTERVAL) => environment.supervise(screen).await?,
-        }
-        screen.written()?;
-    }
-}
-
-/// How long the demo waits for one step before it fails.
-pub(crate) const STEP_TIMEOUT: Duration = Duration::from_secs(60);
-
-impl Outcome {
-    /// Compares the exit status with the expected outcome.
-    pub(crate) fn new(job: Job, exit: Option<i32>, output: String) -> Self {
-        let as_expected = match job.expected {
-            ExpectedOutcome::Exits(status) => exit == i32::try_from(status).ok(),
-            ExpectedOutcome::LosesItsVm => exit != Some(0),
-        };
-        Self { job, exit, output, as_expected }
-    }
+    Ok(good)
 }

@@ -1,29 +1,60 @@
-//! The output of the demo: a block of updated lines on a terminal, plain lines elsewhere.
+//! The output of the demo: the live screen on a terminal, plain lines elsewhere, and a recording.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal as _, Write as _};
+use std::path::PathBuf;
 
-use serde_json::Value;
+use anstyle::{Ansi256Color, Effects};
+use ratatui::buffer::{Buffer, Cell};
+use ratatui::layout::Rect;
+use ratatui::style::{Color, Modifier};
 
-use super::agents::AgentTable;
-use super::jobs::ExpectedOutcome;
-use super::{DemoError, Outcome, waterfall};
-
-/// The width of a waterfall's bars in columns.
-const BAR_COLUMNS: usize = 40;
+use super::draw::{self, SMALLEST, Theme};
+use super::fault::DemoError;
+use super::record::Recorder;
+use super::state::{DemoState, one_line};
+use super::terminal::{self, LiveTerminal};
 
 pub struct Screen {
-    live: bool,
-    agents: AgentTable,
-    drawn: usize,
+    live: Option<LiveTerminal>,
+    theme: Theme,
+    recorder: Option<Recorder>,
+    /// Whether lines about agents are printed.
+    prints_agents: bool,
+    /// The last frame on the terminal.
+    last: Option<Buffer>,
     /// Why nothing more can be written.
     broken: Option<io::Error>,
 }
 
 impl Screen {
-    /// The screen for standard output.
-    pub fn new(plain: bool) -> Self {
-        let live = !plain && std::io::stdout().is_terminal();
-        Self { live, agents: AgentTable::default(), drawn: 0, broken: None }
+    /// The screen for standard output: live on a terminal that is large enough, unless plain lines
+    /// are wanted. A recording goes to a file.
+    pub fn new(plain: bool, color: bool, record: Option<PathBuf>) -> Self {
+        let is_terminal = io::stdout().is_terminal();
+        let knows_cursor = std::env::var_os("TERM").is_some_and(|term| term != "dumb");
+        let fits = terminal::size()
+            .is_some_and(|(columns, rows)| columns >= SMALLEST.0 && rows >= SMALLEST.1);
+        let mut screen = Self {
+            live: None,
+            theme: Theme { color },
+            recorder: record.map(Recorder::new),
+            prints_agents: true,
+            last: None,
+            broken: None,
+        };
+        if !plain && is_terminal && knows_cursor && fits {
+            match LiveTerminal::enter() {
+                Ok(live) => screen.live = Some(live),
+                Err(error) => screen.broken = Some(error),
+            }
+            screen.prints_agents = false;
+        }
+        screen
+    }
+
+    /// Whether the live screen is on the terminal.
+    pub fn is_live(&self) -> bool {
+        self.live.is_some()
     }
 
     /// Fails once the output took no more; the first failure is given, and once.
@@ -41,99 +72,84 @@ impl Screen {
         self.broken = written.err();
     }
 
-    /// Prints a permanent line.
+    /// Prints a line, where the live screen does not show it.
     pub fn say(&mut self, text: &str) {
-        self.wipe();
-        self.put(&format!("{}\n", plain(text)));
-        self.draw();
-    }
-
-    /// Shows an event.
-    pub fn event(&mut self, event: &Value) {
-        let line = self.agents.update(event);
-        if let Some(line) = line.filter(|_| !self.live) {
-            self.put(&format!("{}\n", plain(&line)));
-        }
-        self.refresh();
-    }
-
-    /// The VMID of an agent's guest; none before it has one.
-    pub fn vmid(&self, agent: &str) -> Option<u32> {
-        self.agents.vmid(agent)
-    }
-
-    /// Removes the lines of agents and stops drawing them: further lines come last.
-    pub fn end(&mut self) {
-        self.wipe();
-        self.live = false;
-    }
-
-    /// Draws the lines of agents again, with their current times.
-    pub fn refresh(&mut self) {
-        self.wipe();
-        self.draw();
-    }
-
-    /// Prints how a job ended.
-    pub fn job(&mut self, outcome: &Outcome) {
-        let exit = outcome.exit.map_or("no exit status".to_owned(), |exit| format!("exit {exit}"));
-        let word = if outcome.as_expected { "as expected" } else { "NOT as expected" };
-        let output = outcome.output.lines().last().unwrap_or_default();
-        self.say(&format!("job {:<8} {exit} ({word}): {output}", outcome.job.name));
-    }
-
-    /// Prints the waterfalls and the summary. True when all jobs ended as expected.
-    pub fn summary(&mut self, outcomes: &[Outcome]) -> bool {
-        self.wipe();
-        let waterfalls: Vec<String> = self
-            .agents
-            .waterfalls()
-            .iter()
-            .map(|(title, phases)| waterfall::draw(title, phases, BAR_COLUMNS))
-            .collect();
-        let waterfalls = waterfalls.join("\n");
-        self.put(&format!("\ntime of each agent in each state:\n{waterfalls}\n"));
-        let good = outcomes.iter().filter(|outcome| outcome.as_expected).count();
-        let failed = outcomes
-            .iter()
-            .filter(|outcome| outcome.job.expected == ExpectedOutcome::Exits(3))
-            .count();
-        let lost = outcomes
-            .iter()
-            .filter(|outcome| outcome.job.expected == ExpectedOutcome::LosesItsVm)
-            .count();
-        self.put(&format!(
-            "{} jobs: {good} as expected; on purpose, {failed} fail and {lost} lose their VM\n\n",
-            outcomes.len()
-        ));
-        self.drawn = 0;
-        self.draw();
-        good == outcomes.len()
-    }
-
-    fn wipe(&mut self) {
-        if self.live && self.drawn > 0 {
-            self.put(&format!("\x1b[{}A\x1b[J", self.drawn));
-            self.drawn = 0;
+        if self.live.is_none() {
+            self.put(&format!("{}\n", one_line(text)));
         }
     }
 
-    fn draw(&mut self) {
-        if !self.live {
-            return;
+    /// Prints a text of many lines, where the live screen is not on the terminal.
+    pub fn detail(&mut self, text: &str) {
+        text.lines().for_each(|line| self.say(line));
+    }
+
+    /// Prints a line about an agent, where they are wanted.
+    pub fn agent(&mut self, line: &str) {
+        if self.prints_agents {
+            self.say(line);
         }
-        let lines = self.agents.lines();
-        let mut text = String::new();
-        for line in &lines {
-            // A wrapped line would break the number of lines to erase.
-            text.extend(plain(line).chars().take(100).chain(['\n']));
+    }
+
+    /// Whether lines about agents are printed from here on.
+    pub fn print_agents(&mut self, wanted: bool) {
+        self.prints_agents = wanted;
+    }
+
+    /// Draws the live screen and records it.
+    pub fn draw(&mut self, state: &DemoState, now_ms: u64) {
+        if let Some(recorder) = &mut self.recorder {
+            let theme = Theme { color: true };
+            recorder.frame(now_ms, |area, buf| draw::screen(state, now_ms, theme, area, buf));
         }
-        self.put(&text);
-        self.drawn = lines.len();
+        let theme = self.theme;
+        let Some(live) = self.live.as_mut().filter(|_| self.broken.is_none()) else { return };
+        match live.draw(|area, buf| draw::screen(state, now_ms, theme, area, buf)) {
+            Ok(frame) => self.last = Some(frame),
+            Err(error) => self.broken = Some(error),
+        }
+    }
+
+    /// Gives the terminal back, with the last frame on it; lines are printed from here on.
+    pub fn leave(&mut self) {
+        if self.live.take().is_some()
+            && let Some(frame) = self.last.take()
+        {
+            self.put(&text_of(&frame));
+        }
+    }
+
+    /// Writes the recording into its file.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn write_recording(&mut self) -> Result<(), DemoError> {
+        self.recorder.take().map_or(Ok(()), Recorder::write)
     }
 }
 
-/// A text without what could move the cursor: the output of a job can hold anything.
-fn plain(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() && c != '\n' { '?' } else { c }).collect()
+/// A frame as lines for a terminal, without empty cells at their ends.
+fn text_of(frame: &Buffer) -> String {
+    let Rect { width, .. } = frame.area;
+    let mut text = String::new();
+    for row in frame.content.chunks(usize::from(width.max(1))) {
+        let is_empty = |cell: &Cell| cell.symbol() == " " && cell.bg == Color::Reset;
+        let end = row.iter().rposition(|cell| !is_empty(cell)).map_or(0, |last| last + 1);
+        for run in row[..end].chunk_by(|one, other| style_of(one) == style_of(other)) {
+            let style = run.first().map(style_of).unwrap_or_default();
+            let symbols: String = run.iter().map(Cell::symbol).collect();
+            text.push_str(&format!("{style}{symbols}{style:#}"));
+        }
+        text.push('\n');
+    }
+    text
+}
+
+fn style_of(cell: &Cell) -> anstyle::Style {
+    let color = |color: Color| match color {
+        Color::Indexed(number) => Some(Ansi256Color(number).into()),
+        _ => None,
+    };
+    let bold = if cell.modifier.contains(Modifier::BOLD) { Effects::BOLD } else { Effects::new() };
+    anstyle::Style::new().fg_color(color(cell.fg)).bg_color(color(cell.bg)).effects(bold)
 }

@@ -111,6 +111,7 @@ pub use self::faults::{
     AgentFault, AgentHealth, CallFault, Faults, FreeFault, LockFault, NodeFault, TaskFault,
 };
 pub use self::latency::{Latency, Spread};
+pub use self::nodes::NodeLoad;
 pub use self::state::NodeOverrides;
 pub use self::world_control::WorldControl;
 

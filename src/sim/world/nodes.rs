@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::context::CallContext;
 use super::state::State;
+use super::world_control::WorldControl;
 use crate::call::{Answer, ApiError, Outcome};
 
 /// The size of the root file system.
@@ -60,6 +61,38 @@ fn current_load(state: &State, name: &str) -> (usize, u64) {
     running.fold((0, 0), |(count, sum), guest| {
         (count + 1, sum + super::conf::memory_bytes(&guest.config) / 4)
     })
+}
+
+/// What runs on a node at this moment.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NodeLoad {
+    pub name: String,
+    /// Guests that run.
+    pub running: usize,
+    /// Guests that do not run, without templates.
+    pub stopped: usize,
+    pub memory_used_bytes: u64,
+    pub memory_bytes: u64,
+}
+
+impl WorldControl {
+    /// What runs on each node at this moment, by name.
+    pub fn node_loads(&self) -> Vec<NodeLoad> {
+        let state = self.cluster.state();
+        let load = |(name, node): (&String, &super::state::Node)| {
+            let (running, memory) = current_load(&state, name);
+            let own = state.all_guests().filter(|guest| guest.node == *name);
+            let stopped = own.filter(|guest| guest.process.is_none() && !guest.is_template());
+            NodeLoad {
+                name: name.clone(),
+                running,
+                stopped: stopped.count(),
+                memory_used_bytes: memory_used(&state, name, memory),
+                memory_bytes: node.spec.memory_bytes,
+            }
+        };
+        state.nodes.iter().map(load).collect()
+    }
 }
 
 fn memory_used(state: &State, name: &str, guests: u64) -> u64 {

@@ -21,7 +21,7 @@ use crate::spec::{ClusterSpec, GuestSpec, WebFile};
 /// Controls a world without its API.
 #[derive(Debug, Clone)]
 pub struct WorldControl {
-    cluster: Arc<Cluster>,
+    pub(super) cluster: Arc<Cluster>,
 }
 
 impl WorldControl {
