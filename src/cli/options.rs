@@ -366,7 +366,7 @@ pub struct RunOptions {
 /// Options of `demo`.
 #[derive(Debug, Clone, Args)]
 pub struct DemoOptions {
-    /// Exit when the batch is done
+    /// Exit when the story has ended
     #[arg(long)]
     pub once: bool,
     /// Print plain lines even on a terminal

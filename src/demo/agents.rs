@@ -151,6 +151,10 @@ fn reported(phases: &[PhaseOut]) -> Vec<(String, u64)> {
 /// The phases that end at `at_ms`. What was seen before a restart of the service stays in place of
 /// the one part `Earlier` that the service knows of it.
 fn segments(old: &[Segment], reported: &[(String, u64)], at_ms: u64) -> Vec<Segment> {
+    // A service that has just started reports an agent before it knows its phases.
+    if reported.is_empty() {
+        return old.to_vec();
+    }
     let total: u64 = reported.iter().map(|(_, ms)| ms).sum();
     let mut from_ms = at_ms.saturating_sub(total);
     let mut all: Vec<Segment> = Vec::new();
@@ -218,6 +222,7 @@ mod tests {
         let mut table = AgentTable::default();
         let parts = [("Cloning", 500), ("Preparing: a", 100), ("Preparing: b", 100), ("Leased", 0)];
         table.update(&agent(AgentPhase::Leased, &parts), 1000);
+        table.update(&agent(AgentPhase::Leased, &[]), 2900);
         table.update(&agent(AgentPhase::Leased, &[("Earlier", 2700), ("Leased", 200)]), 3200);
         let expected = [("Cloning", 300, 800), ("Preparing", 800, 1000), ("Leased", 1000, 3200)];
         let expected = expected.map(|(name, from, to)| (name.to_owned(), from, to));

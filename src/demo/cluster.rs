@@ -18,6 +18,9 @@ use crate::known;
 /// The VMIDs of the template images.
 const TEMPLATES: [u32; 3] = [9000, 9001, 9002];
 
+/// The memory of each node: guests of the demo fill a part of it that can be seen.
+const NODE_MEMORY_BYTES: u64 = 24 << 30;
+
 pub struct DemoCluster {
     simulation: Simulation,
     server: HttpsServer,
@@ -34,7 +37,8 @@ impl DemoCluster {
     /// When processes cannot be guests, and when the API cannot be served.
     pub async fn start(seed: u64, folder: &Path) -> Result<Self, DemoError> {
         let token_secret = uuid::Uuid::new_v4().to_string();
-        let spec = ClusterSpec::three_nodes(&uuid::Uuid::new_v4().to_string(), &token_secret);
+        let mut spec = ClusterSpec::three_nodes(&uuid::Uuid::new_v4().to_string(), &token_secret);
+        spec.nodes.iter_mut().for_each(|node| node.memory_bytes = NODE_MEMORY_BYTES);
         let mut options = ProcessOptions::new(folder.to_path_buf());
         options.seed = seed;
         options.boot = Duration::from_millis(500)..Duration::from_millis(1500);

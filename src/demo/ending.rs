@@ -31,10 +31,10 @@ fn jobs(state: &DemoState) -> String {
 }
 
 fn edit(story: &Story) -> String {
-    let stayed = "refused; the old configuration stayed in force";
+    let stayed = "the old configuration stayed in force";
     match story.refusal.as_deref().map(refusal::line) {
-        Some(Some(line)) => format!("line {line} of drover.yaml was {stayed}"),
-        Some(None) => format!("a wrong value was {stayed}"),
+        Some(Some(line)) => format!("refused with its line, {line}; {stayed}"),
+        Some(None) => format!("refused; {stayed}"),
         None => "no wrong value was written".to_owned(),
     }
 }

@@ -1,10 +1,9 @@
 //! The jobs' commands: `drover lease` as a child process, what it prints, and how it ends.
 
-use std::io;
 use std::process::Stdio;
 
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, BufReader};
-use tokio::process::{Child, Command};
+use tokio::process::Child;
 use tokio::sync::mpsc;
 
 use super::fault::DemoError;
@@ -20,6 +19,8 @@ const OUTPUT_MAX: u64 = 1 << 20;
 pub enum News {
     Printed(usize, String),
     Ended(usize, JobEnd),
+    /// The release of the lease of a job whose command was killed, and whether the service took it.
+    Released(String, bool),
 }
 
 /// Starts a job, and sends what it does.
@@ -76,8 +77,17 @@ async fn last_line(stream: Option<impl AsyncRead + Unpin>) -> String {
     last
 }
 
-/// Releases a lease whose command was killed. True when the service took that.
-pub async fn release(mut command: Command, lease: String) -> io::Result<bool> {
-    command.args(["release", &lease]).stdout(Stdio::null()).stderr(Stdio::null());
-    Ok(command.status().await?.success())
+/// Releases the lease of a job whose command was killed, and sends whether the service took that.
+pub fn release(service: &DemoService, job: String, lease: &str, news: mpsc::Sender<News>) {
+    let mut command = service.command();
+    command.args(["release", lease]).stdout(Stdio::null()).stderr(Stdio::null());
+    let child = command.spawn();
+    tokio::spawn(async move {
+        let taken = match child {
+            Ok(mut child) => child.wait().await.is_ok_and(|status| status.success()),
+            Err(_) => false,
+        };
+        // The demo may have ended.
+        let _ = news.send(News::Released(job, taken)).await;
+    });
 }

@@ -35,8 +35,8 @@ pub struct Demo {
     story: Story,
     news: mpsc::Receiver<News>,
     sender: mpsc::Sender<News>,
-    /// Jobs whose lease is being released for them.
-    released: BTreeSet<String>,
+    /// Jobs whose lease is being released for them, or was.
+    releasing: BTreeSet<String>,
     /// The ids and VMIDs of the agents when the service ended.
     before: Vec<(String, u32)>,
     /// Jobs that ran when the service ended.
@@ -67,7 +67,7 @@ impl Demo {
             story: Story::default(),
             news,
             sender,
-            released: BTreeSet::new(),
+            releasing: BTreeSet::new(),
             before: Vec::new(),
             running_before: 0,
             was_ready: false,
@@ -142,23 +142,32 @@ impl Demo {
         if self.was_ready && self.service.follow()? {
             self.say(Tone::Story, "the command that follows the events ended; started it again");
         }
-        for (job, lease) in self.state.abandoned_leases() {
-            if self.released.insert(job.clone()) {
-                let text =
-                    format!("job {job}: its command was killed; releasing its lease {lease}");
-                self.say(Tone::Bad, &text);
-                let command = self.service.command();
-                // A lease that cannot be released ends by its time.
-                tokio::spawn(leases::release(command, lease));
-            }
+        if self.was_ready {
+            self.release_abandoned();
         }
         self.draw();
         Ok(())
     }
 
+    fn release_abandoned(&mut self) {
+        for (job, lease) in self.state.abandoned_leases() {
+            if self.releasing.insert(job.clone()) {
+                let text =
+                    format!("job {job}: its command was killed; releasing its lease {lease}");
+                self.say(Tone::Bad, &text);
+                leases::release(&self.service, job, &lease, self.sender.clone());
+            }
+        }
+    }
+
     fn news(&mut self, news: News) {
         match news {
             News::Printed(index, line) => self.state.printed(index, &line),
+            // The next tick tries again.
+            News::Released(job, false) => {
+                self.releasing.remove(&job);
+            }
+            News::Released(_, true) => {}
             News::Ended(index, end) => {
                 let now_ms = self.now_ms();
                 if let Some((tone, line)) = self.state.ended(index, &end, now_ms) {

@@ -9,16 +9,15 @@ use std::path::PathBuf;
 
 use ratatui::buffer::{Buffer, Cell};
 use ratatui::layout::Rect;
-use ratatui::style::Color;
 
 use super::fault::DemoError;
 use super::svg::{self, CELL_HEIGHT, CELL_WIDTH, MARGIN};
 
 /// Columns and rows of the recording.
 const COLUMNS: u16 = 100;
-const ROWS: u16 = 32;
+const ROWS: u16 = 34;
 /// The least time from one frame to the next.
-const FRAME_MS: u64 = 500;
+const FRAME_MS: u64 = 700;
 /// How long the last frame stays before the recording starts again.
 const LAST_MS: u64 = 8_000;
 /// The most frames that are kept; later ones replace the last.
@@ -81,10 +80,7 @@ impl Recorder {
         let define = |(id, row): (usize, String)| format!("<g id=\"r{id}\">{row}</g>\n");
         let defined: String = named.into_iter().map(define).collect();
         let cells = || self.frames.iter().flat_map(|(_, frame)| &frame.content);
-        let colors = cells().flat_map(|cell: &Cell| [cell.fg, cell.bg]).filter_map(|c| match c {
-            Color::Indexed(number) => Some(number),
-            _ => None,
-        });
+        let colors = cells().flat_map(|cell: &Cell| [cell.fg, cell.bg]).filter_map(svg::indexed);
         let height = u32::from(ROWS) * CELL_HEIGHT;
         let (outer_width, outer_height) = (width + 2 * MARGIN, height + 2 * MARGIN);
         format!(

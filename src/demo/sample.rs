@@ -56,8 +56,7 @@ pub fn played() -> DemoState {
         memory_used_bytes: gib << 30,
         memory_bytes: 64 << 30,
     };
-    state.nodes =
-        vec![load("pve1", 3, 0, 12), load("pve2", 2, 0, 33), load("pve3", 1, 1, 1)];
+    state.nodes = vec![load("pve1", 3, 0, 12), load("pve2", 2, 0, 33), load("pve3", 1, 1, 1)];
     let boot: [(&str, u64); 7] = [
         ("Queued", 300),
         ("Cloning", 900),
@@ -75,7 +74,7 @@ pub fn played() -> DemoState {
     }
     let owners = ["hello", "compile", "count", "fails", "loses-vm", "package"];
     for (vmid, owner) in (10_000..).zip(owners) {
-        apply(&mut state, &[lease(6800, owner, "Ready", vmid)]);
+        apply(&mut state, &[lease(6800, owner, "ready", vmid)]);
     }
     let end = |exit, error: &str| JobEnd { exit: Some(exit), error: error.to_owned() };
     state.printed(0, "hello from linux-1");
@@ -92,7 +91,11 @@ pub fn played() -> DemoState {
     }
     state.outages.push((8000, Some(9100)));
     state.marks.push((8000, "kill -9"));
-    state.log(9100, Tone::Good, "the service is ready again after 1.10 s; it adopted 6 of 6 agents");
+    state.log(
+        9100,
+        Tone::Good,
+        "the service is ready again after 1.10 s; it adopted 6 of 6 agents",
+    );
     state.agents.killed(10_004, 9600);
     state.marks.push((9600, "VM killed"));
     state.log(9600, Tone::Story, "killing VM 10004 while its job runs");

@@ -12,6 +12,7 @@ use super::draw::{self, SMALLEST, Theme};
 use super::fault::DemoError;
 use super::record::Recorder;
 use super::state::{DemoState, one_line};
+use super::svg::indexed;
 use super::terminal::{self, LiveTerminal};
 
 pub struct Screen {
@@ -32,8 +33,7 @@ impl Screen {
     pub fn new(plain: bool, color: bool, record: Option<PathBuf>) -> Self {
         let is_terminal = io::stdout().is_terminal();
         let knows_cursor = std::env::var_os("TERM").is_some_and(|term| term != "dumb");
-        let fits = terminal::size()
-            .is_some_and(|(columns, rows)| columns >= SMALLEST.0 && rows >= SMALLEST.1);
+        let fits = terminal::size().is_some_and(is_large_enough);
         let mut screen = Self {
             live: None,
             theme: Theme { color },
@@ -105,7 +105,11 @@ impl Screen {
         let theme = self.theme;
         let Some(live) = self.live.as_mut().filter(|_| self.broken.is_none()) else { return };
         match live.draw(|area, buf| draw::screen(state, now_ms, theme, area, buf)) {
-            Ok(frame) => self.last = Some(frame),
+            // A terminal that became too small shows no picture to keep.
+            Ok(frame) if is_large_enough((frame.area.width, frame.area.height)) => {
+                self.last = Some(frame);
+            }
+            Ok(_) => {}
             Err(error) => self.broken = Some(error),
         }
     }
@@ -128,6 +132,10 @@ impl Screen {
     }
 }
 
+fn is_large_enough((columns, rows): (u16, u16)) -> bool {
+    columns >= SMALLEST.0 && rows >= SMALLEST.1
+}
+
 /// A frame as lines for a terminal, without empty cells at their ends.
 fn text_of(frame: &Buffer) -> String {
     let Rect { width, .. } = frame.area;
@@ -146,10 +154,7 @@ fn text_of(frame: &Buffer) -> String {
 }
 
 fn style_of(cell: &Cell) -> anstyle::Style {
-    let color = |color: Color| match color {
-        Color::Indexed(number) => Some(Ansi256Color(number).into()),
-        _ => None,
-    };
+    let color = |color: Color| indexed(color).map(|number| Ansi256Color(number).into());
     let bold = if cell.modifier.contains(Modifier::BOLD) { Effects::BOLD } else { Effects::new() };
     anstyle::Style::new().fg_color(color(cell.fg)).bg_color(color(cell.bg)).effects(bold)
 }

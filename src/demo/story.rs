@@ -4,7 +4,7 @@
 //! ```text
 //! an agent is there      -> write a wrong value -> the service refuses it -> put the file right
 //! jobs run on machines   -> kill -9 of the service -> it is ready again: count adopted agents
-//! a job still runs there -> kill its VM            -> `drover lease` reports the loss
+//! the others have ended  -> kill the VM of a job   -> `drover lease` reports the loss
 //! ```
 //!
 //! Each step waits for a condition, and none for a time. A batch without a job for a step leaves
@@ -82,6 +82,9 @@ impl Story {
             Kill::Killed => return None,
             Kill::Adopted => {}
         }
+        if !have_outlived(state) {
+            return None;
+        }
         let under_way = |row: &&JobRow| row.job.loses_its_vm() && row.is_under_way();
         let vmids = state.jobs.iter().filter(under_way).filter_map(|row| row.vmid);
         vmids.filter(|vmid| !self.killed_vms.contains(vmid)).map(Step::KillVm).next()
@@ -125,12 +128,21 @@ fn has_guest(agents: &AgentTable) -> bool {
     !agents.alive().is_empty()
 }
 
-/// Whether each job of the first round that is to run on without the service does so.
-fn may_kill_service(state: &DemoState) -> bool {
+/// The jobs of the first round that are to run on without the service.
+fn outliving(state: &DemoState) -> impl Iterator<Item = &JobRow> {
     let is_first = |job: &Job| job.name == job.work.name;
-    let outlives = |row: &&JobRow| row.job.work.outlives_service && is_first(&row.job);
+    state.jobs.iter().filter(move |row| row.job.work.outlives_service && is_first(&row.job))
+}
+
+fn may_kill_service(state: &DemoState) -> bool {
     let runs = |row: &JobRow| row.is_under_way() || row.state == JobState::Done;
-    state.jobs.iter().filter(outlives).all(runs) && has_guest(&state.agents)
+    outliving(state).all(runs) && has_guest(&state.agents)
+}
+
+/// Whether those have ended whose VM stays.
+fn have_outlived(state: &DemoState) -> bool {
+    let mut staying = outliving(state).filter(|row| !row.job.loses_its_vm());
+    staying.all(|row| row.state == JobState::Done)
 }
 
 #[cfg(test)]

@@ -15,6 +15,11 @@ const BASELINE: u32 = 13;
 const WINDOW: &str = "#14171c";
 const TEXT: &str = "#d4d8de";
 
+/// The number of a colour of the 256 of terminals; the screen uses no others.
+pub fn indexed(color: Color) -> Option<u8> {
+    if let Color::Indexed(number) = color { Some(number) } else { None }
+}
+
 /// The rules of classes: `cN` fills with colour N of 256, `b` is bold, `w` is the window.
 pub fn style(colors: BTreeSet<u8>) -> String {
     let mut rules = format!(
@@ -51,7 +56,7 @@ fn eighths(symbol: &str) -> Option<u32> {
 fn shapes(cells: &[Cell], out: &mut String) {
     let mut runs: Vec<(u32, u32, u8, bool)> = Vec::new();
     let mut add = |from: u32, to: u32, color: Color, shaded: bool| {
-        let Color::Indexed(color) = color else { return };
+        let Some(color) = indexed(color) else { return };
         match runs.last_mut() {
             Some(last) if last.1 == from && last.2 == color && last.3 == shaded => last.1 = to,
             Some(_) | None => runs.push((from, to, color, shaded)),
@@ -109,10 +114,7 @@ fn frames(cells: &[Cell], out: &mut String) {
     if path.is_empty() {
         return;
     }
-    let class = match color {
-        Some(Color::Indexed(color)) => format!("l k{color}"),
-        _ => "l".to_owned(),
-    };
+    let class = color.and_then(indexed).map_or("l".to_owned(), |color| format!("l k{color}"));
     let _ = write!(out, "<path class=\"{class}\" d=\"{path}\"/>");
 }
 
@@ -151,10 +153,8 @@ fn texts(cells: &[Cell], out: &mut String) {
 }
 
 fn class_of(cell: &Cell) -> String {
-    let mut classes = Vec::new();
-    if let Color::Indexed(color) = cell.fg {
-        classes.push(format!("c{color}"));
-    }
+    let mut classes: Vec<String> = Vec::new();
+    classes.extend(indexed(cell.fg).map(|color| format!("c{color}")));
     if cell.modifier.contains(Modifier::BOLD) {
         classes.push("b".to_owned());
     }
@@ -201,7 +201,11 @@ mod tests {
         buffer.set_string(0, 0, "╭─ ", Style::new().fg(Color::Indexed(244)));
         buffer.set_string(3, 0, "a<b", green);
         buffer.set_string(8, 0, "██▌", green);
-        insta::assert_snapshot!(row(&buffer.content).replace("><", ">\n<"), @"");
+        insta::assert_snapshot!(row(&buffer.content).replace("><", ">\n<"), @r#"
+        <path class="c78" d="M64 1h20v14h-20z"/>
+        <path class="l k244" d="M4 17v-5q0 -4 4 -4M8 8H16"/>
+        <text class="c78" x="24" y="13" textLength="24">a&lt;b</text>
+        "#);
         assert_eq!(
             (rgb(16).as_str(), rgb(244).as_str(), rgb(203).as_str()),
             ("#000000", "#808080", "#ff5f5f")

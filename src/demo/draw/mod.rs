@@ -19,7 +19,7 @@ mod timeline;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
-use ratatui::text::Line;
+use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, BorderType, Borders, Widget as _};
 
 use super::state::DemoState;
@@ -33,6 +33,9 @@ pub const SMALLEST: (u16, u16) = (80, 24);
 
 /// Rows from which panels have frames around them, and the screen a headline.
 const ROOMY_ROWS: u16 = 30;
+/// Rows of the log.
+const LEAST_LOG_ROWS: u16 = 5;
+const MOST_LOG_ROWS: u16 = 16;
 /// Columns of the nodes' panel.
 const NODES_COLUMNS: u16 = 30;
 
@@ -55,8 +58,7 @@ pub fn screen(state: &DemoState, now_ms: u64, theme: Theme, area: Rect, buf: &mu
     let job_rows =
         u16::try_from(state.jobs.len()).unwrap_or(u16::MAX).clamp(8, (rest.height / 3).max(8));
     let top = take(&mut rest, job_rows + frame);
-    let log_rows = if roomy { (rest.height / 4).clamp(5, 12) } else { 5 };
-    let agent_rows = rest.height - log_rows - frame;
+    let agent_rows = agent_rows(state, roomy, rest.height - 2 * frame) + frame;
     let agents = take(&mut rest, agent_rows);
     let left = Rect { width: NODES_COLUMNS, ..top };
     let right = Rect { x: top.x + NODES_COLUMNS, width: top.width - NODES_COLUMNS, ..top };
@@ -73,6 +75,19 @@ pub fn screen(state: &DemoState, now_ms: u64, theme: Theme, area: Rect, buf: &mu
         (None, false) => format!("drover demo, {}, Ctrl-C ends it", seconds(now_ms)),
     };
     lines::draw(state, theme, panel(&title, rest, buf), buf);
+}
+
+/// The rows for agents, of those that they share with the log.
+fn agent_rows(state: &DemoState, roomy: bool, rows: u16) -> u16 {
+    // Room for the agents of the batch from the start, so that nothing jumps.
+    let agents = u16::try_from(state.agents.rows().len()).unwrap_or(u16::MAX).clamp(7, 40);
+    let most = rows.saturating_sub(LEAST_LOG_ROWS);
+    let (tight, wide) = (agents + timeline::FIXED_ROWS, 2 * agents + timeline::FIXED_ROWS);
+    match roomy {
+        false => most,
+        true if wide <= most => wide.max(rows.saturating_sub(MOST_LOG_ROWS)),
+        true => tight.min(most),
+    }
 }
 
 /// Cuts rows off the top of an area.
@@ -94,7 +109,10 @@ fn headline(now_ms: u64, theme: Theme, area: Rect, buf: &mut Buffer) {
 
 /// Draws a panel's frame, and gives its inside.
 fn panel(title: &str, roomy: bool, theme: Theme, area: Rect, buf: &mut Buffer) -> Rect {
-    let title = Line::styled(format!(" {title} "), theme.ink(Ink::Title));
+    let title = Line::from(vec![
+        Span::styled("─", theme.ink(Ink::Dim)),
+        Span::styled(format!(" {title} "), theme.ink(Ink::Title)),
+    ]);
     let block = Block::new()
         .borders(if roomy { Borders::ALL } else { Borders::TOP })
         .border_type(BorderType::Rounded)

@@ -9,7 +9,7 @@ use super::theme::{Ink, Theme};
 
 /// Rows of a node with the empty one below it.
 const NODE_ROWS: u16 = 3;
-const BAR_COLUMNS: u16 = 12;
+const BAR_COLUMNS: u16 = 11;
 const GIB: u64 = 1 << 30;
 
 pub fn draw(nodes: &[NodeLoad], theme: Theme, area: Rect, buf: &mut Buffer) {

@@ -18,7 +18,7 @@ fn drawn(state: &DemoState, width: u16, height: u16, color: bool) -> Buffer {
 }
 
 fn text(buffer: &Buffer) -> String {
-    let rows = buffer.content.chunks(usize::from(buffer.area.width));
+    let rows = buffer.content.chunks(usize::from(buffer.area.width.max(1)));
     let lines = rows.map(|row| row.iter().map(Cell::symbol).collect::<String>());
     let lines: Vec<String> = lines.map(|line| line.trim_end().to_owned()).collect();
     lines.join("\n")
@@ -63,7 +63,10 @@ fn every_size_from_the_smallest_on_can_be_drawn_and_a_smaller_one_says_its_size(
     for width in [80, 81, 109, 110, 200, 400] {
         for height in [24, 25, 29, 30, 31, 60, 150] {
             let text = text(&drawn(&state, width, height, true));
-            assert!(text.contains("loses-vm") && text.contains("10005"), "{width}x{height}:\n{text}");
+            assert!(
+                text.contains("loses-vm") && text.contains("10005"),
+                "{width}x{height}:\n{text}"
+            );
         }
     }
     assert_eq!(text(&drawn(&state, 60, 3, true)).trim(), "60x3: the demo draws on 80x24 or more");
@@ -73,7 +76,8 @@ fn every_size_from_the_smallest_on_can_be_drawn_and_a_smaller_one_says_its_size(
 #[test]
 fn more_agents_and_jobs_than_rows_leave_the_newest_on_the_screen() {
     let mut state = played();
-    state.jobs = super::super::state::DemoState::new(state.started, crate::demo::jobs::batch(200)).jobs;
+    state.jobs =
+        super::super::state::DemoState::new(state.started, crate::demo::jobs::batch(200)).jobs;
     for vmid in 10_100..10_140 {
         let event = crate::demo::sample::agent(14_000, vmid, "linux", &[("Ready", 100)]);
         state.event(&event);

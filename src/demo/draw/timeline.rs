@@ -11,6 +11,8 @@ use super::theme::{self, Ink, LEGEND, Theme};
 use crate::demo::agents::{AgentRow, Segment};
 use crate::demo::state::DemoState;
 
+/// Rows of marks, axis and legend.
+pub const FIXED_ROWS: u16 = 3;
 /// Columns of the VMID, the template and the node of an agent.
 const LABEL: u16 = 24;
 /// Columns of its phase, behind its bar.
@@ -29,7 +31,7 @@ pub fn draw(state: &DemoState, now_ms: u64, theme: Theme, area: Rect, buf: &mut 
     // A row for the marks where there is room.
     let marks = u16::from(area.height > count + 2);
     let room = area.height.saturating_sub(2 + marks);
-    let spacing = (room / count).clamp(1, 2);
+    let spacing = if room + 1 >= 2 * count { 2 } else { 1 };
     if marks > 0 {
         draw_marks(state, axis, theme, bars, buf);
     }
@@ -44,13 +46,14 @@ pub fn draw(state: &DemoState, now_ms: u64, theme: Theme, area: Rect, buf: &mut 
         let phase = agent.phase.to_string();
         text_at(buf, area, LABEL + columns + 1, row, &phase, theme.bar(Some(agent.phase)));
     }
-    let last = area.height.saturating_sub(2);
+    let last = (marks + (count - 1) * spacing + 1).min(area.height.saturating_sub(2));
     for (column, second) in axis.ticks() {
         let text = second.to_string();
         let column = column.min(columns.saturating_sub(u16::try_from(text.len()).unwrap_or(0)));
         text_at(buf, bars, column, last, &text, theme.ink(Ink::Dim));
     }
-    legend(theme, Rect { y: area.y + last + 1, height: 1, ..area }, buf);
+    let bottom = area.height.saturating_sub(1);
+    legend(theme, Rect { y: area.y + bottom, height: 1, ..area }, buf);
 }
 
 /// The agents that fit: those that are gone leave first, oldest first.
@@ -72,9 +75,15 @@ fn draw_marks(state: &DemoState, axis: Axis, theme: Theme, bars: Rect, buf: &mut
     let mut free = 0;
     for (at_ms, text) in &state.marks {
         let Some(column) = axis.column_of(*at_ms) else { continue };
-        let text = if column >= free { format!("▼ {text}") } else { "▼".to_owned() };
+        let width = u16::try_from(text.chars().count() + 2).unwrap_or(u16::MAX);
+        // One that has no room at its moment stands behind the one before; at the right end it
+        // stands before its moment.
+        let (column, text) = match (column + 1).checked_sub(width).filter(|start| *start >= free) {
+            Some(start) if column + width > axis.columns => (start, format!("{text} ▼")),
+            Some(_) | None => (column.max(free), format!("▼ {text}")),
+        };
         text_at(buf, bars, column, 0, &text, theme.ink(Ink::Story));
-        free = column + u16::try_from(text.chars().count()).unwrap_or(0) + 1;
+        free = column + width + 1;
     }
 }
 
@@ -141,6 +150,9 @@ fn block(
         (None, None) => (" ".to_owned(), Style::new()),
         (Some(left), Some(right)) if left.phase == right.phase => {
             ("█".to_owned(), theme.bar(left.phase))
+        }
+        (Some(left), Some(right)) if parts(left.to_ms) == 0 => {
+            ("█".to_owned(), theme.bar(right.phase))
         }
         (Some(left), Some(right)) => {
             let style = theme.bar(left.phase);

@@ -36,11 +36,14 @@ fn a_job_runs_when_its_lease_is_ready_and_is_done_when_its_command_ends() {
     assert_eq!(row(&state, "fails").state, JobState::Waiting);
     let events = [
         agent(100, 10_001, "linux", &[("Ready", 0)]),
-        lease(200, "fails", "Waiting", 10_001),
-        lease(300, "fails", "Ready", 10_001),
+        lease(200, "fails", "waiting", 10_001),
+        lease(300, "fails", "ready", 10_001),
     ];
     apply(&mut state, &events);
-    assert_eq!((row(&state, "fails").state, row(&state, "fails").vmid), (JobState::Running, Some(10_001)));
+    assert_eq!(
+        (row(&state, "fails").state, row(&state, "fails").vmid),
+        (JobState::Running, Some(10_001))
+    );
     assert!(!row(&state, "fails").is_under_way(), "it has printed nothing");
     let end = JobEnd { exit: Some(3), error: "assertion\u{7} failed".to_owned() };
     let said = state.ended(3, &end, 900);
@@ -51,14 +54,14 @@ fn a_job_runs_when_its_lease_is_ready_and_is_done_when_its_command_ends() {
 #[test]
 fn a_lease_whose_command_was_killed_is_to_be_released_until_it_ends() {
     let mut state = state();
-    apply(&mut state, &[lease(300, "compile", "Ready", 10_001)]);
+    apply(&mut state, &[lease(300, "compile", "ready", 10_001)]);
     assert_eq!(state.abandoned_leases(), []);
     let killed = JobEnd { exit: None, error: String::new() };
     let said = state.ended(1, &killed, 900).map(|(tone, _)| tone);
     assert_eq!((said, row(&state, "compile").as_expected), (Some(Tone::Bad), false));
     let lease_of = ("compile".to_owned(), "lease-compile".to_owned());
     assert_eq!(state.abandoned_leases(), [lease_of]);
-    apply(&mut state, &[lease(1000, "compile", "Ended", 10_001)]);
+    apply(&mut state, &[lease(1000, "compile", "ended", 10_001)]);
     assert_eq!(state.abandoned_leases(), []);
 }
 

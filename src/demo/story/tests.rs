@@ -12,8 +12,8 @@ fn under_way() -> DemoState {
         &[
             agent(6000, 10_001, "linux", &leased),
             agent(6000, 10_002, "linux", &leased),
-            lease(6000, "compile", "Ready", 10_001),
-            lease(6000, "loses-vm", "Ready", 10_002),
+            lease(6000, "compile", "ready", 10_001),
+            lease(6000, "loses-vm", "ready", 10_002),
         ],
     );
     state.printed(1, "compiled 1 of 8");
@@ -40,6 +40,8 @@ fn the_story_goes_from_step_to_step() {
     story.took(Step::KillService);
     assert_eq!(story.next(&state), None, "the service is down");
     story.adopted(Adoption::default());
+    assert_eq!(story.next(&state), None, "compile runs on");
+    state.ended(1, &JobEnd { exit: Some(0), error: String::new() }, 8000);
     assert_eq!(story.next(&state), Some(Step::KillVm(10_002)));
     story.took(Step::KillVm(10_002));
     assert_eq!(story.next(&state), None);
