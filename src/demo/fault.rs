@@ -33,7 +33,6 @@ pub enum DemoError {
     /// The file of the recording took nothing.
     #[error("cannot write the recording {path}")]
     Recording {
-        /// The file.
         path: String,
         #[source]
         source: io::Error,

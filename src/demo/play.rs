@@ -1,4 +1,7 @@
-//! The demo as it runs: carries events into the state, and takes the steps of the story.
+//! The demo as it runs: carries events into the state, and takes the steps of the story. Beside it:
+//! `retire` (its end).
+
+mod retire;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -21,8 +24,6 @@ use super::{Options, STEP_TIMEOUT};
 
 /// How often the screen is drawn and the next step of the story is looked for.
 const TICK: Duration = Duration::from_millis(125);
-/// How long to wait for the last events after the end of the service.
-const FINAL_EVENTS_TIMEOUT: Duration = Duration::from_secs(5);
 /// What jobs did and the loop did not take yet.
 const NEWS_MAX: usize = 64;
 
@@ -305,72 +306,6 @@ impl Demo {
                 self.cluster.kill_guest(vmid).await;
             }
         }
-        Ok(())
-    }
-
-    /// Stops the service, which retires all agents; then lists what is left. True when nothing is
-    /// left.
-    ///
-    /// # Errors
-    /// When the service does not stop.
-    pub async fn tear_down(mut self, keep: bool) -> (Screen, Result<bool, DemoError>) {
-        let retired = self.retire().await;
-        let Self { cluster, files, mut screen, service, .. } = self;
-        if let Err(error) = retired {
-            return (screen, Err(error));
-        }
-        let left = cluster.left_behind();
-        if let Some(left) = &left {
-            screen.say(left);
-            screen.detail(&service.log_end());
-        }
-        drop(service);
-        cluster.stop().await;
-        let kept = files.end(keep);
-        if let Ok(Some(folder)) = &kept {
-            screen.say(&format!("the files are kept in {}", folder.display()));
-        }
-        (screen, kept.map(|_| left.is_none()))
-    }
-
-    async fn retire(&mut self) -> Result<(), DemoError> {
-        // Commands of jobs end with this channel.
-        self.news.close();
-        let ended = async {
-            if self.service.is_down() {
-                self.service.start()?;
-            }
-            if !self.was_ready {
-                while !matches!(self.service.next().await?, Happened::Ready) {}
-                self.service.follow()?;
-            }
-            self.service.signal(Signal::TERM)?;
-            loop {
-                match self.service.next().await? {
-                    Happened::ServiceEnded(_) => return Ok::<(), DemoError>(()),
-                    Happened::Event(event) => {
-                        if let Some(Change::Agent(line)) = self.state.event(&event) {
-                            self.screen.agent(&line);
-                        }
-                    }
-                    Happened::Ready | Happened::FollowerEnded => {}
-                }
-            }
-        };
-        match tokio::time::timeout(STEP_TIMEOUT, ended).await {
-            Ok(ended) => ended?,
-            Err(_) => return Err(self.service.did_not_end()),
-        }
-        // The last events, such as the end of an agent, can still arrive.
-        let rest = async {
-            while let Ok(Happened::Event(event)) = self.service.next().await {
-                if let Some(Change::Agent(line)) = self.state.event(&event) {
-                    self.screen.agent(&line);
-                }
-            }
-        };
-        // Without them only the lines of agents are out of date.
-        let _ = tokio::time::timeout(FINAL_EVENTS_TIMEOUT, rest).await;
         Ok(())
     }
 }

@@ -14,7 +14,7 @@ use super::fault::DemoError;
 use super::svg::{self, CELL_HEIGHT, CELL_WIDTH, MARGIN};
 
 /// Columns and rows of the recording.
-const COLUMNS: u16 = 100;
+const COLUMNS: u16 = 112;
 const ROWS: u16 = 34;
 /// The least time from one frame to the next.
 const FRAME_MS: u64 = 700;

@@ -41,7 +41,6 @@ pub fn lease(ms: i64, owner: &str, state: &str, vmid: u32) -> Value {
     }})
 }
 
-/// Applies events.
 pub fn apply(state: &mut DemoState, events: &[Value]) -> Vec<Change> {
     events.iter().filter_map(|event| state.event(event)).collect()
 }

@@ -105,7 +105,7 @@ impl Screen {
         let theme = self.theme;
         let Some(live) = self.live.as_mut().filter(|_| self.broken.is_none()) else { return };
         match live.draw(|area, buf| draw::screen(state, now_ms, theme, area, buf)) {
-            // A terminal that became too small shows no picture to keep.
+            // A terminal that became too small has no frame to keep.
             Ok(frame) if is_large_enough((frame.area.width, frame.area.height)) => {
                 self.last = Some(frame);
             }

@@ -222,7 +222,7 @@ fn page() -> String {
     let mut text = INTRODUCTION.to_owned();
     let mut tree = commands().into_iter();
     let (_, drover) = tree.next().unwrap();
-    let common = drover.get_arguments().filter(|arg| arg.is_global_set());
+    let common = drover.get_arguments().filter(|arg| arg.is_global_set() && !arg.is_hide_set());
     write!(text, "\n## Options of all commands\n\n{}", rows(common.collect())).unwrap();
     for (path, mut command) in tree {
         let depth = if path.split(' ').count() > 2 { "###" } else { "##" };
