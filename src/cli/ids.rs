@@ -257,6 +257,8 @@ pub(super) fn whole(
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test may panic")]
+
     use super::*;
 
     // Invariant: a start stands for the one id that has it, and never for one of several.
