@@ -42,14 +42,14 @@ mod leftovers;
 mod play;
 mod record;
 mod refusal;
-#[cfg(test)]
-mod sample;
 mod screen;
 mod service;
 mod state;
 mod story;
 mod svg;
 mod terminal;
+#[cfg(test)]
+mod tests;
 mod waterfall;
 
 use std::path::PathBuf;

@@ -4,9 +4,9 @@ use ratatui::style::Color;
 
 use super::{Theme, screen};
 use crate::demo::ending::five_lines;
-use crate::demo::sample::played;
 use crate::demo::state::DemoState;
 use crate::demo::story::{Adoption, Step, Story};
+use crate::demo::tests::played;
 
 const NOW_MS: u64 = 16_000;
 
@@ -79,7 +79,7 @@ fn more_agents_and_jobs_than_rows_leave_the_newest_on_the_screen() {
     state.jobs =
         super::super::state::DemoState::new(state.started, crate::demo::jobs::batch(200)).jobs;
     for vmid in 10_100..10_140 {
-        let event = crate::demo::sample::agent(14_000, vmid, "linux", &[("Ready", 100)]);
+        let event = crate::demo::tests::agent(14_000, vmid, "linux", &[("Ready", 100)]);
         state.event(&event);
     }
     let text = text(&drawn(&state, 80, 24, true));

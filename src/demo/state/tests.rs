@@ -1,7 +1,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::demo::sample::{agent, apply, at, lease, state};
+use crate::demo::tests::{agent, apply, at, lease, state};
 
 fn row<'a>(state: &'a DemoState, name: &str) -> &'a JobRow {
     let found = state.jobs.iter().find(|row| row.job.name == name);

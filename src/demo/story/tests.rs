@@ -1,7 +1,7 @@
 use super::*;
 use crate::demo::jobs::batch;
-use crate::demo::sample::{agent, apply, lease, state};
 use crate::demo::state::JobEnd;
+use crate::demo::tests::{agent, apply, lease, state};
 
 /// A state in which the jobs that run on without the service do so.
 fn under_way() -> DemoState {
