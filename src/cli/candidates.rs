@@ -126,7 +126,7 @@ fn nouns(command: &str, arg: &str, given: &[&str]) -> Vec<Noun> {
     }
 }
 
-/// The names of all things of these kinds that the service tells this caller of.
+/// The names of all things of these kinds that the service shows to this caller.
 async fn candidates(client: &Client, nouns: &[Noun]) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for noun in nouns {

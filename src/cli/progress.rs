@@ -11,11 +11,9 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use parking_lot::Mutex;
-use serde_json::Value;
 
 use super::screen::Output;
 use super::sentences::clean;
-use super::term::Term;
 
 /// How often the line is drawn while nothing is reported.
 const TICK: Duration = Duration::from_millis(100);
@@ -53,11 +51,12 @@ impl Live {
     }
 
     /// Whether a line stands at this moment.
-    fn stands(&self) -> bool {
+    pub(super) fn stands(&self) -> bool {
         self.line.as_ref().is_some_and(|line| line.lock().is_some())
     }
 
-    fn say(&self, text: &str) {
+    /// Replaces the text, where a line stands.
+    pub(super) fn say(&self, text: &str) {
         let line = self.line.as_ref().map(|line| line.lock());
         if let Some(bar) = line.as_ref().and_then(|line| line.as_ref()) {
             bar.set_message(clean(text));
@@ -165,17 +164,6 @@ impl<W: Write> Write for Above<W> {
     }
 }
 
-impl Term<'_> {
-    /// Reports how far work is: in the live line where one stands, elsewhere as a line of its own.
-    pub(super) fn moved(&mut self, json: bool, text: &str, facts: Value) -> io::Result<()> {
-        if self.live.stands() {
-            self.live.say(text.trim());
-            return Ok(());
-        }
-        self.progress(json, text, facts)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -190,17 +178,6 @@ mod tests {
         }
         assert!(!is_shown(Output::Table, false, false));
         assert!(!is_shown(Output::Table, true, true));
-    }
-
-    #[test]
-    fn without_a_live_line_every_report_is_a_line_of_its_own() {
-        let (mut out, mut err) = (Vec::new(), Vec::new());
-        let mut term = Term::new(&mut out, &mut err);
-        let step = term.live.step("waiting");
-        assert!(!step.say("still waiting"));
-        assert!(term.moved(false, "  Cloning", serde_json::json!({})).is_ok());
-        drop(step);
-        assert_eq!(String::from_utf8_lossy(&err), "  Cloning\n");
     }
 
     #[test]

@@ -96,4 +96,31 @@ impl Term<'_> {
         facts["text"] = text.trim().into();
         writeln!(self.err, "{}", json!({ "progress": facts }))
     }
+
+    /// Reports how far work is: in the live line where one stands, elsewhere as a line of its own.
+    pub(super) fn moved(&mut self, json: bool, text: &str, facts: Value) -> io::Result<()> {
+        if self.live.stands() {
+            self.live.say(text.trim());
+            return Ok(());
+        }
+        self.progress(json, text, facts)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Invariant: where no live line stands, how far work is gets a line of its own.
+
+    #[test]
+    fn without_a_live_line_every_report_is_a_line_of_its_own() {
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let mut term = Term::new(&mut out, &mut err);
+        let step = term.live.step("waiting");
+        assert!(!step.say("still waiting"));
+        assert!(term.moved(false, "  Cloning", json!({})).is_ok());
+        drop(step);
+        assert_eq!(String::from_utf8_lossy(&err), "  Cloning\n");
+    }
 }

@@ -41,9 +41,9 @@ fn looks<T: Listed>(items: &[T]) -> String {
     all
 }
 
-/// Writes the list in colour into the folder `DROVER_PICTURES`, for `tests/pictures.py`.
+/// Writes the list in colour into the folder `DROVER_DRAWN`, for `tests/draw-lists`.
 fn paint<T: Listed>(items: &[T], width: usize) {
-    let Some(folder) = std::env::var_os("DROVER_PICTURES") else { return };
+    let Some(folder) = std::env::var_os("DROVER_DRAWN") else { return };
     let name = std::any::type_name::<T>().rsplit("::").next().unwrap().trim_end_matches("Out");
     let mut one = Page::new(&View { color: true, ..view(Some(width)) });
     page(items, &mut one);
