@@ -131,6 +131,7 @@ mod tests {
 
     use clap::Parser as _;
 
+    use super::super::topics::COMMANDS_TOO;
     use super::*;
 
     fn words(line: &str) -> Vec<OsString> {
@@ -193,5 +194,16 @@ mod tests {
              `drover help` lists all"
         );
         assert_eq!(unknown("xyz"), "unknown topic or command `xyz`; `drover help` lists all");
+    }
+
+    // Invariant: each topic of the list leads to its page.
+
+    #[test]
+    fn topics_that_are_commands_too_are_listed_by_their_files() {
+        let commands = Cli::command();
+        for page in PAGES {
+            let is_command = commands.find_subcommand(page.topic).is_some();
+            assert_eq!(is_command, COMMANDS_TOO.contains(&page.topic), "{}", page.topic);
+        }
     }
 }

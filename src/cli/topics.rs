@@ -57,7 +57,16 @@ pub static PAGES: &[Page] = pages![
     "contributing",
 ];
 
+/// Topics that are commands too: for the bare name `drover help` prints the help of the command.
+pub(super) const COMMANDS_TOO: [&str; 4] = ["images", "leases", "machines", "agents"];
+
 impl Page {
+    /// What `drover help` prints the page for.
+    fn asked_by(&self) -> String {
+        let end = if COMMANDS_TOO.contains(&self.topic) { ".md" } else { "" };
+        format!("{}{end}", self.topic)
+    }
+
     pub fn title(&self) -> &'static str {
         self.text.lines().find_map(|line| line.strip_prefix("# ")).unwrap_or(self.topic)
     }
@@ -84,8 +93,8 @@ pub fn page(word: &str) -> Option<&'static Page> {
 
 /// All topics with their titles, for the end of `drover help`.
 pub(super) fn list() -> String {
-    let width = PAGES.iter().map(|page| page.topic.len()).max().unwrap_or(0);
-    let line = |page: &Page| format!("  {:<width$}  {}\n", page.topic, page.title());
+    let width = PAGES.iter().map(|page| page.asked_by().len()).max().unwrap_or(0);
+    let line = |page: &Page| format!("  {:<width$}  {}\n", page.asked_by(), page.title());
     let lines: String = PAGES.iter().map(line).collect();
     format!("Topics of the book, for `drover help TOPIC`:\n{}", lines.trim_end())
 }
