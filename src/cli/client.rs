@@ -48,7 +48,13 @@ impl Client {
                     return Err(CliError::Usage(fault.into()));
                 }
                 let base = url.trim_end_matches('/').to_owned();
-                (builder, base.clone(), base, read_token(global)?)
+                if let Some(shorter) = base.strip_suffix("/v1") {
+                    let fault = format!(
+                        "give the address without /v1, which every call has of its own: `{shorter}`"
+                    );
+                    return Err(CliError::Usage(fault));
+                }
+                (builder, base.clone(), base, Some(read_token(global)?))
             }
             None => {
                 let path = socket(global)?;
@@ -154,6 +160,10 @@ impl Client {
                     Some(io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {
                         CallError::NoService { place }
                     }
+                    Some(_) | None if speaks_plain_http(&cause) => CallError::PlainHttp {
+                        instead: place.replacen("https://", "http://", 1),
+                        place,
+                    },
                     Some(_) | None => CallError::Broken { place, cause },
                 });
             }
@@ -218,8 +228,17 @@ pub(super) fn fits(path: &Path) -> Result<(), CliError> {
     )))
 }
 
-fn read_token(global: &Global) -> Result<Option<SecretString>, CliError> {
-    let Some(path) = &global.token_file else { return Ok(None) };
+/// The token for a service elsewhere.
+///
+/// Address and file may each be an option or a variable, so that the parser cannot ask for the pair.
+fn read_token(global: &Global) -> Result<SecretString, CliError> {
+    let Some(path) = &global.token_file else {
+        return Err(CliError::Usage(
+            "a service elsewhere (--url or DROVER_URL) wants a token: name the file that holds it with \
+             --token-file or DROVER_TOKEN_FILE"
+                .into(),
+        ));
+    };
     let text = std::fs::read_to_string(path).map_err(|fault| {
         CliError::Usage(format!("cannot read the token file `{}`: {fault}", path.display()))
     })?;
@@ -228,7 +247,13 @@ fn read_token(global: &Global) -> Result<Option<SecretString>, CliError> {
         let path = path.display();
         return Err(CliError::Usage(format!("`{path}` must hold one token and nothing else")));
     }
-    Ok(Some(SecretString::from(token)))
+    Ok(SecretString::from(token))
+}
+
+/// Whether a server answered the greeting of TLS with something that is none.
+fn speaks_plain_http(error: &(dyn std::error::Error + 'static)) -> bool {
+    // The error of TLS lies inside one of the system's kind, and is to be seen in its text alone.
+    chain(error).contains("InvalidContentType")
 }
 
 /// The system's error under an error of the client.

@@ -49,8 +49,8 @@ pub(super) async fn outcome(
             code = stop.as_mut() => return Ok(code),
             how = how_it_ended(leasing.client, lease) => how,
         };
-        if let Some((detail, how)) = how {
-            return Err(end_of(&detail, ended_under(&how)));
+        if let Some(how) = how {
+            return Err(CliError::Over(ended_under(&how)));
         }
     }
     let cut = match ended {
@@ -129,36 +129,38 @@ fn is_over(detail: &str) -> bool {
     detail == EXPIRED || is_lost(detail)
 }
 
-/// The fault of a lease that ended in this way.
+/// The fault of a lease that ended in this way before its command began.
 pub(super) fn end_of(detail: &str, text: String) -> CliError {
     if is_over(detail) { CliError::Over(text) } else { CliError::Failed(text) }
 }
 
-/// Waits until the lease has ended together with its machine; gives the fault of that.
+/// Waits until the lease of a running command has ended, whatever ended it; gives the fault of that.
 pub(super) async fn until_over(leasing: &Leasing<'_>, lease: &str) -> CliError {
     let path = path("leases", lease, "");
     loop {
         tokio::time::sleep(leasing.time_limits.watch).await;
         // A service that does not answer says nothing of the lease.
         let Ok(seen) = leasing.client.get::<LeaseOut>(&path, CALL_LIMIT).await else { continue };
-        if seen.state == LeasePhase::Ended && is_over(&seen.detail) {
-            // What the command still said is on its way.
-            tokio::time::sleep(leasing.time_limits.watch).await;
-            let how = how_it_ended(leasing.client, lease).await;
-            let how = how.map_or_else(|| clean(&seen.detail), |(_, how)| how);
-            return CliError::Over(ended_under(&how));
+        if seen.state != LeasePhase::Ended {
+            continue;
         }
+        // What the command still said is on its way. One whose lease was given back would go on.
+        if is_over(&seen.detail) {
+            tokio::time::sleep(leasing.time_limits.watch).await;
+        }
+        let how = how_it_ended(leasing.client, lease).await;
+        let how = how.unwrap_or_else(|| clean(&seen.detail));
+        return CliError::Over(ended_under(&how));
     }
 }
 
-/// How a lease ended, as the service says it and in a sentence; none while it lasts, or where that is
-/// not known.
-async fn how_it_ended(client: &Client, lease: &str) -> Option<(String, String)> {
+/// How a lease ended, in a sentence; none while it lasts, or where that is not known.
+async fn how_it_ended(client: &Client, lease: &str) -> Option<String> {
     let seen: LeaseOut = client.get(&path("leases", lease, ""), CALL_LIMIT).await.ok()?;
     if seen.state != LeasePhase::Ended {
         return None;
     }
-    let how = match seen.detail.as_str() {
+    Some(match seen.detail.as_str() {
         EXPIRED => match seen.expires_at {
             Some(at) => format!("it expired at {}", clean(&at)),
             None => "it expired".to_owned(),
@@ -170,8 +172,7 @@ async fn how_it_ended(client: &Client, lease: &str) -> Option<(String, String)> 
         "released" | "cancelled" => format!("it was {}", seen.detail),
         why if is_lost(why) => format!("it was {}", clean(why)),
         why => format!("its agent went: {}", clean(why)),
-    };
-    Some((seen.detail, how))
+    })
 }
 
 /// Why an agent goes or went, as far as the service still knows.

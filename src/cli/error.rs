@@ -22,7 +22,7 @@ pub enum CliError {
     /// What was waited for did not come in time.
     #[error("{0}")]
     Waited(String),
-    /// The lease was lost or expired, or a build is not known any more.
+    /// The lease was lost, expired, or was released by somebody else, or a build is not known any more.
     #[error("{0}")]
     Over(String),
     /// The terminal or pipe took nothing.
@@ -60,6 +60,9 @@ pub enum CallError {
         #[source]
         cause: reqwest::Error,
     },
+    /// The address begins with `https://`, and who listens there does not speak TLS.
+    #[error("the server on `{place}` speaks plain HTTP: try `{instead}`")]
+    PlainHttp { place: String, instead: String },
     /// The service said no.
     #[error("{}", reported(.0))]
     Refused(Problem),
@@ -83,14 +86,14 @@ impl CallError {
         match self {
             Self::NoService { .. } | Self::Broken { .. } => true,
             Self::Refused(problem) => matches!(problem.status, 429 | 503),
-            Self::NotAllowed { .. } | Self::NotDrover { .. } => false,
+            Self::NotAllowed { .. } | Self::PlainHttp { .. } | Self::NotDrover { .. } => false,
         }
     }
 
     /// Whether no service answered.
     pub fn is_silence(&self) -> bool {
         match self {
-            Self::NoService { .. } | Self::Broken { .. } => true,
+            Self::NoService { .. } | Self::Broken { .. } | Self::PlainHttp { .. } => true,
             Self::NotAllowed { .. } | Self::Refused(_) | Self::NotDrover { .. } => false,
         }
     }
@@ -102,6 +105,7 @@ impl CallError {
             Self::Refused(problem) => problem.status == 400 || problem.is_of_configuration(),
             Self::NoService { .. }
             | Self::NotAllowed { .. }
+            | Self::PlainHttp { .. }
             | Self::Broken { .. }
             | Self::NotDrover { .. } => false,
         }
@@ -113,7 +117,8 @@ fn elsewhere(place: &str) -> &'static str {
     if place.starts_with("http") {
         "look there, or give another address with --url or DROVER_URL"
     } else {
-        "start it with `drover run --config FILE`, or name its socket with --socket or DROVER_SOCKET"
+        "start it with `drover run --config FILE`, or name its socket with --socket or DROVER_SOCKET; for \
+         one on another machine give --url and --token-file (DROVER_URL, DROVER_TOKEN_FILE)"
     }
 }
 

@@ -22,7 +22,7 @@ pub struct Global {
     #[arg(long, global = true, help_heading = COMMON, value_name = "PATH", env = "DROVER_SOCKET")]
     pub socket: Option<PathBuf>,
     /// Address of a service elsewhere, such as `https://drover.example.com`
-    #[arg(long, global = true, help_heading = COMMON, value_name = "URL", env = "DROVER_URL", requires = "token_file")]
+    #[arg(long, global = true, help_heading = COMMON, value_name = "URL", env = "DROVER_URL")]
     pub url: Option<String>,
     /// File with the bearer token for --url
     #[arg(long, global = true, help_heading = COMMON, value_name = "FILE", env = "DROVER_TOKEN_FILE")]

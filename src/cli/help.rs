@@ -56,23 +56,28 @@ fn is_for_scripts(words: &[OsString]) -> bool {
 
 /// The topic behind `help`, where that is the command; options may stand before it.
 fn asked(words: &[OsString]) -> Option<String> {
+    let at = first(words).filter(|at| words[*at] == "help")?;
+    match &words[at + 1..] {
+        [topic] => Some(topic.to_string_lossy().into_owned()),
+        _ => None,
+    }
+}
+
+/// Where the command stands; options of all commands may stand before it.
+pub(super) fn first(words: &[OsString]) -> Option<usize> {
     let cli = Cli::command();
     let takes_value = |name: &str| {
         let mut options = cli.get_arguments();
         options.any(|one| one.get_long() == Some(name) && one.get_action().takes_values())
     };
-    let mut words = words.iter().map(|word| word.to_string_lossy());
-    while let Some(word) = words.next() {
+    let mut words = words.iter().map(|word| word.to_string_lossy()).enumerate();
+    while let Some((at, word)) = words.next() {
         match word.strip_prefix("--") {
             Some(name) if takes_value(name) => drop(words.next()),
             Some(_) => {}
             None if word == "-o" => drop(words.next()),
             None if word.starts_with('-') => {}
-            None if word == "help" => {
-                let topic = words.next()?;
-                return words.next().is_none().then(|| topic.into_owned());
-            }
-            None => return None,
+            None => return Some(at),
         }
     }
     None

@@ -5,7 +5,9 @@ use std::future::Future;
 use std::io::Read as _;
 use std::path::Path;
 use std::pin::{Pin, pin};
+use std::time::Duration;
 
+use bytes::Bytes;
 use causes::chain;
 use drover_api::{LeaseIn, LeaseOut, MachineSize, SshOut};
 use drover_model::phase::LeasePhase;
@@ -24,6 +26,7 @@ use super::kept;
 use super::leasing::{Leasing, job};
 use super::options::LeaseOptions;
 use super::over_ssh::Cut;
+use super::screen::Output as Screened;
 use super::sentences::clean;
 use super::stdin::is_standard_input;
 use super::term::Term;
@@ -47,17 +50,22 @@ pub(super) async fn lease(
     kept::sweep(leasing.client, &leasing.key_dir).await;
     let step = term.live.step("asking for a lease");
     let lease = take(leasing, options, &identity, stop.as_mut(), term).await?;
-    let waiting = wait_ready(leasing, lease.clone(), stop.as_mut(), term);
+    let mut said = Said { within: options.wait, ..Said::default() };
+    let waiting = wait_ready(leasing, lease.clone(), &mut said, stop.as_mut(), term);
     let waited = match options.wait {
-        Some(limit) => tokio::time::timeout(limit, waiting).await.unwrap_or_else(|_| {
-            let (id, seconds) = (&lease.id, limit.as_secs());
-            Err(CliError::Waited(format!("lease `{id}` was not ready within {seconds} s")))
-        }),
+        Some(limit) => match tokio::time::timeout(limit, waiting).await {
+            Ok(waited) => waited,
+            Err(_) => {
+                let (id, in_time, why) = (&lease.id, said.in_time(), said.why());
+                Err(CliError::Waited(format!("lease `{id}` was not ready {in_time}{why}")))
+            }
+        },
         None => waiting.await,
     };
     drop(step);
     // Whether the command's last line on standard error has no end.
     let mut open = false;
+    let mut is_stopped = false;
     let result = match waited {
         Ok(Waited::Ready(lease, ssh)) if options.command.is_empty() => {
             match show(leasing, options, &lease, &ssh, &identity, term) {
@@ -74,10 +82,7 @@ pub(super) async fn lease(
                 command = guest::with_env(&lease.id, &command);
             }
             let login = (&ssh, &identity);
-            let (pieces, input) = mpsc::channel(INPUT_PIECES);
-            if !options.reads_user_data() {
-                (leasing.input)(pieces);
-            }
+            let input = input_of(leasing, options);
             let (output, printed) = mpsc::channel(OUTPUT_PIECES);
             let job = leasing.over.run(job(login, command, input, output));
             let job = run(job, printed, stop.as_mut(), term, &mut open);
@@ -88,21 +93,31 @@ pub(super) async fn lease(
                 fault = until_over(leasing, &lease.id) => Err(fault),
             };
             match ran {
-                Ok(Ran::Stopped(code)) => Ok(code),
+                Ok(Ran::Stopped(code)) => {
+                    is_stopped = true;
+                    Ok(code)
+                }
                 Ok(Ran::Ended(ended)) => {
                     outcome(leasing, &lease.id, login, ended, stop.as_mut()).await
                 }
                 Err(fault) => Err(fault),
             }
         }
-        Ok(Waited::Stopped(code)) => Ok(code),
+        Ok(Waited::Stopped(code)) => {
+            is_stopped = true;
+            Ok(code)
+        }
         Err(fault) => Err(fault),
     };
     // The command's own result stands whether or not more can be printed.
-    if leasing.json && open {
+    if (leasing.json || is_stopped) && open {
         let _ = writeln!(term.err);
     }
-    release(leasing, &lease, term).await;
+    if release(leasing, &lease, term).await && is_stopped {
+        let id = &lease.id;
+        let _ =
+            term.progress(leasing.json, &format!("lease {id} is released"), json!({ "lease": id }));
+    }
     if let (true, Ok(exit)) = (leasing.json, &result) {
         let _ = writeln!(term.err, "{}", json!({ "lease": lease.id, "exit": exit }));
     }
@@ -160,6 +175,16 @@ async fn take(
     }
 }
 
+/// What the command reads: the standard input, or nothing at all where that is the file for the machine.
+pub(super) fn input_of(leasing: &Leasing<'_>, options: &LeaseOptions) -> mpsc::Receiver<Bytes> {
+    let (pieces, input) = mpsc::channel(INPUT_PIECES);
+    // Without a sender the input has ended.
+    if !options.reads_user_data() {
+        (leasing.input)(pieces);
+    }
+    input
+}
+
 /// The size that the machine is to have.
 fn size_of(options: &LeaseOptions) -> MachineSize {
     let LeaseOptions { cpu: cores, memory: memory_mb, disk: disk_size_gb, .. } = *options;
@@ -184,6 +209,32 @@ fn read_user_data(path: &Path) -> Result<Vec<u8>, CliError> {
     Ok(bytes)
 }
 
+/// What was said of a lease so far.
+#[derive(Default)]
+struct Said {
+    /// The last line on the terminal.
+    line: String,
+    /// Why it waited, as the service said it last.
+    why: String,
+    /// How long it may wait, where this command says that.
+    within: Option<Duration>,
+}
+
+impl Said {
+    /// Within which time an agent had to be there.
+    fn in_time(&self) -> String {
+        match self.within {
+            Some(limit) => format!("within {} s (--wait)", limit.as_secs()),
+            None => "in time (maxWaitSeconds)".to_owned(),
+        }
+    }
+
+    /// Why there was none, as far as that is known.
+    fn why(&self) -> String {
+        if self.why.is_empty() { String::new() } else { format!(": {}", clean(&self.why)) }
+    }
+}
+
 enum Waited {
     Ready(Box<LeaseOut>, SshOut),
     Stopped(u8),
@@ -192,25 +243,28 @@ enum Waited {
 async fn wait_ready(
     leasing: &Leasing<'_>,
     mut lease: LeaseOut,
+    said: &mut Said,
     mut stop: Pin<&mut impl Future<Output = u8>>,
     term: &mut Term<'_>,
 ) -> Result<Waited, CliError> {
     let (client, time_limits) = (leasing.client, leasing.time_limits);
     let path = format!("/v1/leases/{}?waitSeconds={}", lease.id, time_limits.wait_seconds);
     let mut tries = time_limits.tries;
-    let mut said = String::new();
     let mut unanswered = false;
     loop {
-        say(&lease, &mut said, leasing.json, term)?;
+        say(&lease, &mut said.line, leasing.json, term)?;
+        if lease.state == LeasePhase::Waiting {
+            said.why.clone_from(&lease.detail);
+        }
         match (lease.state, &lease.ssh) {
             (LeasePhase::Ready, Some(ssh)) => {
                 let ssh = ssh.clone();
                 return Ok(Waited::Ready(Box::new(lease), ssh));
             }
             (LeasePhase::Ended, _) if lease.detail == WAITED => {
-                let id = &lease.id;
+                let (id, in_time, why) = (&lease.id, said.in_time(), said.why());
                 return Err(CliError::Waited(format!(
-                    "lease `{id}` ended: no agent was there for it in time (maxWaitSeconds)"
+                    "lease `{id}` ended: no agent was there for it {in_time}{why}"
                 )));
             }
             (LeasePhase::Ended, _) => {
@@ -355,25 +409,35 @@ fn show(
         term.structured(&value)?;
         return Ok(());
     }
+    let id = &lease.id;
+    if term.screen.output == Screened::Name {
+        return Ok(writeln!(term.out, "{id}")?);
+    }
     let until = lease.expires_at.as_deref().unwrap_or("it is released");
-    writeln!(term.out, "lease {} lasts until {until}", lease.id)?;
+    writeln!(term.out, "lease {id} lasts until {until}")?;
+    // drover keeps no key of the user's own, and cannot log in with it later.
+    if identity.file.is_none() {
+        writeln!(term.out, "shell:   drover ssh {id}")?;
+        writeln!(term.out, "copy:    drover cp FILE {id}:/tmp/")?;
+    }
     writeln!(term.out, "log in:  {command}")?;
     if options.user_data.is_some() {
         let (data, env) = (guest::data_path(&lease.id), guest::env_path(&lease.id));
         writeln!(term.out, "there:   {data}; as variables: . {env}")?;
     }
-    writeln!(term.out, "release: drover release {}", lease.id)?;
+    writeln!(term.out, "renew:   drover lease renew {id} --ttl 1h")?;
+    writeln!(term.out, "release: drover release {id}")?;
     Ok(())
 }
 
-/// Releases, and says so when that fails: the lease then ends by its time.
-async fn release(leasing: &Leasing<'_>, lease: &LeaseOut, term: &mut Term<'_>) {
+/// Releases, and says so when that fails: the lease then ends by its time. Gives whether it is released.
+async fn release(leasing: &Leasing<'_>, lease: &LeaseOut, term: &mut Term<'_>) -> bool {
     kept::forget(&leasing.key_dir, &lease.id);
     let mut tries = leasing.time_limits.tries;
     loop {
         let path = format!("/v1/leases/{}", lease.id);
         match leasing.client.report(reqwest::Method::DELETE, &path).await {
-            Ok(()) => return,
+            Ok(()) => return true,
             Err(fault) if tries > 1 && fault.is_passing() => {
                 tries -= 1;
                 tokio::time::sleep(leasing.time_limits.pause).await;
@@ -386,7 +450,7 @@ async fn release(leasing: &Leasing<'_>, lease: &LeaseOut, term: &mut Term<'_>) {
                 );
                 // The command's own result stands whether or not this can be printed.
                 let _ = term.progress(leasing.json, &text, json!({ "lease": id }));
-                return;
+                return false;
             }
         }
     }

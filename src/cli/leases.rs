@@ -7,7 +7,7 @@ use reqwest::Method;
 use serde_json::json;
 
 use super::client::{CALL_LIMIT, Client, path};
-use super::error::CliError;
+use super::error::{CliError, usage};
 use super::options::LeasesOptions;
 use super::term::{Term, print, shown};
 use super::{kept, lists, report, sentences};
@@ -68,6 +68,14 @@ pub(super) async fn all(
     }
 }
 
+/// Refuses an id without a character, as of a variable of a script that holds nothing.
+fn is_named(id: &str) -> Result<(), CliError> {
+    if id.trim().is_empty() {
+        return Err(usage("give the id of a lease; `drover leases` lists them"));
+    }
+    Ok(())
+}
+
 /// Lets a lease last longer.
 pub(super) async fn renew(
     client: &Client,
@@ -76,6 +84,7 @@ pub(super) async fn renew(
     json: bool,
     term: &mut Term<'_>,
 ) -> Result<(), CliError> {
+    is_named(lease)?;
     let command = RenewIn { ttl_seconds: ttl.as_secs() };
     let out: LeaseOut = client.post(&path("leases", lease, "/renew"), &command, CALL_LIMIT).await?;
     kept::renewed(&kept::key_dir(), &out);
@@ -93,6 +102,7 @@ pub(super) async fn end(
     json: bool,
     term: &mut Term<'_>,
 ) -> Result<u8, CliError> {
+    ids.iter().try_for_each(|id| is_named(id))?;
     let (mut ended, mut failed, mut first) = (Vec::new(), Vec::new(), None);
     for id in ids {
         match client.report(Method::DELETE, &path("leases", id, "")).await {

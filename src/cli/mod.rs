@@ -1,7 +1,7 @@
 //! The command line: arguments, exit codes, and what the commands print.
 //!
 //! Exit codes: 0 done, 1 failed, 2 usage or invalid configuration, 69 no service answers, 75 waited too long, or the
-//! lease was lost or expired (69 and 75 as in `sysexits.h`);
+//! lease was lost, expired or released by somebody (69 and 75 as in `sysexits.h`);
 //! `lease -- CMD` exits as CMD, `run` also with 70 and 74 (`app::RunError::exit_code`).
 //! Commands that start a service hand over to `service`; all others talk to a running one.
 
@@ -48,6 +48,7 @@ mod service;
 mod setup;
 mod show;
 mod sim_options;
+mod slips;
 mod stdin;
 mod stdout;
 mod table;
@@ -56,6 +57,7 @@ pub mod topics;
 mod watch;
 mod why;
 
+use std::ffi::OsString;
 use std::io;
 use std::process::ExitCode;
 
@@ -89,8 +91,9 @@ pub fn main() -> ExitCode {
     }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => {
-            let words = std::env::args_os().skip(1).collect();
+        Err(mut error) => {
+            let words: Vec<OsString> = std::env::args_os().skip(1).collect();
+            slips::tip(&mut error, &words);
             return help::answer(&error, words).unwrap_or_else(|| help::usage(&error));
         }
     };

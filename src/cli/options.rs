@@ -535,7 +535,6 @@ mod tests {
             &["drover", "lease", "--labels", "a", "--cpu", "many"],
             &["drover", "lease", "--labels", "a", "--memory", "16k"],
             &["drover", "machine", "resize", "a1", "--memory", "much"],
-            &["drover", "--url", "http://x", "status"],
             &["drover", "agents", "set", "a1"],
             &["drover", "agents", "set", "a1", "--idle", "soon"],
             &["drover", "agents", "--gone", "set", "a1", "--idle", "0"],

@@ -12,7 +12,7 @@ use drover_api::{
 };
 use drover_model::phase::NodeOrder;
 use reqwest::Method;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::client::{CALL_LIMIT, Client, LONG_LIMIT, path};
@@ -27,6 +27,7 @@ use super::options::{
 };
 use super::over_ssh::OverSsh;
 use super::progress::Live;
+use super::screen::{Output, Screen};
 use super::term::{Term, page, print, shown};
 use super::watch::frame;
 use super::{
@@ -174,6 +175,9 @@ async fn once(
                 }
             })?;
         }
+        Command::Show { noun, id } if term.screen.output == Output::Name => {
+            name_of(client, noun, &id, term).await?;
+        }
         Command::Show { noun, id } => show::show(client, noun, &id, json, term).await?,
         Command::Cordon(at) => nodes::order(client, at, NodeOrder::Cordon, json, term).await?,
         Command::Drain(at) => nodes::order(client, at, NodeOrder::Drain, json, term).await?,
@@ -303,6 +307,24 @@ async fn once(
         }
     }
     Ok(0)
+}
+
+/// Prints the whole id of the one agent or lease that a word names.
+async fn name_of(
+    client: &Client,
+    noun: Noun,
+    word: &str,
+    term: &mut Term<'_>,
+) -> Result<(), CliError> {
+    let mut shown = Vec::new();
+    let screen = Screen { output: Output::Json, ..term.screen };
+    let mut inner = Term { out: &mut shown, err: &mut *term.err, screen, live: Live::default() };
+    show::show(client, noun, word, true, &mut inner).await?;
+    let whole: Value = serde_json::from_slice(&shown).unwrap_or_default();
+    let Some(id) = whole[noun.one()]["id"].as_str() else {
+        return Err(CliError::Failed(format!("this {} has no id", noun.one())));
+    };
+    Ok(writeln!(term.out, "{}", sentences::clean(id))?)
 }
 
 /// The command that `drover get` stands for, or the command itself.

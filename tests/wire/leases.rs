@@ -1,7 +1,7 @@
 //! Leases that wait: for as long as they may, as many as may be, and seen and ended by those whose
 //! they are; and the keys of those that are kept.
 
-use std::io::Write as _;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -10,7 +10,7 @@ use std::thread;
 use serde_json::{Value, json};
 
 use crate::api::{ask, call, ready, release};
-use crate::harness::{Service, world};
+use crate::harness::{Service, drover, world};
 use crate::parity::yaml;
 
 // Invariant: anyone who waits for a lease hears of its end, and a command ends with a code of its own.
@@ -162,4 +162,63 @@ fn a_command_has_the_standard_input_and_does_not_wait_for_what_it_does_not_read(
     terminal.args(["-c", spawn]).arg(drover.get_program()).args(args);
     environment(&mut terminal);
     assert_eq!(terminal.output().unwrap().status.code(), Some(6), "nobody types");
+
+    // The file for the machine was the standard input: the command has none.
+    let mut counts = site.command(["lease", "--template", "linux", "--user-data", "-", "--"]);
+    counts.arg("cat | wc -c; echo $GREETING").stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut counts = counts.spawn().unwrap();
+    counts.stdin.take().unwrap().write_all(b"GREETING=hello\n").unwrap();
+    let out = counts.wait_with_output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&out.stdout), "0\nhello\n");
+}
+
+// Invariant: a command ends with its lease, whatever ended that.
+
+#[test]
+fn a_command_whose_lease_somebody_releases_ends_with_75_and_says_so() {
+    let (_dir, _sim, site) = world();
+    let _service = Service::start(&site);
+    let mut runs = site.command(["lease", "--template", "linux", "--", "echo runs; sleep 300"]);
+    let mut runs = runs.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(runs.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "runs\n");
+    let lease = site.json(&["leases"])["leases"][0]["id"].as_str().unwrap().to_owned();
+    assert!(site.cli(&["lease", "release", &lease]).status.success());
+    let out = runs.wait_with_output().unwrap();
+    let said = String::from_utf8(out.stderr).unwrap();
+    assert_eq!(out.status.code(), Some(75), "{said}");
+    let ends = "drover: the lease ended while the command ran: it was released\n";
+    assert!(said.ends_with(ends), "{said}");
+}
+
+// Invariant: the service is found by options and variables in any mix.
+
+#[test]
+fn an_address_from_the_environment_goes_with_a_token_from_an_option_and_the_other_way_round() {
+    let directory = tempfile::tempdir().unwrap();
+    let token = directory.path().join("token");
+    std::fs::write(&token, "secret").unwrap();
+    let token = token.to_str().unwrap();
+    // Nobody listens there.
+    let (address, nobody) =
+        ("http://127.0.0.1:1", "no drover is listening on `http://127.0.0.1:1`");
+    let said = |line: &[&str], variables: &[(&str, &str)]| {
+        let out = drover().args(line).envs(variables.iter().copied()).output().unwrap();
+        (out.status.code(), String::from_utf8(out.stderr).unwrap())
+    };
+    let (url, file) = (("DROVER_URL", address), ("DROVER_TOKEN_FILE", token));
+    for (line, variables) in [
+        (&["status", "--token-file", token][..], &[url][..]),
+        (&["status", "--url", address], &[file]),
+        (&["status"], &[url, file]),
+        (&["status", "--url", address, "--token-file", token], &[]),
+    ] {
+        let (code, text) = said(line, variables);
+        assert_eq!(code, Some(69), "{line:?}: {text}");
+        assert!(text.contains(nobody), "{text}");
+    }
+    let (code, text) = said(&["status"], &[url]);
+    assert_eq!(code, Some(2), "{text}");
+    assert!(text.contains("--token-file or DROVER_TOKEN_FILE"), "{text}");
 }

@@ -35,7 +35,7 @@ use serde::Serialize;
 
 use super::error::CliError;
 use super::list_options::{ListOptions, ViewOptions};
-use super::options::{Command, ImageAction, LeasesOptions, MachineAction, SnapshotAction};
+use super::options::{Command, ImageAction, LeasesOptions, MachineAction, Noun, SnapshotAction};
 use super::screen::Output;
 use super::sentences;
 use super::table::{Cell, Column, Order, Page, Table, Unknown, View};
@@ -136,10 +136,29 @@ pub(super) fn pause(command: &Command) -> Option<Duration> {
     view(command)?.pause()
 }
 
+/// Whether a command prints the id of one thing where names are asked for.
+fn is_one(command: &Command) -> bool {
+    if let Command::Lease { options, action: None } = command {
+        return options.command.is_empty();
+    }
+    matches!(command, Command::Show { noun: Noun::Agent | Noun::Lease, .. })
+}
+
 /// Refuses a form of output that means nothing for a command.
 pub(super) fn check(output: Output, command: &Command) -> Result<(), CliError> {
     let (form, rest) = match output {
-        Output::Name if options(command).is_none() => ("name", "lists something with names"),
+        Output::Name
+            if matches!(command, Command::Lease { action: None, .. }) && !is_one(command) =>
+        {
+            return Err(CliError::Usage(
+                "`--output name` prints the id of a lease that is kept, and with a command none is: leave \
+                 out the command, or `--output name`"
+                    .into(),
+            ));
+        }
+        Output::Name if options(command).is_none() && !is_one(command) => {
+            ("name", "lists something with names")
+        }
         Output::Wide if view(command).is_none() => ("wide", "has columns"),
         Output::Yaml
             if matches!(command, Command::Run(_) | Command::Demo(_) | Command::Events(_)) =>

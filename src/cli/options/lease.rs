@@ -38,7 +38,8 @@ Exit codes:
   1            drover refused, or CMD could not be run
   2            the arguments do not fit together
   69           no drover answers
-  75           the machine was lost, the lease expired, or the wait was too long: run it again
+  75           the machine was lost, the lease expired or somebody released it, or the wait was too
+               long: run it again
   129 130 143  SIGHUP, SIGINT (Ctrl-C) or SIGTERM ended drover, which released the lease")]
 pub struct LeaseOptions {
     /// Labels the template must carry, separated by commas

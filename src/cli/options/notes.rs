@@ -24,7 +24,7 @@ Exit codes:
   1   failed
   2   wrong arguments, or a configuration with faults
   69  no drover answers
-  75  waited too long, or the lease was lost or expired: run it again
+  75  waited too long, or the lease was lost, expired or released: run it again
 `drover lease -- CMD` and `drover ssh` end with the code of the command.";
 
 /// What the help of drover itself ends with.

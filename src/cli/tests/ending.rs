@@ -15,14 +15,14 @@ use super::super::leasing::{Leasing, ReadInput};
 use super::super::over_ssh::Cut;
 use super::super::*;
 use super::global;
-use super::lease::{Guest, WAIT_LIMIT, lease_with, options, states};
+use super::lease::{Guest, Printed, WAIT_LIMIT, lease_with, options, states};
 use drover_server::testing::{self, Served, reported};
 
 // Invariant: a lease that ends under its command says how.
 
 /// What is said when a lease ends with this detail under its command, which is killed or whose
 /// connection is lost.
-async fn cut_off(detail: &str, killed: bool) -> Result<u8, String> {
+async fn cut_off(detail: &str, killed: bool) -> Printed {
     let served = Served::default();
     let (view, detail) = (served.view.clone(), detail.to_owned());
     let ends = move || {
@@ -36,7 +36,7 @@ async fn cut_off(detail: &str, killed: bool) -> Result<u8, String> {
     let guest = Guest { fails: !killed, killed, meanwhile, ..Guest::default() };
     let printed = lease_with(&served, &guest, options("quick", &["true"]), pending()).await;
     served.stop().await;
-    printed.result
+    printed
 }
 
 #[tokio::test]
@@ -50,7 +50,9 @@ async fn a_lease_that_ends_under_its_command_says_how() {
         ("no key", false),
         ("released", true),
     ] {
-        said.push(cut_off(detail, killed).await.unwrap_err());
+        let printed = cut_off(detail, killed).await;
+        assert_eq!(printed.code, 75, "{detail}");
+        said.push(printed.result.unwrap_err());
     }
     insta::assert_snapshot!(said.join("\n"), @r"
     the lease ended while the command ran: it expired at 2026-11-21T09:11:02Z
@@ -64,8 +66,8 @@ async fn a_lease_that_ends_under_its_command_says_how() {
 
 // Invariant: a command whose machine died ends soon, with 75 and the cause.
 
-#[tokio::test]
-async fn a_command_that_hangs_on_a_lost_lease_ends_with_75_and_the_cause() {
+/// The fault of a command that hangs while its lease ends with this detail.
+async fn hung(detail: &str) -> CliError {
     let served = Served::default();
     let (started, running) = oneshot::channel();
     let guest = Guest { hangs: Mutex::new(Some(started)), ..Guest::default() };
@@ -84,18 +86,32 @@ async fn a_command_that_hangs_on_a_lost_lease_ends_with_75_and_the_cause() {
     let leased = lease(&leasing, &wanted, pending(), &mut term);
     let dies = async {
         running.await.unwrap();
-        let ended =
-            testing::lease("l1", LeasePhase::Ended, Some("a1"), "lost: its guest was switched off");
+        let ended = testing::lease("l1", LeasePhase::Ended, Some("a1"), detail);
         reported(&served.view, What::Lease(Box::new(ended)));
     };
     let (result, ()) = tokio::join!(leased, dies);
-    let fault = result.unwrap_err();
+    served.stop().await;
+    result.unwrap_err()
+}
+
+#[tokio::test]
+async fn a_command_that_hangs_on_a_lost_lease_ends_with_75_and_the_cause() {
+    let fault = hung("lost: its guest was switched off").await;
     assert_eq!(fault.exit_code(), 75);
     insta::assert_snapshot!(
         chain(&fault),
         @"the lease ended while the command ran: it was lost: its guest was switched off"
     );
-    served.stop().await;
+}
+
+#[tokio::test]
+async fn a_command_whose_lease_somebody_else_releases_ends_with_75() {
+    let fault = hung("released").await;
+    assert_eq!(fault.exit_code(), 75);
+    insta::assert_snapshot!(
+        chain(&fault),
+        @"the lease ended while the command ran: it was released"
+    );
 }
 
 #[tokio::test]

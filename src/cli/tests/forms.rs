@@ -77,6 +77,36 @@ async fn a_column_that_a_list_does_not_have_is_refused_with_those_it_has() {
     served.stop().await;
 }
 
+#[tokio::test]
+async fn one_lease_or_agent_prints_its_whole_id_as_its_name() {
+    let served = Served::default();
+    furnish(&served);
+    assert_eq!(cli(&served, "show lease x -o name").await, "x\n");
+    assert_eq!(cli(&served, "show agent a2 -o name").await, "a2\n");
+    assert!(cli(&served, "show lease y -o name").await.starts_with("1: unknown lease `y`"));
+    served.stop().await;
+}
+
+#[test]
+fn names_are_printed_of_what_has_one_and_refused_elsewhere() {
+    let checked = |line: &str| {
+        let cli = Cli::try_parse_from(["drover"].into_iter().chain(line.split(' '))).unwrap();
+        let command = remote::plain(cli.command);
+        lists::check(cli.global.output(), &command).map_err(|fault| fault.to_string())
+    };
+    for line in ["lease --labels linux -o name", "get lease x -o name", "leases -o name"] {
+        assert_eq!(checked(line), Ok(()), "{line}");
+    }
+    assert_eq!(
+        checked("lease --labels linux -o name -- true").unwrap_err(),
+        "`--output name` prints the id of a lease that is kept, and with a command none is: leave out the \
+         command, or `--output name`"
+    );
+    for line in ["lease release x -o name", "show node n -o name", "status -o name"] {
+        assert!(checked(line).unwrap_err().contains("such as `drover agents`"), "{line}");
+    }
+}
+
 // Invariant: every answer that scripts may have as JSON they may have as YAML.
 
 #[tokio::test]

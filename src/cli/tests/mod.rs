@@ -62,7 +62,7 @@ async fn no_service_says_how_to_start_one() {
     };
     insta::assert_snapshot!(
         fault().await,
-        @"no drover is listening on `SOCKET`: is it running? start it with `drover run --config FILE`, or name its socket with --socket or DROVER_SOCKET"
+        @"no drover is listening on `SOCKET`: is it running? start it with `drover run --config FILE`, or name its socket with --socket or DROVER_SOCKET; for one on another machine give --url and --token-file (DROVER_URL, DROVER_TOKEN_FILE)"
     );
     // A socket that nobody listens on any more is reported the same way.
     drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
@@ -120,6 +120,46 @@ async fn a_remote_service_takes_a_token_from_a_file() {
     served.stop().await;
 }
 
+#[test]
+fn the_address_of_a_service_wants_a_token_and_no_path_of_the_api() {
+    let fault = |words: &[&str]| {
+        let cli = Cli::try_parse_from(["drover"].iter().chain(words)).unwrap();
+        let fault = Client::new(&cli.global).err().unwrap();
+        assert_eq!(fault.exit_code(), 2);
+        fault.to_string()
+    };
+    insta::assert_snapshot!(
+        [
+            fault(&["--url", "http://x", "status"]),
+            fault(&["--url", "https://x:8080/v1/", "--token-file", "/none", "status"]),
+        ]
+        .join("\n"),
+        @r"
+    a service elsewhere (--url or DROVER_URL) wants a token: name the file that holds it with --token-file or DROVER_TOKEN_FILE
+    give the address without /v1, which every call has of its own: `https://x:8080`
+    "
+    );
+}
+
+#[tokio::test]
+async fn a_server_that_speaks_plain_http_is_named_with_the_address_to_try() {
+    let served = Served::default();
+    let token = served.directory.path().join("token");
+    std::fs::write(&token, "admin-token").unwrap();
+    let url = served.base.replace("http://", "https://");
+    let global = Global { url: Some(url.clone()), token_file: Some(token), ..Global::default() };
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    let mut term = Term::new(&mut out, &mut err);
+    let fault = remote::run(&global, Command::Reload, &mut term).await.unwrap_err();
+    let host = url.trim_start_matches("https://");
+    assert_eq!(fault.exit_code(), 69);
+    insta::assert_snapshot!(
+        chain(&fault).replace(host, "HOST"),
+        @"the server on `https://HOST` speaks plain HTTP: try `http://HOST`"
+    );
+    served.stop().await;
+}
+
 // Invariant: what nobody can understand is wrong usage, what the service refuses has failed.
 
 #[tokio::test]
@@ -137,6 +177,9 @@ async fn what_was_typed_wrong_is_reported_by_the_exit_code() {
     assert_eq!(code(&["lease", "--labels", "a b", "--", "true"]).await, 2);
     assert_eq!(code(&["breakers", "reset", ""]).await, 2);
     assert_eq!(code(&["breakers", "reset", " "]).await, 2);
+    assert_eq!(code(&["release", ""]).await, 2);
+    assert_eq!(code(&["lease", "release", "x", " "]).await, 2);
+    assert_eq!(code(&["lease", "renew", ""]).await, 2);
     assert_eq!(code(&["lease", "--template", "nope", "--", "true"]).await, 1);
     assert_eq!(code(&["provision", "nope"]).await, 1);
     assert_eq!(code(&["retire", "nope"]).await, 1);
