@@ -9,6 +9,7 @@ mod hold;
 mod ids;
 mod images;
 mod lease;
+mod lease_scripts;
 mod leases;
 mod nodes;
 mod prints;
