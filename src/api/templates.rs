@@ -25,6 +25,15 @@ pub struct TemplateOut {
     pub minimum: u32,
     /// Idle agents kept at this moment.
     pub idle_minimum: u32,
+    /// Whether each of its agents is destroyed after one job or lease.
+    #[serde(default)]
+    pub single_use: bool,
+    /// Jobs and leases after which an agent is destroyed; null for no limit, and 1 with `singleUse`.
+    #[serde(default)]
+    pub max_total_uses: Option<u32>,
+    /// Jobs and leases at once on one agent.
+    #[serde(default = "one")]
+    pub num_executors: u32,
     /// Why it begins nothing although it may: no address is free; null when one is.
     #[serde(default)]
     pub lack: Option<String>,
@@ -48,6 +57,10 @@ pub struct TemplateOut {
     /// For how many seconds its next failure is held; left out when it is not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hold_next_seconds: Option<u64>,
+}
+
+const fn one() -> u32 {
+    1
 }
 
 /// The versions of a template, of which new ones must prove themselves: each is what agents are cloned

@@ -135,6 +135,9 @@ pub struct WhyOut {
     /// What went wrong with the last of its agents that is gone, if something did.
     #[serde(default)]
     pub failed: Option<FailedOut>,
+    /// Its agents that are ready and on which no job or lease is: the next one gets such an agent.
+    #[serde(default)]
+    pub idle: u32,
 }
 
 /// An agent that failed.

@@ -13,7 +13,7 @@ use super::sentences::clean;
 /// The fewest characters that stand for an id.
 const LEAST: usize = 4;
 /// What ids of leases begin with.
-const LEASE: &str = "lease-";
+pub(super) const LEASE: &str = "lease-";
 /// How many ids are named where several begin alike.
 const NAMED: usize = 5;
 
@@ -58,19 +58,22 @@ fn words(command: &mut Command) -> Vec<(Kind, &mut String)> {
         return vec![(Kind::Agent, &mut options.agent)];
     }
     if let Command::Logs(options) = command {
-        return vec![(Kind::Agent, &mut options.agent)];
+        return vec![(Kind::Target, &mut options.target)];
     }
     if let Command::Ssh(options) = command {
         return vec![(Kind::Target, &mut options.target)];
     }
     if let Command::Why { of: Some(of), .. } = command {
-        return vec![(Kind::Subject, of)];
+        // Most words are names, which may be short.
+        return if is_start(of) { vec![(Kind::Subject, of)] } else { Vec::new() };
     }
     if let Command::Image(ImageAction::Cancel { build }) = command {
         return vec![(Kind::Build, build)];
     }
     if let Command::Machine(action) = command {
+        // A declared machine has a name, which may be short.
         return MachineAction::target(action)
+            .filter(|word| is_start(word))
             .map(|word| (Kind::Target, word))
             .into_iter()
             .collect();
@@ -119,10 +122,6 @@ impl Known {
 
 impl Lists {
     async fn whole(&mut self, client: &Client, kind: Kind, word: &str) -> Result<String, CliError> {
-        // One that is too short goes to the service as it is.
-        if !is_start(word) {
-            return Ok(word.to_owned());
-        }
         match kind {
             Kind::Agent => self.agents(client).await.whole("agent", "drover agents", word),
             Kind::Lease => self.leases(client).await.whole("lease", "drover leases", word),
@@ -218,15 +217,26 @@ fn is_start(word: &str) -> bool {
     word.strip_prefix(LEASE).unwrap_or(word).chars().count() >= LEAST
 }
 
+/// Several ids in words: the first of them, and how many more there are.
+pub(super) fn listed<T: AsRef<str>>(ids: &[T]) -> String {
+    let more = ids.len().saturating_sub(NAMED);
+    let named: Vec<&str> = ids.iter().take(NAMED).map(AsRef::as_ref).collect();
+    let named = clean(&named.join(", "));
+    if more > 0 { format!("{named} and {more} more") } else { named }
+}
+
 /// The id that a word is the start of; the word itself where none is. An id counts from its beginning,
 /// and from behind its `lease-` or the source of its job.
+///
+/// # Errors
+/// Several ids begin so, or the word is too short to stand for one that does.
 pub(super) fn whole(
     kind: &str,
     list: &str,
     word: &str,
     ids: &[String],
 ) -> Result<String, CliError> {
-    if !is_start(word) || ids.iter().any(|id| id == word) {
+    if word.is_empty() || ids.iter().any(|id| id == word) {
         return Ok(word.to_owned());
     }
     let own = |id: &str| {
@@ -239,14 +249,15 @@ pub(super) fn whole(
     found.dedup();
     match found[..] {
         [] => Ok(word.to_owned()),
+        // A few characters are too easily those of another one.
+        [..] if !is_start(word) => Err(usage(format!(
+            "`{}` is too short for the start of an id ({kind}): give at least {LEAST} characters \
+             (`{list}` lists them)",
+            clean(word)
+        ))),
         [one] => Ok(one.to_owned()),
         [..] => {
-            let more = found.len().saturating_sub(NAMED);
-            let mut named = found[..found.len() - more].join(", ");
-            if more > 0 {
-                named += &format!(" and {more} more");
-            }
-            let (word, named) = (clean(word), clean(&named));
+            let (word, named) = (clean(word), listed(&found));
             Err(usage(format!(
                 "`{word}` begins more than one {kind}: {named}; give more characters of the id \
                  (`{list}` lists them)"
@@ -312,8 +323,26 @@ mod tests {
     }
 
     #[test]
-    fn three_characters_are_too_few() {
+    fn three_characters_are_too_few_and_the_refusal_says_how_many_are_enough() {
         assert!(is_start("4f8z") && is_start("lease-7ab1"));
         assert!(!is_start("4f8") && !is_start("lease-7ab") && !is_start("lease-"));
+        let ids = ["4f8z1c3p", "lease-7ab1c2d3", "a1"].map(str::to_owned);
+        let of = |word: &str| {
+            whole("agent", "drover agents", word, &ids).map_err(|fault| fault.to_string())
+        };
+        for short in ["4f", "7a", "lease-7ab", "a"] {
+            let said = of(short).unwrap_err();
+            assert!(said.contains("at least 4 characters"), "{said}");
+        }
+        assert_eq!(of("a1").as_deref(), Ok("a1"), "a whole id, however short");
+        assert_eq!(of("zz").as_deref(), Ok("zz"), "the service says that it knows none");
+        insta::assert_snapshot!(of("4f").unwrap_err());
+    }
+
+    #[test]
+    fn of_many_ids_five_are_named() {
+        assert_eq!(listed(&["a", "b"]), "a, b");
+        assert_eq!(listed(&["a", "b", "c", "d", "e"]), "a, b, c, d, e");
+        assert_eq!(listed(&["a", "b", "c", "d", "e", "f", "g"]), "a, b, c, d, e and 2 more");
     }
 }

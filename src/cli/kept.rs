@@ -134,6 +134,14 @@ pub(super) fn keep_hold(
     write_private(&file, text.expose_secret(), SystemTime::now() + span + UNASKED_REST)
 }
 
+/// Removes what [`keep_hold`] wrote of a hold that was refused.
+pub(super) fn forget_hold(directory: &Path, agent: &str) {
+    if is_id(agent) {
+        // Without it there is nothing that lets anybody in.
+        let _ = fs::remove_file(hold_file(directory, agent, KEY));
+    }
+}
+
 /// The options of `ssh` and `scp` for an agent that is held with a key that is kept here.
 pub(super) fn options_of_hold(
     directory: &Path,

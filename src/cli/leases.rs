@@ -21,7 +21,11 @@ pub(super) async fn leases(
     json: bool,
     term: &mut Term<'_>,
 ) -> Result<u8, CliError> {
-    let mut found = all(client, options.state, options.principal.as_deref()).await?;
+    if options.end {
+        is_chosen(options)?;
+    }
+    let principal = options.principal.as_deref().map(principal);
+    let mut found = all(client, options.state, principal.as_deref()).await?;
     if options.state.is_none() {
         found.retain(|lease| lease.state != LeasePhase::Ended);
     }
@@ -36,6 +40,29 @@ pub(super) async fn leases(
         .map(|lease| lease.id)
         .collect();
     end(client, &ids, json, term).await
+}
+
+/// Whether options say which leases end: by what the service chooses, and not by what a list shows.
+fn is_chosen(options: &LeasesOptions) -> Result<(), CliError> {
+    if !options.list.filters.is_empty() {
+        return Err(usage(
+            "`--filter` chooses what a list shows, and `--end` ends leases by `--state` and `--principal` \
+             alone; `drover lease release LEASE ...` ends those that you name",
+        ));
+    }
+    if options.state.is_none() && options.principal.is_none() {
+        return Err(usage(
+            "`--end` ends every lease that it finds, so say which: `--principal token:NAME` for those of \
+             one token (NAME is its name, also of your own), or `--state waiting`; `drover leases` shows \
+             whose each is",
+        ));
+    }
+    Ok(())
+}
+
+/// A principal as the service spells it: a bare name is that of a token.
+fn principal(word: &str) -> String {
+    if word.contains(':') { word.to_owned() } else { format!("token:{word}") }
 }
 
 /// All leases, or those of a state and a principal.

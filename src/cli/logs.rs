@@ -1,10 +1,12 @@
-//! `drover logs AGENT`: what drover did with an agent; with `--guest` what its cloud-init logged.
+//! `drover logs AGENT|LEASE`: what drover did with an agent; with `--guest` what its cloud-init logged.
 
-use drover_api::{AgentsOut, PhaseOut};
+use drover_api::{AgentsOut, LeaseOut, PhaseOut};
+use drover_model::phase::LeasePhase;
 
-use super::client::{CALL_LIMIT, Client};
+use super::client::{CALL_LIMIT, Client, path};
 use super::error::{CliError, failed};
 use super::events;
+use super::ids;
 use super::options::{EventsOptions, LogsOptions};
 use super::reach::{become_program, ssh_words, way};
 use super::sentences::clean;
@@ -20,11 +22,15 @@ pub(super) async fn logs(
     json: bool,
     term: &mut Term<'_>,
 ) -> Result<u8, CliError> {
-    let LogsOptions { agent, follow, guest } = options;
+    let LogsOptions { target, follow, guest } = options;
     if *guest {
-        let way = way(client, agent, None, json, term).await?;
+        let way = way(client, target, None, json, term).await?;
         return Err(become_program("ssh", &ssh_words(&way, &[guest_command(*follow)])));
     }
+    let agent = &match target.starts_with(ids::LEASE) {
+        true => agent_of(&client.get(&path("leases", target, ""), CALL_LIMIT).await?)?,
+        false => target.clone(),
+    };
     let out: AgentsOut = client.get("/v1/agents", CALL_LIMIT).await?;
     let living = out.agents.iter().find(|one| one.id == *agent);
     let gone = out.gone.iter().rev().find(|one| one.id == *agent);
@@ -54,10 +60,33 @@ pub(super) async fn logs(
     Ok(0)
 }
 
+/// The agent of a lease.
+fn agent_of(lease: &LeaseOut) -> Result<String, CliError> {
+    let id = clean(&lease.id);
+    match (&lease.agent, lease.state) {
+        (Some(agent), _) => Ok(agent.clone()),
+        (None, LeasePhase::Ended) => {
+            Err(failed(format!("lease `{id}` ended without an agent: {}", clean(&lease.detail))))
+        }
+        (None, LeasePhase::Waiting | LeasePhase::Granted | LeasePhase::Ready) => Err(failed(
+            format!("lease `{id}` has no agent yet: `drover why {id}` says what it waits for"),
+        )),
+    }
+}
+
+/// A part of a life in words, where its name alone says too little.
+pub(super) fn part(name: &str) -> String {
+    match name {
+        "Earlier" => "before the last start of drover".to_owned(),
+        _ => name.to_owned(),
+    }
+}
+
 /// The parts of a life, each with its length.
 fn history(phases: &[PhaseOut]) -> String {
-    let line =
-        |one: &PhaseOut| format!("{:8.1} s  {}\n", one.ms as f64 / 1000.0, clean(&one.state));
+    let line = |one: &PhaseOut| {
+        format!("{:8.1} s  {}\n", one.ms as f64 / 1000.0, clean(&part(&one.state)))
+    };
     phases.iter().map(line).collect()
 }
 
@@ -69,7 +98,37 @@ fn guest_command(follow: bool) -> String {
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+    use serde_json::json;
+
     use super::*;
+
+    // Invariant: a lease stands for its agent, and one without an agent says why it has none.
+
+    #[test]
+    fn a_lease_leads_to_its_agent_or_says_why_it_has_none() {
+        let of = |state: &str, agent: Option<&str>| {
+            let lease = json!({
+                "id": "lease-7ab1c2d3", "state": state, "agent": agent, "owner": "",
+                "principal": "token:alice", "expiresAt": null, "detail": "released", "ssh": null,
+            });
+            let lease: LeaseOut = serde_json::from_value(lease).unwrap();
+            agent_of(&lease).map_err(|fault| fault.to_string())
+        };
+        for state in ["granted", "ready", "ended"] {
+            assert_eq!(of(state, Some("4f8z1c3p")).as_deref(), Ok("4f8z1c3p"), "{state}");
+        }
+        let said = ["waiting", "ended"].map(|state| of(state, None).unwrap_err());
+        insta::assert_snapshot!(said.join("\n"));
+    }
+
+    #[test]
+    fn the_time_before_a_restart_is_called_that() {
+        let phases = r#"[{"state": "Earlier", "ms": 22500}, {"state": "Ready", "ms": 1000}]"#;
+        let phases: Vec<PhaseOut> = serde_json::from_str(phases).unwrap();
+        insta::assert_snapshot!(history(&phases));
+    }
 
     // Invariant: the log of a guest is read with no more rights than it needs.
 

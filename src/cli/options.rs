@@ -399,17 +399,16 @@ pub struct CheckOptions {
 
 /// Options of `leases`.
 #[derive(Debug, Clone, Args)]
-#[command(group(ArgGroup::new("which").multiple(true).args(["state", "principal"])))]
 #[command(after_help = "The page of the book: `drover help leases.md`")]
 pub struct LeasesOptions {
     /// Those in this state alone: waiting, granted, ready or ended [default: all that have not ended]
     #[arg(long, value_parser = lease_phases())]
     pub state: Option<LeasePhase>,
-    /// Those of this principal alone, such as token:ci or uid:1000
+    /// Those of this principal alone, such as token:ci or uid:1000; `ci` is token:ci
     #[arg(long)]
     pub principal: Option<String>,
-    /// End them all, instead of listing them
-    #[arg(long, requires = "which")]
+    /// End them all, instead of listing them; needs --state or --principal
+    #[arg(long)]
     pub end: bool,
     #[command(flatten)]
     pub list: ListOptions,

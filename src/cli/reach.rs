@@ -9,11 +9,11 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use drover_api::{AgentOut, HoldIn, HoldOut, LeaseOut, SshOut};
-use drover_model::phase::{AgentPhase, LoginPhase};
+use drover_model::phase::{AgentPhase, LeasePhase, LoginPhase};
 use serde_json::json;
 
 use super::client::{CALL_LIMIT, Client, path};
-use super::error::{CliError, failed, usage};
+use super::error::{CallError, CliError, failed, usage};
 use super::identity::Identity;
 use super::ids;
 use super::kept;
@@ -95,12 +95,7 @@ pub(super) async fn way(
     let shown = clean(target);
     if target.starts_with("lease-") {
         let lease = lease_of(target).await?;
-        let Some(ssh) = lease.ssh else {
-            let state = lease.state;
-            return Err(failed(format!(
-                "lease `{shown}` is {state}, or not yours, and has no login: `drover show lease {shown}`"
-            )));
-        };
+        let Some(ssh) = lease.ssh.clone() else { return Err(failed(no_login(&lease))) };
         return match kept::options_of(&directory, target) {
             Some(options) => Ok(Way { ssh, options }),
             None => Err(failed(format!(
@@ -125,11 +120,44 @@ pub(super) async fn way(
     }
     match hold {
         Some(span) => hold_it(client, &directory, &agent, span, json, term).await,
-        None => Err(failed(format!(
-            "no lease of yours on agent `{shown}` is kept on this machine. To log in all the same, hold \
-             it: `drover ssh {shown} --hold`; drover destroys the agent at the end of the hold"
-        ))),
+        None => Err(failed(no_key(&agent))),
     }
+}
+
+/// Why a lease has no login for this caller. Those whose lease it is see for whom it is, others do not.
+fn no_login(lease: &LeaseOut) -> String {
+    let id = clean(&lease.id);
+    let why = |text: &str| format!("lease `{id}` {text}");
+    match lease.state {
+        LeasePhase::Ended => why(&format!("ended: {}", clean(&lease.detail))),
+        LeasePhase::Waiting | LeasePhase::Granted | LeasePhase::Ready if lease.owner.is_empty() => {
+            why(&format!("is of {}, not yours", clean(&lease.principal)))
+        }
+        LeasePhase::Waiting => why(&format!("is still waiting: `drover why {id}`")),
+        LeasePhase::Granted => {
+            why(&format!("has an agent that is not ready yet: `drover show lease {id}`"))
+        }
+        LeasePhase::Ready => {
+            why(&format!("has an agent without a login: `drover show lease {id}`"))
+        }
+    }
+}
+
+/// That no key for an agent is kept here, and what lets in all the same. Who sees the login of an agent
+/// may hold it; the login of one with a lease of somebody else is hidden from all but admins.
+fn no_key(agent: &AgentOut) -> String {
+    let id = clean(&agent.id);
+    let hold =
+        format!("`drover ssh {id} --hold`; drover destroys the agent at the end of the hold");
+    if agent.leases.is_empty() || agent.ssh.is_some() {
+        return format!(
+            "no lease of yours on agent `{id}` is kept on this machine. To log in all the same, hold it: \
+             {hold}"
+        );
+    }
+    format!(
+        "agent `{id}` has a lease of somebody else. Only the role admin may hold it to log in: {hold}"
+    )
 }
 
 /// The way in to an agent that is held with a key of this machine.
@@ -154,8 +182,13 @@ async fn hold_it(
     kept::keep_hold(directory, &agent.id, &identity, span)?;
     let ssh_public_key = Some(identity.key.public_line(""));
     let command = HoldIn { seconds: Some(span.as_secs()), ssh_public_key };
-    let out: HoldOut =
-        client.post(&path("agents", &agent.id, "/hold"), &command, CALL_LIMIT).await?;
+    let asked = client.post(&path("agents", &agent.id, "/hold"), &command, CALL_LIMIT).await;
+    if let Err(fault @ CallError::Refused(_)) = &asked
+        && !fault.is_passing()
+    {
+        kept::forget_hold(directory, &agent.id);
+    }
+    let out: HoldOut = asked?;
     let id = clean(&out.agent);
     let text = format!(
         "agent {id} is held for {} s from the moment it is free, then destroyed; end that before: \
@@ -265,6 +298,11 @@ pub(super) fn become_program(program: &str, words: &[String]) -> CliError {
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+    use drover_server::testing::Served;
+
+    use super::super::global::Global;
     use super::*;
 
     fn way(host: &str) -> Way {
@@ -280,6 +318,64 @@ mod tests {
 
     fn spelled(words: &[String]) -> String {
         words.join(" ")
+    }
+
+    // Invariant: who cannot log in reads the cause, and the command that helps.
+
+    #[test]
+    fn a_lease_without_a_login_says_which_of_its_states_is_the_cause() {
+        let of = |state: &str, owner: &str| {
+            let lease = json!({
+                "id": "lease-7ab1c2d3", "state": state, "agent": null, "owner": owner,
+                "principal": "token:alice", "expiresAt": null, "detail": "released", "ssh": null,
+            });
+            no_login(&serde_json::from_value(lease).unwrap())
+        };
+        let mut text = String::new();
+        for state in ["waiting", "granted", "ready", "ended"] {
+            for owner in ["token:alice", ""] {
+                text += &format!("{}\n", of(state, owner));
+            }
+        }
+        insta::assert_snapshot!(text);
+    }
+
+    #[test]
+    fn an_agent_with_a_lease_of_somebody_else_is_held_by_admins_alone() {
+        let of = |leases: &[&str], is_shown: bool| {
+            let ssh = json!({"host": "10.0.0.7", "port": 22, "user": "ci", "hostKey": null});
+            let agent = json!({
+                "id": "4f8z1c3p", "template": "lab/linux", "state": "Ready", "leases": leases,
+                "since": "2026-11-21T08:00:00Z", "vmid": null, "node": null, "uses": 1, "detail": "",
+                "ssh": is_shown.then_some(ssh), "phases": [],
+            });
+            no_key(&serde_json::from_value(agent).unwrap())
+        };
+        let all = [of(&[], false), of(&["lease-7ab1"], true), of(&["lease-7ab1"], false)];
+        insta::assert_snapshot!(all.join("\n"));
+    }
+
+    // Invariant: a key is kept only for a hold that may be there.
+
+    #[tokio::test]
+    async fn a_refused_hold_leaves_no_key_behind() {
+        let served = Served::default();
+        let directory = served.directory.path().join("keys");
+        let global = Global { socket: Some(served.socket.clone()), ..Global::default() };
+        let client = Client::new(&global).unwrap();
+        let agent = json!({
+            "id": "nobody1c3p", "template": "lab/linux", "state": "Ready", "leases": [], "vmid": null,
+            "since": "2026-11-21T08:00:00Z", "node": null, "uses": 1, "detail": "", "ssh": null,
+            "phases": [],
+        });
+        let agent: AgentOut = serde_json::from_value(agent).unwrap();
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let mut term = Term::new(&mut out, &mut err);
+        let span = Duration::from_secs(60);
+        let held = hold_it(&client, &directory, &agent, span, false, &mut term).await;
+        assert!(held.is_err(), "no such agent is there to be held");
+        assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 0);
+        served.stop().await;
     }
 
     // Invariant: a command reaches the machine as it was typed, and no name becomes an option or a host.

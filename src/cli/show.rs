@@ -10,6 +10,7 @@ use super::client::{CALL_LIMIT, Client, LONG_LIMIT};
 use super::error::{CliError, failed, usage};
 use super::ids;
 use super::list_options::ViewOptions;
+use super::logs;
 use super::options::Noun;
 use super::sentences::clean;
 use super::table::View;
@@ -118,7 +119,7 @@ fn chosen(noun: Noun, id: &str, word: &str, things: Vec<Value>) -> Result<Value,
                 let (word, noun, list) = (clean(word), noun.one(), noun.list());
                 return Err(usage(format!(
                     "`{word}` is more than one {noun}: {}; `drover {list}` lists them",
-                    clean(&names.join(", "))
+                    ids::listed(&names)
                 )));
             }
         }
@@ -146,8 +147,7 @@ fn next(noun: Noun, name: &str, thing: &Value) -> Vec<String> {
     let all: &[&str] = match noun {
         Noun::Agent if gone => &["drover logs {}"],
         Noun::Agent => &["drover logs {} --follow", "drover ssh {}", "drover retire {}"],
-        Noun::Lease if thing["state"] == "ended" => &[],
-        Noun::Lease => &["drover lease renew {} --ttl 1h", "drover lease release {}"],
+        Noun::Lease => next_of_lease(thing),
         Noun::Template => &["drover doctor template {}", "drover provision {}"],
         Noun::Cloud => &["drover doctor"],
         Noun::Node if thing["state"] == "drained" => &["drover uncordon {}"],
@@ -163,6 +163,21 @@ fn next(noun: Noun, name: &str, thing: &Value) -> Vec<String> {
     let own = thing["command"].as_str().map(str::to_owned);
     let name = drover_ssh::quote(name);
     own.into_iter().chain(all.iter().map(|command| command.replace("{}", &name))).collect()
+}
+
+/// Commands that the service takes for a lease as it stands; it shows for whom a lease is only to those
+/// whose lease it is.
+fn next_of_lease(thing: &Value) -> &'static [&'static str] {
+    let is_own = thing["owner"].as_str().is_some_and(|owner| !owner.is_empty());
+    match (thing["state"].as_str(), is_own) {
+        (Some("waiting"), true) => &["drover why {}", "drover lease release {}"],
+        (Some("waiting"), false) => &["drover why {}"],
+        (Some("granted"), true) => &["drover lease release {}"],
+        (Some("ready"), true) => {
+            &["drover lease renew {} --ttl 1h", "drover ssh {}", "drover lease release {}"]
+        }
+        (Some(_) | None, _) => &[],
+    }
 }
 
 /// Fields that come first, in this order, behind the name of the thing; the others follow by their names.
@@ -254,7 +269,7 @@ fn entry(item: &Value, view: &View, depth: usize) -> String {
 /// A part of a life, with its length.
 fn phase(item: &Value, depth: usize) -> String {
     let seconds = item["ms"].as_u64().unwrap_or(0) as f64 / 1000.0;
-    let state = clean(item["state"].as_str().unwrap_or_default());
+    let state = clean(&logs::part(item["state"].as_str().unwrap_or_default()));
     line(&format!("{seconds:8.1} s  {state}"), depth)
 }
 
@@ -339,6 +354,21 @@ mod tests {
             facts(&node, "node", &people, 0),
         ];
         insta::assert_snapshot!(text.join("\n"));
+    }
+
+    // Invariant: no command is suggested that the service refuses.
+
+    #[test]
+    fn a_lease_is_renewed_once_it_is_ready_and_only_by_those_whose_it_is() {
+        let mut text = String::new();
+        for state in ["waiting", "granted", "ready", "ended"] {
+            for (whose, owner) in [("own", "token:alice"), ("of another", "")] {
+                let thing = json!({"id": "lease-7ab1", "state": state, "owner": owner});
+                let commands = next(Noun::Lease, "lease-7ab1", &thing).join("; ");
+                text += &format!("{state}, {whose}: {commands}\n");
+            }
+        }
+        insta::assert_snapshot!(text);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use super::client::{CALL_LIMIT, Client, LONG_LIMIT, path};
 use super::error::CliError;
 use super::list_options::{ListOptions, ViewOptions};
 use super::lists;
-use super::sentences::clean;
+use super::sentences::{clean, count};
 use super::table::{Page, View};
 use super::term::{Term, page};
 use drover_api::{AccountOut, JobsOut, KindOut, SilentOut, TemplatesOut, WhyOut, WhySubjectOut};
@@ -114,14 +114,10 @@ fn account(
     view: &View,
     said: &mut Said,
 ) -> String {
-    let uses = match (one.has, one.all) {
-        (0, _) => "uses no agent".to_owned(),
-        (has, all) => format!("has {has} of the {all} uses"),
-    };
     let cap = one.cap.map(|cap| format!(", at most {cap}")).unwrap_or_default();
     let mut text = format!(
-        "  {} {uses}{cap}; weight {} of {}, priority {}\n",
-        clean(&one.source),
+        "  {}{cap}; weight {} of {}, priority {}\n",
+        served(one),
         one.weight,
         one.weights,
         one.priority
@@ -131,6 +127,21 @@ fn account(
     }
     one.kinds.iter().for_each(|one| text += &kind(one, templates, view, said));
     text
+}
+
+/// How many jobs or leases of a source are on agents, and how many there are of all.
+fn served(one: &AccountOut) -> String {
+    let (thing, of) = match &*one.source {
+        "leases" => ("lease", String::new()),
+        source => ("job", format!(" of {}", clean(source))),
+    };
+    match (one.has, one.all) {
+        (0, _) => format!("agents serve no {thing}{of}"),
+        (has, all) => {
+            let some = count(has as usize, thing);
+            format!("agents serve {some}{of} (jobs and leases in all: {all})")
+        }
+    }
 }
 
 fn kind(one: &KindOut, templates: &[WhyOut], view: &View, said: &mut Said) -> String {
@@ -184,6 +195,11 @@ fn kind(one: &KindOut, templates: &[WhyOut], view: &View, said: &mut Said) -> St
 fn template(out: &WhyOut, view: &View) -> String {
     let mut text = format!("{}\n", clean(&out.template));
     let mut said = Said::default();
+    match out.idle {
+        0 => {}
+        1 => text += "  1 agent is free: the next job or lease gets it\n",
+        more => text += &format!("  {more} agents are free: the next job or lease gets one\n"),
+    }
     text += &causes(out.waits.as_deref(), Some(out), "  ", view, &mut said);
     // What keeps the template back keeps it from every node.
     if out.waits.is_some() {
@@ -240,4 +256,41 @@ fn causes(
         said.add(&mut text, indent, &before, &failed.why);
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+    use super::*;
+
+    // Invariant: whether an agent is free stands before why no other one starts.
+
+    #[test]
+    fn a_full_template_with_free_agents_says_first_that_the_next_one_is_served() {
+        let view = View::complete("2026-11-21T08:00:00Z".parse().unwrap());
+        let of = |idle: u32| {
+            let why = serde_json::json!({
+                "template": "rack/linux", "waits": "rack/linux is full: 4 of 4 (instanceCap)",
+                "next": null, "refused": null, "nodes": [], "idle": idle,
+            });
+            template(&serde_json::from_value(why).unwrap(), &view)
+        };
+        insta::assert_snapshot!([of(0), of(1), of(3)].concat());
+    }
+
+    // Invariant: what has agents is counted in jobs and leases.
+
+    #[test]
+    fn jobs_and_leases_on_agents_are_counted_as_such() {
+        let of = |source: &str, has: u32, all: u32| {
+            let account = serde_json::json!({
+                "source": source, "weight": 1, "weights": 2, "priority": 0, "cap": null, "has": has,
+                "all": all, "kinds": [],
+            });
+            served(&serde_json::from_value(account).unwrap())
+        };
+        let all = [of("leases", 6, 6), of("leases", 0, 2), of("git", 1, 7), of("git", 0, 0)];
+        insta::assert_snapshot!(all.join("\n"));
+    }
 }

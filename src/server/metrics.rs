@@ -283,6 +283,8 @@ mod tests {
             minimum: 2,
             idle_minimum: 1,
             labels: vec!["linux".into()],
+            max_uses: None,
+            executors: 1,
             breaker: BreakerPhase::Closed,
             tripped: None,
             source: None,

@@ -7,9 +7,10 @@ use drover_api::{
     UnreadOut, WhyNodeOut, WhyOut,
 };
 use drover_model::id::{CloudId, NodeName};
-use drover_model::phase::NodeOrder;
+use drover_model::phase::{AgentPhase, NodeOrder};
 use drover_model::placement::report::{NodeReport, WhyReport};
 use drover_model::record::Reason;
+use drover_model::status::AgentStatus;
 
 use super::body::Fields;
 use super::problem::Rejection;
@@ -68,6 +69,7 @@ impl Shown<WhyOut> for WhyReport {
             nodes: nodes.collect(),
             keys: one.keys.into_iter().map(str::to_owned).collect(),
             failed: None,
+            idle: 0,
         }
     }
 }
@@ -78,6 +80,17 @@ fn failed(view: &View, template: &str) -> Option<FailedOut> {
     let last = gone.iter().rev().find(|agent| agent.template.to_string() == template)?;
     let failed = matches!(last.reason, Reason::Failed { .. } | Reason::TooSlow { .. });
     failed.then(|| FailedOut { at: rfc3339(last.at), why: last.reason.to_string() })
+}
+
+/// How many agents of a template the next job or lease may get at once.
+fn idle(view: &View, template: &str) -> u32 {
+    let is_idle = |agent: &AgentStatus| {
+        let is_of_template = !agent.on_trial && agent.size.is_none();
+        agent.phase == AgentPhase::Ready && agent.leases.is_empty() && is_of_template
+    };
+    let agents = view.agents();
+    let of_it = agents.iter().filter(|agent| agent.template.to_string() == template);
+    of_it.filter(|agent| is_idle(agent)).count() as u32
 }
 
 /// Reads every cluster once.
@@ -178,5 +191,6 @@ pub(super) async fn why_of(state: &State, template: &str) -> Result<WhyOut, Reje
     let report = answer.map_err(|refusal| templates::named(state, template, refusal))?;
     let out: WhyOut = report.shown();
     let failed = failed(&state.doors.view, &out.template);
-    Ok(WhyOut { failed, ..out })
+    let idle = idle(&state.doors.view, &out.template);
+    Ok(WhyOut { failed, idle, ..out })
 }

@@ -99,6 +99,7 @@ fn refusals(one: &NodeOut) -> impl Iterator<Item = WhyOut> {
         nodes: vec![WhyNodeOut { node: one.node.clone(), refused: Some(refuses.why.clone()) }],
         keys: Vec::new(),
         failed: None,
+        idle: 0,
     })
 }
 

@@ -116,6 +116,8 @@ pub fn empty_template() -> What {
         minimum: 0,
         idle_minimum: 0,
         labels: Vec::new(),
+        max_uses: None,
+        executors: 1,
         breaker: BreakerPhase::Closed,
         tripped: None,
         lack: None,

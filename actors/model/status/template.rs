@@ -23,6 +23,10 @@ pub struct TemplateStatus {
     /// Why it begins nothing at this moment although it may: no address is free.
     pub lack: Option<String>,
     pub labels: Vec<String>,
+    /// Uses after which an agent is destroyed; none for no limit.
+    pub max_uses: Option<u32>,
+    /// Uses at once on one agent.
+    pub executors: u32,
     pub breaker: BreakerPhase,
     /// When an open breaker may be tried again, and the cause.
     pub tripped: Option<(WallTime, String)>,

@@ -366,7 +366,7 @@ impl Scheduler {
         match &entry.stand {
             Stand::On(agent) if !entry.releasing => Ok(agent.clone()),
             Stand::Recording | Stand::Waiting | Stand::Sent(_) => Err(Refusal::Conflict(format!(
-                "lease `{lease}` is not granted yet: there is nothing to renew"
+                "lease `{lease}` is still waiting: it has no time to renew yet"
             ))),
             Stand::On(_) | Stand::Cancelling | Stand::Ended(_) => {
                 Err(Refusal::Conflict(format!("lease `{lease}` is over")))

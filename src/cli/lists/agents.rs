@@ -20,6 +20,10 @@ impl Listed for AgentOut {
         column("DETAIL", Kind::Text, 1),
     ];
 
+    fn states() -> Vec<String> {
+        AgentPhase::ALL.iter().map(ToString::to_string).collect()
+    }
+
     fn name(&self) -> String {
         self.id.clone()
     }

@@ -18,6 +18,10 @@ impl Listed for JobOut {
         column("DETAIL", Kind::Text, 1),
     ];
 
+    fn states() -> Vec<String> {
+        JobPhase::ALL.iter().map(ToString::to_string).collect()
+    }
+
     fn name(&self) -> String {
         format!("{}/{}", self.source, self.id)
     }

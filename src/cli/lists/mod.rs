@@ -45,6 +45,22 @@ use super::term::Term;
 pub(super) trait Listed {
     const COLUMNS: &'static [Column];
 
+    /// The columns for these; the ranks may depend on what there is.
+    fn columns(_all: &[Self]) -> Vec<Column>
+    where
+        Self: Sized,
+    {
+        Self::COLUMNS.to_vec()
+    }
+
+    /// The states that one may have; none where the column has other texts too.
+    fn states() -> Vec<String>
+    where
+        Self: Sized,
+    {
+        Vec::new()
+    }
+
     /// What is printed where there is none.
     const EMPTY: &'static str = "none";
 
@@ -194,7 +210,9 @@ pub(super) fn show<T: Listed, W: Serialize>(
 ) -> Result<(), CliError> {
     let view = term.screen.view(&options.view);
     let table = table(&items, &view);
-    let order = table.order(&order(options)).map_err(unknown)?;
+    let order = order(options);
+    known_states(&order, &T::states())?;
+    let order = table.order(&order).map_err(unknown)?;
     let mut slots: Vec<Option<T>> = items.into_iter().map(Some).collect();
     let shown: Vec<T> = order.iter().filter_map(|at| slots[*at].take()).collect();
     if term.screen.output == Output::Name {
@@ -215,7 +233,7 @@ pub(super) fn show<T: Listed, W: Serialize>(
 }
 
 fn table<T: Listed>(items: &[T], view: &View) -> Table {
-    Table::new(T::COLUMNS, items.iter().map(|one| one.row(view)).collect())
+    Table::new(&T::columns(items), items.iter().map(|one| one.row(view)).collect())
 }
 
 /// The order that options ask for.
@@ -226,6 +244,21 @@ fn order(options: &ListOptions) -> Order {
         sort: sort.map(|key| key.trim_start_matches('-').to_owned()),
         is_reversed: sort.is_some_and(|key| key.starts_with('-')),
     }
+}
+
+/// Refuses a filter by a state that nothing listed is ever in.
+fn known_states(order: &Order, known: &[String]) -> Result<(), CliError> {
+    let is_state = |key: &str| matches!(&*key.to_lowercase(), "state" | "states");
+    let is_known = |value: &str| known.iter().any(|state| state.eq_ignore_ascii_case(value));
+    let mut wrong = order.filters.iter().filter(|(key, value)| is_state(key) && !is_known(value));
+    let Some((_, value)) = wrong.next().filter(|_| !known.is_empty()) else { return Ok(()) };
+    let near = drover_api::nearest(value, known.iter().map(String::as_str));
+    let near = near.map(|near| format!(" did you mean `{near}`?")).unwrap_or_default();
+    Err(CliError::Usage(format!(
+        "no state is called `{}`;{near} there are {}",
+        sentences::clean(value),
+        known.join(", ")
+    )))
 }
 
 fn unknown(unknown: Unknown) -> CliError {

@@ -118,6 +118,12 @@ fn leases_fit() {
         lease("lease-9fabcjfpe7r26pbz", "ended", None, "released"),
     ]));
     insta::assert_snapshot!("leases", looks(&leases) + &looks::<drover_api::LeaseOut>(&[]));
+    // Two of them are of others, who are named by their principals alone.
+    let hidden = leases.into_iter().enumerate().map(|(at, lease)| match at {
+        0 => lease,
+        _ => drover_api::LeaseOut { owner: String::new(), ..lease },
+    });
+    insta::assert_snapshot!("leases_of_others", looks(&hidden.collect::<Vec<_>>()));
 }
 
 fn templates() -> Vec<drover_api::TemplateOut> {

@@ -126,8 +126,9 @@ pub struct CpOptions {
 /// Options of `logs`.
 #[derive(Debug, Clone, Args)]
 pub struct LogsOptions {
-    /// The id of the agent, or the start of it
-    pub agent: String,
+    /// The id of the agent, or of a lease on it, or the start of either
+    #[arg(value_name = "AGENT|LEASE")]
+    pub target: String,
     /// Follow what happens, until the agent is gone
     #[arg(short, long)]
     pub follow: bool,

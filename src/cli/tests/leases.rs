@@ -62,7 +62,32 @@ async fn leases_are_listed_and_those_chosen_are_ended() {
     );
     let (code, text) = cli(&served, &["leases", "--principal", "nobody", "--end"]).await;
     assert_eq!((code, &*text), (0, "no lease to end\n"));
-    assert!(Cli::try_parse_from(["drover", "leases", "--end"]).is_err(), "all of them at once");
+    let (_, text) = cli(&served, &["leases", "--principal", "other"]).await;
+    assert_eq!(ids(&text), ["l2"], "the name of a token is its principal");
+    served.stop().await;
+}
+
+// Invariant: nothing ends that was not chosen by what the service knows of it.
+
+#[tokio::test]
+async fn what_does_not_choose_leases_ends_none_of_them() {
+    let served = Served::default();
+    lease(&served, "l1", LeasePhase::Waiting, "token:ci");
+    let mut said = String::new();
+    for words in [
+        &["leases", "--end"][..],
+        &["leases", "--end", "--state", "waiting", "--filter", "agent=a1"],
+        &["leases", "--filter", "state=redy"],
+    ] {
+        let cli = Cli::try_parse_from(["drover"].iter().chain(words)).unwrap();
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let mut term = Term::new(&mut out, &mut err);
+        let fault = remote::run(&global(&served.socket), cli.command, &mut term).await.unwrap_err();
+        assert_eq!(fault.exit_code(), 2);
+        said += &format!("$ drover {}\n{}\n", words.join(" "), chain(&fault));
+    }
+    insta::assert_snapshot!(said);
+    assert_eq!(served.view.lease(&LeaseId::new("l1")).unwrap().state, LeasePhase::Waiting);
     served.stop().await;
 }
 

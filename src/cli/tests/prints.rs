@@ -96,6 +96,8 @@ fn furnish(view: &View) {
             idle_minimum: 1,
             lack: tripped.is_none().then(|| "address pool `lab` is used up".to_owned()),
             labels: vec!["big".into(), name.into()],
+            max_uses: tripped.is_some().then_some(1),
+            executors: 1,
             breaker,
             source: tripped.is_none().then(|| "VMID 9000 `debian-13` on node pve1".into()),
             paused: None,

@@ -155,6 +155,8 @@ fn a_cloud_that_went_takes_its_templates_along() {
                 idle_minimum: 1,
                 lack: None,
                 labels: Vec::new(),
+                max_uses: None,
+                executors: 1,
                 breaker: BreakerPhase::Closed,
                 tripped: None,
                 source: None,

@@ -92,6 +92,8 @@ impl TemplateMind {
             idle_minimum: self.kept().idle,
             lack: self.supply.lack.clone(),
             labels: self.spec.labels.iter().cloned().collect(),
+            max_uses: self.spec.max_uses,
+            executors: self.spec.executors,
             breaker: self.breaker.phase(),
             tripped: self.breaker.tripped(),
             source: self.source.clone().and_then(Result::ok),
