@@ -2,6 +2,7 @@
 
 use std::future::pending;
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -31,7 +32,7 @@ fn leasing<'a>(served: &Served, client: &'a Client, guest: &'a Guest) -> Leasing
 // Invariant: a lease that waited in vain says whose limit that was, and why it waited.
 
 /// A terminal on which a lease is seen to wait; the service ends it at that moment.
-struct EndsWhenItWaits(View);
+struct EndsWhenItWaits(Arc<View>);
 
 impl io::Write for EndsWhenItWaits {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
