@@ -213,7 +213,7 @@ fn or_cut<E>(known: Result<Known, E>) -> Known {
 }
 
 /// Whether a word is long enough to stand for an id.
-fn is_start(word: &str) -> bool {
+pub(super) fn is_start(word: &str) -> bool {
     word.strip_prefix(LEASE).unwrap_or(word).chars().count() >= LEAST
 }
 

@@ -343,7 +343,9 @@ mod tests {
     #[test]
     fn an_agent_with_a_lease_of_somebody_else_is_held_by_admins_alone() {
         let of = |leases: &[&str], is_shown: bool| {
-            let ssh = json!({"host": "10.0.0.7", "port": 22, "user": "ci", "hostKey": null});
+            let ssh = json!({
+                "host": "10.0.0.7", "port": 22, "user": "ci", "hostKey": null, "hostKeys": [],
+            });
             let agent = json!({
                 "id": "4f8z1c3p", "template": "lab/linux", "state": "Ready", "leases": leases,
                 "since": "2026-11-21T08:00:00Z", "vmid": null, "node": null, "uses": 1, "detail": "",

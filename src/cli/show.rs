@@ -4,6 +4,7 @@
 //! field is shown as soon as the service has it.
 
 use drover_api::{WhySubjectOut, nearest};
+use drover_model::phase::LeasePhase;
 use serde_json::{Map, Value, json};
 
 use super::client::{CALL_LIMIT, Client, LONG_LIMIT};
@@ -125,7 +126,12 @@ fn chosen(noun: Noun, id: &str, word: &str, things: Vec<Value>) -> Result<Value,
         }
     }
     let names: Vec<String> = things.iter().map(name).collect();
-    let whole = ids::whole(noun.one(), &format!("drover {}", noun.list()), word, &names)?;
+    // Names may be short; only ids have starts that are too short.
+    let has_ids = matches!(noun, Noun::Agent | Noun::Lease);
+    let whole = match has_ids || ids::is_start(word) {
+        true => ids::whole(noun.one(), &format!("drover {}", noun.list()), word, &names)?,
+        false => word.to_owned(),
+    };
     if let Some(one) = things.iter().find(|thing| name(thing) == whole) {
         return Ok(one.clone());
     }
@@ -169,14 +175,16 @@ fn next(noun: Noun, name: &str, thing: &Value) -> Vec<String> {
 /// whose lease it is.
 fn next_of_lease(thing: &Value) -> &'static [&'static str] {
     let is_own = thing["owner"].as_str().is_some_and(|owner| !owner.is_empty());
-    match (thing["state"].as_str(), is_own) {
-        (Some("waiting"), true) => &["drover why {}", "drover lease release {}"],
-        (Some("waiting"), false) => &["drover why {}"],
-        (Some("granted"), true) => &["drover lease release {}"],
-        (Some("ready"), true) => {
+    let phase = serde_json::from_value::<LeasePhase>(thing["state"].clone());
+    match (phase, is_own) {
+        (Ok(LeasePhase::Waiting), true) => &["drover why {}", "drover lease release {}"],
+        (Ok(LeasePhase::Waiting), false) => &["drover why {}"],
+        (Ok(LeasePhase::Granted), true) => &["drover lease release {}"],
+        (Ok(LeasePhase::Ready), true) => {
             &["drover lease renew {} --ttl 1h", "drover ssh {}", "drover lease release {}"]
         }
-        (Some(_) | None, _) => &[],
+        (Ok(LeasePhase::Granted | LeasePhase::Ready), false)
+        | (Ok(LeasePhase::Ended) | Err(_), _) => &[],
     }
 }
 
