@@ -99,6 +99,7 @@ install -d -m 777 "$work/lab"
 mkfifo "$work/facts.json"
 (cd "$work" && eval "$line") 2>"$work/contained.log" &
 contained=$!
+# shellcheck disable=SC2034 # lab.sh reads them
 read -r -t 60 facts <"$work/facts.json" \
   || fail "the simulator of the image says nothing: $line: $(cat "$work/contained.log")"
 curl -sSf --noproxy '*' --cacert "$(fact caFile)" -H "Authorization: PVEAPIToken=$(fact tokenId)=$(fact tokenSecret)" \
