@@ -63,7 +63,9 @@ pub(super) async fn order(
                 "node {node} is drained: nothing is started there; {agents} on it, idle ones go\n"
             )
         } else if out.cordoned {
-            format!("node {node} is cordoned: nothing is started there; {agents} on it stay\n")
+            format!(
+                "node {node} is cordoned: nothing is started there, nothing goes; {agents} on it\n"
+            )
         } else {
             format!("node {node} is used again\n")
         }

@@ -28,8 +28,7 @@ STANDS_FOR = {
     "drover init": "drover init --ssh-port 2222 --guest-networks 127.77.0.0/16",
     "https://pve1.example.com:8006": "https://127.0.0.1:8006",
     "--fingerprint AB:CD": "--fingerprint {fingerprint}",
-    # The template that init makes, and the agent that is there.
-    "linux-builder": "linux",
+    # The agent that is there.
     "AGENT": "{agent}",
 }
 # What is typed before a command of the pages: it needs a machine that runs.
@@ -114,10 +113,10 @@ PAGES = {
             "drover status": r"primary +healthy",
             "drover agents --gone": r"singleUse",
             "drover jobs": r"",
-            "drover why linux-builder": r"linux",
+            "drover why linux": r"linux",
             "drover leases --state waiting": r"",
             "drover lease --labels linux -- make": Untyped("the simulated machines have no `make`"),
-            "drover hold-next linux-builder --for 1h": r"",
+            "drover hold-next linux --for 1h": r"",
             "drover machine show AGENT": r"state +running",
             "drover cordon pve1": r"pve1 is cordoned",
             "drover drain pve1": r"pve1 is drained",

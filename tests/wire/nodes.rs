@@ -83,7 +83,7 @@ fn a_cordoned_node_keeps_its_idle_agent_through_a_crash_and_is_reported_as_cordo
     let agent = ready(&site, &lease)["agent"].as_str().unwrap().to_owned();
     assert_eq!(
         said(&["cordon", "pve1"]),
-        "node pve1 is cordoned: nothing is started there; 1 agent on it stay\n"
+        "node pve1 is cordoned: nothing is started there, nothing goes; 1 agent on it\n"
     );
     service.child.signal("KILL");
     service.child.wait();
