@@ -80,7 +80,8 @@ fn a_live_line_stands_on_a_terminal_alone_and_leaves_the_results() {
     let shown = rendered(&lease);
     let starts: Vec<_> =
         shown.trim_end().lines().filter_map(|line| line.split(' ').next()).collect();
-    assert_eq!(starts, ["lease", "log", "release:"], "{shown}");
+    let wanted = ["lease", "shell:", "copy:", "log", "renew:", "release:"];
+    assert_eq!(starts, wanted, "{shown}");
     let words = ["lease", "--labels", "linux", "--", "printf 'half a'; echo ' line'; echo no >&2"];
     let ran = on_a_terminal(&site.command(words), "xterm");
     assert_eq!(rendered(&ran).trim_end().lines().collect::<Vec<_>>().len(), 2, "{ran:?}");
