@@ -516,6 +516,12 @@ impl Mind {
         if let Some(lease) = self.leases.remove(id) {
             self.write_end(lease, EXPIRED, "", out);
             self.drain(Reason::LeaseExpired, out);
+            // No key can be removed from a machine that stands still: those of leases before go with it.
+            let drains = matches!(self.state, State::Draining(_));
+            if drains && !self.machine.takes_keys() && self.goes_after() {
+                self.leases = Leases::default();
+                self.lease_over(out);
+            }
         }
     }
 

@@ -198,6 +198,21 @@ fn a_machine_that_was_stopped_or_suspended_by_order_is_not_lost() {
     }
 }
 
+// Found by the storm of seed 166: the agent drained for ever.
+#[test]
+fn a_key_on_a_machine_stopped_by_order_goes_with_it_when_the_last_lease_expires() {
+    let mut drive = leased(TemplateSpec { executors: 2, ..spec() });
+    drive.command(AgentCommand::Lease { ask: Box::new(ask("l2", Some(KEY))) });
+    drive.answer(Answer::Admitted(LeaseId::new("l2"), Ok(())));
+    give(&mut drive, 1, Work::Stop);
+    carry_out(&mut drive);
+    let lease = LeaseId::new("l1");
+    drive.command(AgentCommand::EndLease { lease, why: "released".into() });
+    assert_eq!(drive.state(), AgentPhase::Leased);
+    drive.wait(secs(3601));
+    assert_eq!(why(&drive), Some(Reason::LeaseExpired));
+}
+
 #[test]
 fn a_restart_of_the_service_keeps_a_machine_that_is_stopped_as_ordered() {
     for work in [Work::Stop, Work::Suspend] {
