@@ -22,8 +22,8 @@ use crate::placement::Fleet;
 use crate::ports::{
     AddressObservation, Ask, Carried, CloneCall, ClusterObservation, ConfigureCall, Configured,
     CreateCall, EjectCall, FinishCall, Greeting, Holder, IdStatus, ImageObservation, Known,
-    OrderCall, PullCall, Ran, SealCall, ShellTarget, Snapped, SnapshotCall, SourceObservation,
-    StartRunnerCall, Survey, TaskEnd, VmObservation, VmRef,
+    OrderCall, PullCall, Ran, SealCall, Sessions, ShellTarget, Snapped, SnapshotCall,
+    SourceObservation, StartRunnerCall, Survey, TaskEnd, VmObservation, VmRef,
 };
 use crate::spec::UploadSpec;
 use crate::template_image::{Found, Sought};
@@ -191,8 +191,9 @@ port! {
         /// data is not known any more.
         change fn admit(target: ShellTarget, lease: &str, holder: &Holder, limit: Duration) -> (),
             within limit + BEYOND;
-        /// Removes what `admit` added for the lease; repeatable.
-        change fn expel(target: ShellTarget, lease: &str, limit: Duration) -> (),
+        /// Removes what `admit` added for the lease, and ends the guest's other sessions where that
+        /// is asked and nobody was admitted meanwhile; repeatable.
+        change fn expel(target: ShellTarget, lease: &str, sessions: Sessions, limit: Duration) -> (),
             within limit + BEYOND;
     }
 }

@@ -336,6 +336,16 @@ pub struct Ran {
     pub tail: String,
 }
 
+/// What becomes of the SSH sessions of a guest, and of the programs they started, when a lease ends.
+/// No guest says which session is of which lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sessions {
+    /// They go on: somebody else is in the guest.
+    Stay,
+    /// They end, but for drover's own.
+    End,
+}
+
 /// What is put into a guest for anyone who holds it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Holder {

@@ -5,6 +5,7 @@
 //! with a text on standard error; the scripts about keys end with [`EXIT_TRY_AGAIN`] when another
 //! try can help.
 
+use drover_model::ports::Sessions;
 use drover_model::spec::{JavaDistribution, JavaSpec, TemplateSpec};
 use drover_model::time::WallTime;
 
@@ -103,8 +104,14 @@ pub fn grant_access(lease: &str, line: &str) -> String {
     script(&[KEYS, GRANT_ACCESS], &[lease, line])
 }
 
-pub fn revoke_access(lease: &str) -> String {
-    script(&[KEYS, REVOKE_ACCESS], &[lease])
+/// Removes the key of a lease; also ends all other sessions where asked, unless somebody was admitted
+/// meanwhile.
+pub fn revoke_access(lease: &str, sessions: Sessions) -> String {
+    let end: &[&str] = match sessions {
+        Sessions::Stay => &[],
+        Sessions::End => &["end"],
+    };
+    script(&[SESSIONS, KEYS, REVOKE_ACCESS], &[&[lease], end].concat())
 }
 
 /// The warnings in a script's output.

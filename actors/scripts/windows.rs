@@ -21,6 +21,7 @@ const CARDS: &str = include_str!("guest/cards.ps1");
 const KEYS: &str = include_str!("guest/keys.ps1");
 const GRANT_ACCESS: &str = include_str!("guest/grant-access.ps1");
 const REVOKE_ACCESS: &str = include_str!("guest/revoke-access.ps1");
+const END_SESSIONS: &str = include_str!("guest/end-sessions.ps1");
 const AFTER_ROLLBACK: &str = include_str!("guest/after-rollback.ps1");
 const RUNNER: &str = include_str!("guest/runner.ps1");
 const RUNNER_STARTED: &str = include_str!("guest/runner-started.ps1");
@@ -60,6 +61,8 @@ pub enum Script {
     GrantAccess,
     /// Removes the key of a lease.
     RevokeAccess,
+    /// Ends all other sessions of a guest that no lease has.
+    EndSessions,
     /// Checks a guest after a rollback to its snapshot.
     AfterRollback,
     /// Checks whether a runner was started.
@@ -73,11 +76,12 @@ pub enum Script {
 }
 
 impl Script {
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::RemoteFs,
         Self::Cards,
         Self::GrantAccess,
         Self::RevokeAccess,
+        Self::EndSessions,
         Self::AfterRollback,
         Self::RunnerStarted,
         Self::RunnerStart,
@@ -91,6 +95,7 @@ impl Script {
             Self::Cards => [COMMON, "", CARDS],
             Self::GrantAccess => [COMMON, KEYS, GRANT_ACCESS],
             Self::RevokeAccess => [COMMON, KEYS, REVOKE_ACCESS],
+            Self::EndSessions => [COMMON, KEYS, END_SESSIONS],
             Self::AfterRollback => [COMMON, KEYS, AFTER_ROLLBACK],
             Self::RunnerStarted => [COMMON, RUNNER, RUNNER_STARTED],
             Self::RunnerStart => [COMMON, RUNNER, RUNNER_START],
@@ -147,6 +152,11 @@ pub fn grant_access(lease: &str, line: &str) -> String {
 
 pub fn revoke_access(lease: &str) -> String {
     Script::RevokeAccess.command(&[lease])
+}
+
+/// Ends all other sessions, and what they started, in a guest that no lease, hold or runner has.
+pub fn end_sessions() -> String {
+    Script::EndSessions.command(&[])
 }
 
 /// The script that watches a runner in its guest; it is a file in the runner's folder.
@@ -310,7 +320,7 @@ mod tests {
                 Script::RemoteFs => {
                     &[r"C:\Users\jenkins.WIN-0123456789\agent", r"C:\Java\bin\java.exe"]
                 }
-                Script::Cards | Script::AfterRollback => &[],
+                Script::Cards | Script::AfterRollback | Script::EndSessions => &[],
                 Script::RunnerStarted
                 | Script::RunnerStart
                 | Script::RunnerStatus
@@ -344,7 +354,9 @@ mod tests {
 
     #[test]
     fn whatever_fails_in_a_script_about_keys_is_tried_again_unless_it_says_otherwise() {
-        for script in [Script::GrantAccess, Script::RevokeAccess, Script::AfterRollback] {
+        for script in
+            [Script::GrantAccess, Script::RevokeAccess, Script::EndSessions, Script::AfterRollback]
+        {
             let code = script.code(&[]);
             assert!(code.contains("\ntrap { Fail $_ $unforeseen }\n"), "{script:?}");
             assert!(code.contains("\n$unforeseen = 75\n"), "{script:?}");

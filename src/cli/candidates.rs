@@ -52,50 +52,82 @@ pub(super) fn print(words: &[String]) -> ExitCode {
 fn wanted(words: &[String]) -> Option<(Vec<Noun>, Global)> {
     let mut root = Cli::command();
     root.build();
-    let (mut command, mut given) = (&root, Vec::new());
-    let mut global = vec!["drover".to_owned()];
-    let mut open: Option<&Arg> = None;
+    let mut line = Line::of(&root);
     for word in words.iter().skip(1) {
+        line.take(word)?;
+    }
+    let parser = Global::augment_args(clap::Command::new("drover"));
+    let matches = parser.try_get_matches_from(&line.of_all).ok()?;
+    Some((line.next()?, Global::from_arg_matches(&matches).ok()?))
+}
+
+/// What stands before the cursor.
+struct Line<'a> {
+    command: &'a clap::Command,
+    /// The words that are no commands and no options.
+    given: Vec<&'a str>,
+    /// The program and those options that all commands have.
+    of_all: Vec<String>,
+    /// The option whose value comes next.
+    open: Option<&'a Arg>,
+}
+
+impl<'a> Line<'a> {
+    fn of(root: &'a clap::Command) -> Self {
+        let of_all = vec![root.get_name().to_owned()];
+        Self { command: root, given: Vec::new(), of_all, open: None }
+    }
+
+    /// Takes a word; none where nothing of drover's stands behind it.
+    fn take(&mut self, word: &'a str) -> Option<()> {
         // Bash has the sign of `--cloud=lab` as a word.
         if word == "=" {
-            continue;
+            return Some(());
         }
-        if let Some(arg) = open.take() {
-            global.extend(of_all(arg, word));
-            continue;
-        }
-        if word == "--" {
+        if let Some(arg) = self.open.take() {
+            self.of_all.extend(of_all(arg, word));
+        } else if word == "--" {
             return None;
+        } else if let Some(option) = word.strip_prefix('-') {
+            self.option(option);
+        } else if let Some(below) = self.below(word) {
+            self.command = below;
+        } else {
+            self.given.push(word);
         }
-        if let Some(option) = word.strip_prefix('-') {
-            let (name, value) = match option.split_once('=') {
-                Some((name, value)) => (name, Some(value)),
-                None => (option, None),
-            };
-            let is_it = |arg: &&Arg| match name.strip_prefix('-') {
-                Some(long) => arg.get_long() == Some(long),
-                None => arg.get_short().is_some_and(|short| name == short.to_string()),
-            };
-            let arg = command.get_arguments().find(is_it);
-            match (arg.filter(|arg| arg.get_action().takes_values()), value) {
-                (Some(arg), Some(value)) => global.extend(of_all(arg, value)),
-                (Some(arg), None) => open = Some(arg),
-                (None, _) => {}
-            }
-            continue;
-        }
-        match command.find_subcommand(word).filter(|_| given.is_empty()) {
-            Some(below) => command = below,
-            None => given.push(word.as_str()),
+        Some(())
+    }
+
+    fn below(&self, word: &str) -> Option<&'a clap::Command> {
+        self.command.find_subcommand(word).filter(|_| self.given.is_empty())
+    }
+
+    /// Takes an option, without its first dash.
+    fn option(&mut self, option: &str) {
+        let (name, value) = match option.split_once('=') {
+            Some((name, value)) => (name, Some(value)),
+            None => (option, None),
+        };
+        let is_it = |arg: &&Arg| match name.strip_prefix('-') {
+            Some(long) => arg.get_long() == Some(long),
+            None => arg.get_short().is_some_and(|short| name == short.to_string()),
+        };
+        let arg = self.command.get_arguments().find(is_it);
+        let Some(arg) = arg.filter(|arg| arg.get_action().takes_values()) else { return };
+        match value {
+            Some(value) => self.of_all.extend(of_all(arg, value)),
+            None => self.open = Some(arg),
         }
     }
-    let several = |arg: &&Arg| matches!(arg.get_action(), ArgAction::Append);
-    let next = command.get_positionals().nth(given.len());
-    let next = next.or_else(|| command.get_positionals().last().filter(several));
-    let nouns = nouns(command.get_name(), open.or(next)?.get_id().as_str(), &given);
-    let parser = Global::augment_args(clap::Command::new("drover"));
-    let matches = parser.try_get_matches_from(global).ok()?;
-    Some((nouns, Global::from_arg_matches(&matches).ok()?))
+
+    /// The kinds of things that may stand at the cursor; none where the command takes no more.
+    fn next(&self) -> Option<Vec<Noun>> {
+        let several = |arg: &&Arg| matches!(arg.get_action(), ArgAction::Append);
+        let next = self.command.get_positionals().nth(self.given.len());
+        let next = next.or_else(|| self.command.get_positionals().last().filter(several));
+        let next = self.open.or(next)?;
+        Some(nouns(self.command.get_name(), next.get_id().as_str(), &self.given))
+    }
 }
 
 /// An option that all commands have, as it is given.

@@ -4,7 +4,6 @@
 
 use std::process::ExitCode;
 
-use drover_api::nearest;
 use drover_config::{Environment, Explained, Origin, ValueInForce, explain, sections, values};
 use serde_json::{Value, json};
 
@@ -14,7 +13,7 @@ use super::list_options::ViewOptions;
 use super::options::ConfigAction;
 use super::report::{FAILED, USAGE, fail};
 use super::screen::Screen;
-use super::sentences::clean;
+use super::sentences::{clean, did_you_mean};
 use super::stdout::{put, put_value};
 use super::table::{Cell, Column, Kind, Table, View, column};
 
@@ -88,13 +87,11 @@ fn got(key: &str, all: &[ValueInForce], view: &View) -> Result<(String, Value), 
     if !below.is_empty() {
         return Ok((listed(&below, view), json!({ "values": below })));
     }
-    let near = nearest(key, all.iter().map(|one| one.path.as_str()));
-    let near = near.map(|near| format!("did you mean `{}`? ", clean(near))).unwrap_or_default();
+    let near = did_you_mean(key, all.iter().map(|one| one.path.as_str()));
+    let key = clean(key);
     Err(format!(
-        "no value is in force for `{}`: {near}`drover config show` lists all, `drover config explain {}` \
-         says whether there is such a key",
-        clean(key),
-        clean(key)
+        "no value is in force for `{key}`;{near} `drover config show` lists all, `drover config explain {key}` \
+         says whether there is such a key"
     ))
 }
 

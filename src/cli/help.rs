@@ -8,11 +8,11 @@ use std::process::ExitCode;
 
 use clap::CommandFactory as _;
 use clap::error::ErrorKind;
-use drover_api::nearest;
 use serde_json::json;
 
 use super::options::Cli;
 use super::report;
+use super::sentences::did_you_mean;
 use super::stdout::{not_written, put};
 use super::topics::{PAGES, list, page};
 
@@ -88,10 +88,7 @@ fn unknown(topic: &str) -> String {
     let cli = Cli::command();
     let commands = cli.get_subcommands().map(clap::Command::get_name);
     let pages = PAGES.iter().flat_map(|page| [page.topic, page.last_part()]);
-    let near = match nearest(topic, commands.chain(pages)) {
-        Some(near) => format!(" did you mean `{near}`?"),
-        None => String::new(),
-    };
+    let near = did_you_mean(topic, commands.chain(pages));
     format!("unknown topic or command `{topic}`;{near} `drover help` lists all")
 }
 

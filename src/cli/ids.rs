@@ -2,6 +2,9 @@
 //!
 //! The service takes whole ids alone, so that its API says one thing. Which id is meant, the lists say.
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
 use drover_api::{AgentsOut, ImageBuildsOut, JobsOut, StatusOut};
 
 use super::client::{CALL_LIMIT, Client};
@@ -86,14 +89,35 @@ pub(super) async fn target(client: &Client, word: &str) -> Result<String, CliErr
     Lists::default().whole(client, Kind::Target, word).await
 }
 
+/// A list of the service whose entries have ids.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum List {
+    Agents,
+    Leases,
+    Builds,
+    Jobs,
+}
+
+impl Kind {
+    /// The lists that have such ids, what they are ids of, and the command that lists them.
+    fn lists(self, word: &str) -> (&'static [List], &'static str, &'static str) {
+        match self {
+            Self::Agent => (&[List::Agents], "agent", "drover agents"),
+            Self::Lease => (&[List::Leases], "lease", "drover leases"),
+            Self::Target if word.starts_with(LEASE) => Self::Lease.lists(word),
+            Self::Build => (&[List::Builds], "build", "drover image list"),
+            Self::Target => (&[List::Agents, List::Leases], "agent or lease", "drover agents"),
+            Self::Subject => {
+                let all = &[List::Agents, List::Leases, List::Jobs];
+                (all, "agent, lease or job", "drover jobs")
+            }
+        }
+    }
+}
+
 /// What the service lists, each list read once and when it is first needed.
 #[derive(Default)]
-struct Lists {
-    agents: Option<Known>,
-    leases: Option<Known>,
-    builds: Option<Known>,
-    jobs: Option<Known>,
-}
+struct Lists(BTreeMap<List, Known>);
 
 /// What a list has.
 #[derive(Debug, Clone, Default)]
@@ -122,76 +146,53 @@ impl Known {
 
 impl Lists {
     async fn whole(&mut self, client: &Client, kind: Kind, word: &str) -> Result<String, CliError> {
-        match kind {
-            Kind::Agent => self.agents(client).await.whole("agent", "drover agents", word),
-            Kind::Lease => self.leases(client).await.whole("lease", "drover leases", word),
-            Kind::Target if word.starts_with(LEASE) => {
-                self.leases(client).await.whole("lease", "drover leases", word)
-            }
-            Kind::Build => self.builds(client).await.whole("build", "drover image list", word),
-            Kind::Target => {
-                let agents = self.agents(client).await.clone();
-                let both = agents.and(self.leases(client).await);
-                both.whole("agent or lease", "drover agents", word)
-            }
-            Kind::Subject => {
-                let agents = self.agents(client).await.clone();
-                let some = agents.and(self.leases(client).await);
-                let all = some.and(self.jobs(client).await);
-                all.whole("agent, lease or job", "drover jobs", word)
+        let (lists, kind, command) = kind.lists(word);
+        let mut known = Known::default();
+        for list in lists {
+            known = known.and(self.read(client, *list).await);
+        }
+        known.whole(kind, command, word)
+    }
+
+    async fn read(&mut self, client: &Client, list: List) -> &Known {
+        match self.0.entry(list) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(place) => {
+                let cut = |_| Known { cut: true, ..Known::default() };
+                place.insert(list.read(client).await.unwrap_or_else(cut))
             }
         }
-    }
-
-    async fn agents(&mut self, client: &Client) -> &Known {
-        if self.agents.is_none() {
-            let out = client.get::<AgentsOut>("/v1/agents", CALL_LIMIT).await;
-            let known = out.map(|out| {
-                let gone = out.gone.into_iter().map(|gone| gone.id);
-                let nodes = out.agents.iter().filter_map(|agent| agent.node.clone()).collect();
-                let ids = out.agents.into_iter().map(|agent| agent.id).chain(gone).collect();
-                Known { ids, names: nodes, cut: false }
-            });
-            self.agents = Some(or_cut(known));
-        }
-        self.agents.get_or_insert_default()
-    }
-
-    async fn leases(&mut self, client: &Client) -> &Known {
-        if self.leases.is_none() {
-            let known = leases::all(client, None, None).await.map(|all| {
-                let ids = all.into_iter().map(|lease| lease.id).collect();
-                Known { ids, ..Known::default() }
-            });
-            self.leases = Some(or_cut(known));
-        }
-        self.leases.get_or_insert_default()
-    }
-
-    async fn builds(&mut self, client: &Client) -> &Known {
-        if self.builds.is_none() {
-            let out = client.get::<ImageBuildsOut>("/v1/images/builds", CALL_LIMIT).await;
-            let known = out.map(|out| {
-                let ids = out.builds.into_iter().map(|one| one.build).collect();
-                Known { ids, ..Known::default() }
-            });
-            self.builds = Some(or_cut(known));
-        }
-        self.builds.get_or_insert_default()
-    }
-
-    /// Jobs by `source/id`, with the names of templates and sources.
-    async fn jobs(&mut self, client: &Client) -> &Known {
-        if self.jobs.is_none() {
-            let out = client.get::<JobsOut>("/v1/jobs", CALL_LIMIT).await;
-            let status = client.get::<StatusOut>("/v1/status", CALL_LIMIT).await;
-            let known = out.and_then(|out| status.map(|status| known_jobs(out, status)));
-            self.jobs = Some(or_cut(known));
-        }
-        self.jobs.get_or_insert_default()
     }
 }
 
+impl List {
+    async fn read(self, client: &Client) -> Result<Known, CliError> {
+        let mut known = Known::default();
+        match self {
+            Self::Agents => {
+                let out: AgentsOut = client.get("/v1/agents", CALL_LIMIT).await?;
+                known.names.extend(out.agents.iter().filter_map(|agent| agent.node.clone()));
+                known.ids.extend(out.agents.into_iter().map(|agent| agent.id));
+                known.ids.extend(out.gone.into_iter().map(|gone| gone.id));
+            }
+            Self::Leases => {
+                let all = leases::all(client, None, None).await?;
+                known.ids.extend(all.into_iter().map(|lease| lease.id));
+            }
+            Self::Builds => {
+                let out: ImageBuildsOut = client.get("/v1/images/builds", CALL_LIMIT).await?;
+                known.ids.extend(out.builds.into_iter().map(|one| one.build));
+            }
+            Self::Jobs => {
+                let out: JobsOut = client.get("/v1/jobs", CALL_LIMIT).await?;
+                known = known_jobs(out, client.get("/v1/status", CALL_LIMIT).await?);
+            }
+        }
+        Ok(known)
+    }
+}
+
+/// Jobs by `source/id`, with the names of jobs, templates and sources.
 fn known_jobs(out: JobsOut, status: StatusOut) -> Known {
     let mut known = Known::default();
     for job in out.jobs {
@@ -206,10 +207,6 @@ fn known_jobs(out: JobsOut, status: StatusOut) -> Known {
     known.names.extend(status.sources.into_iter().map(|one| one.id));
     known.names.push("leases".to_owned());
     known
-}
-
-fn or_cut<E>(known: Result<Known, E>) -> Known {
-    known.unwrap_or_else(|_| Known { cut: true, ..Known::default() })
 }
 
 /// Whether a word is long enough to stand for an id.

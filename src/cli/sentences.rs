@@ -14,6 +14,12 @@ pub(super) fn count(number: usize, thing: &str) -> String {
     }
 }
 
+/// What of the known words a slip may have meant, to stand behind a semicolon; blank where none is near.
+pub(super) fn did_you_mean<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> String {
+    let near = drover_api::nearest(word, known);
+    near.map(|near| format!(" did you mean `{}`?", clean(near))).unwrap_or_default()
+}
+
 pub(super) fn dash(text: Option<impl ToString>) -> String {
     text.map_or_else(|| "-".to_owned(), |text| text.to_string())
 }

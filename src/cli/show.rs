@@ -3,7 +3,7 @@
 //! What is printed is what the service's lists say of it, every field that holds something, so that a new
 //! field is shown as soon as the service has it.
 
-use drover_api::{WhySubjectOut, nearest};
+use drover_api::WhySubjectOut;
 use drover_model::phase::LeasePhase;
 use serde_json::{Map, Value, json};
 
@@ -13,7 +13,7 @@ use super::ids;
 use super::list_options::ViewOptions;
 use super::logs;
 use super::options::Noun;
-use super::sentences::clean;
+use super::sentences::{clean, did_you_mean};
 use super::table::View;
 use super::term::{Term, page};
 use super::why;
@@ -137,14 +137,9 @@ fn chosen(noun: Noun, id: &str, word: &str, things: Vec<Value>) -> Result<Value,
     }
     let parts =
         names.iter().flat_map(|name| [name.as_str(), name.rsplit('/').next().unwrap_or(name)]);
-    let near = nearest(word, parts).map(|near| format!(" did you mean `{}`?", clean(near)));
-    Err(failed(format!(
-        "unknown {} `{}`;{} `drover {}` lists them",
-        noun.one(),
-        clean(word),
-        near.unwrap_or_default(),
-        noun.list()
-    )))
+    let (near, word) = (did_you_mean(word, parts), clean(word));
+    let (noun, list) = (noun.one(), noun.list());
+    Err(failed(format!("unknown {noun} `{word}`;{near} `drover {list}` lists them")))
 }
 
 /// Commands that go on from here.

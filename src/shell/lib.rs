@@ -27,7 +27,7 @@ use bytes::Bytes;
 use causes::chain;
 use drover_model::fault::{Culprit, Fault, FaultKind};
 use drover_model::os::Os;
-use drover_model::ports::{Ask, Greeting, Holder, Ran, Shell, ShellTarget};
+use drover_model::ports::{Ask, Greeting, Holder, Ran, Sessions, Shell, ShellTarget};
 use drover_model::spec::{SshSpec, UploadSpec};
 use drover_scripts::guest as scripts;
 use drover_ssh::{
@@ -245,12 +245,16 @@ impl SshShell {
     fn change_keys(
         &self,
         target: ShellTarget,
-        command: String,
+        commands: Vec<String>,
         limit: Duration,
         doing: &'static str,
     ) -> Ask<()> {
         self.with_session(target, limit, move |session, left| async move {
-            changed(doing, &exec(session, &command, left).await?)
+            for command in commands {
+                changed(doing, &exec_on(&session, &command, left).await?)?;
+            }
+            session.close().await;
+            Ok(())
         })
     }
 
@@ -336,7 +340,7 @@ impl Shell for SshShell {
         let doing = "adding the lease's key";
         if !holder.user_data {
             let command = key.unwrap_or_else(|| windows::nothing(os));
-            return self.change_keys(target, command, limit, doing);
+            return self.change_keys(target, vec![command], limit, doing);
         }
         if os.is_windows() {
             return async move { Err(windows::no_user_data()) }.boxed();
@@ -352,9 +356,15 @@ impl Shell for SshShell {
         })
     }
 
-    fn expel(&self, target: ShellTarget, lease: &str, limit: Duration) -> Ask<()> {
-        let command = windows::expel(target.os, lease);
-        self.change_keys(target, command, limit, "removing the lease's key")
+    fn expel(
+        &self,
+        target: ShellTarget,
+        lease: &str,
+        sessions: Sessions,
+        limit: Duration,
+    ) -> Ask<()> {
+        let commands = windows::expel(target.os, lease, sessions);
+        self.change_keys(target, commands, limit, "removing the lease's key")
     }
 }
 
@@ -514,9 +524,10 @@ fn admit_command(lease: &str, public_key: &str) -> String {
     scripts::grant_access(lease, &key_line(lease, public_key))
 }
 
-/// The command that removes a lease's key and files; to repeat it changes nothing.
-fn expel_command(lease: &str) -> String {
-    format!("{} && {}", scripts::revoke_access(lease), guest::remove(lease))
+/// The command that removes a lease's key and files; to repeat it changes nothing. The files come
+/// last: by then no session writes one.
+fn expel_command(lease: &str, sessions: Sessions) -> String {
+    format!("{} && {}", scripts::revoke_access(lease, sessions), guest::remove(lease))
 }
 
 /// The outcome of a command that changes keys.

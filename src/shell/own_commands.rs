@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use drover_model::ports::Sessions;
 use drover_scripts::guest::{cloud_init, read_working_directory, working_directory};
 use drover_scripts::windows::Script;
 use drover_ssh::upload_target;
@@ -56,7 +57,8 @@ fn is_of_leases_or_cards(command: &str) -> bool {
     let lease = id(arguments);
     let line = arguments.split_once("' '").map_or("", |(_, line)| line);
     let key = line.split_once(" drover-lease-").map_or("", |(key, _)| key);
-    command == expel_command(&lease) || command == admit_command(&lease, key)
+    let expels = |sessions| command == expel_command(&lease, sessions);
+    expels(Sessions::Stay) || expels(Sessions::End) || command == admit_command(&lease, key)
 }
 
 /// Whether the path is a plain file below the home folder, where no earlier command can have put a
@@ -77,6 +79,7 @@ pub fn script(code: &str) -> Option<Vec<String>> {
         Script::Cards => "cards",
         Script::GrantAccess => "admit",
         Script::RevokeAccess => "expel",
+        Script::EndSessions => "end-sessions",
         Script::AfterRollback => "repair",
         Script::RunnerStarted => "runner-started",
         Script::RunnerStart => "runner-start",
@@ -152,7 +155,8 @@ mod tests {
     #[test]
     fn only_the_very_commands_of_lease_keys_and_cards_are_housekeeping() {
         let lease = "lease-7dmamjfpe7r26pbz";
-        let keys = [admit_command(lease, "ssh-ed25519 AAAA"), expel_command(lease)];
+        let [stay, end] = [Sessions::Stay, Sessions::End].map(|all| expel_command(lease, all));
+        let keys = [admit_command(lease, "ssh-ed25519 AAAA"), stay, end];
         for command in keys.into_iter().chain([guest::make_folder(lease), CARDS.to_owned()]) {
             assert!(is_of_leases_or_cards(&command), "{command}");
             assert!(!is_of_leases_or_cards(&format!("{command}; reboot")));

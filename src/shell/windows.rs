@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use drover_model::fault::{Culprit, Fault, FaultKind};
 use drover_model::os::{LoginShell, Os};
-use drover_model::ports::{Ask, ShellTarget};
+use drover_model::ports::{Ask, Sessions, ShellTarget};
 use drover_scripts::windows as scripts;
 use drover_ssh::{ExecResult, Keep, Limits, Session, UploadError};
 use tokio::time::Instant;
@@ -130,11 +130,15 @@ pub(super) fn admit(os: Os, lease: &str, key: &str) -> Result<String, Fault> {
     Ok(command)
 }
 
-/// The command that removes the key of a lease.
-pub(super) fn expel(os: Os, lease: &str) -> String {
-    match os {
-        Os::Linux => expel_command(lease),
-        Os::Windows(_) => scripts::revoke_access(lease),
+/// The commands that remove the key of a lease, and end the sessions of others where that is asked.
+pub(super) fn expel(os: Os, lease: &str, sessions: Sessions) -> Vec<String> {
+    match (os, sessions) {
+        (Os::Linux, sessions) => vec![expel_command(lease, sessions)],
+        (Os::Windows(_), Sessions::Stay) => vec![scripts::revoke_access(lease)],
+        // Both in one are too long for a line of `cmd.exe`.
+        (Os::Windows(_), Sessions::End) => {
+            vec![scripts::revoke_access(lease), scripts::end_sessions()]
+        }
     }
 }
 
@@ -188,11 +192,15 @@ mod tests {
         let key = "ssh-ed25519 AAAA it's me";
         let admitted = admit(WINDOWS, "l1", key).unwrap_or_default();
         assert_eq!(admitted, scripts::grant_access("l1", "ssh-ed25519 AAAA drover-lease-l1"));
-        for command in [admitted, expel(WINDOWS, "l1"), cards(WINDOWS)] {
+        let expelled = expel(WINDOWS, "l1", Sessions::End);
+        assert_eq!(expelled[..1], expel(WINDOWS, "l1", Sessions::Stay));
+        assert_eq!(expelled.len(), 2, "its key, and the sessions");
+        for command in expelled.into_iter().chain([admitted, cards(WINDOWS)]) {
             assert!(scripts::encoded(&command).is_some(), "{command}");
         }
         assert_eq!(admit(Os::Linux, "l1", key).ok(), Some(admit_command("l1", key)));
-        assert_eq!(expel(Os::Linux, "l1"), expel_command("l1"));
+        let end = Sessions::End;
+        assert_eq!(expel(Os::Linux, "l1", end), [expel_command("l1", end)]);
         assert_eq!((nothing(Os::Linux), nothing(WINDOWS)), ("true".into(), "exit 0".into()));
     }
 

@@ -207,7 +207,7 @@ def typed(command, answers):
         if time.monotonic() > limit:
             os.kill(pid, signal.SIGKILL)
             asked = f"it never asked `{left[0][0]}`" if left else "it did not end"
-            print(plain(shown))
+            print(last_frames(plain(shown)))
             fail(f"{asked} within {COMMAND_LIMIT} s: {command}")
         if not select.select([terminal], [], [], 1)[0]:
             continue
@@ -221,20 +221,26 @@ def typed(command, answers):
             os.write(terminal, (left.pop(0)[1] + "\n").encode())
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     shown = plain(shown)
-    print(shown, flush=True)
+    print(last_frames(shown), flush=True)
     if left:
         fail(f"it never asked `{left[0][0]}`: {command}")
     return shown, status
 
 
 def plain(shown):
-    """Terminal output without colours and carriage returns."""
-    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\r", "", shown)
+    """Terminal output without colours: `\\n` ends a line, `\\r` writes over one."""
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown).replace("\r\n", "\n")
+
+
+def last_frames(shown):
+    """What stays to be read of lines that were written over."""
+    return "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in shown.split("\n"))
 
 
 def fail(why):
-    print(f"FAULT: {why}", flush=True)
+    """Ends the walk; the reason comes last, where the end of a log shows it."""
     subprocess.run(["journalctl", "-u", "drover.service", "-n", "30", "--no-pager"])
+    print(f"FAULT: {why}", flush=True)
     sys.exit(1)
 
 
@@ -302,7 +308,8 @@ def walk(folder, name, source):
             typed(BEFORE[command], [])
         print(f"step: {name}: {command}", flush=True)
         shown, status = typed(spelled(command, cluster.facts), answers)
-        if status != 0 or not re.search(prints, shown):
+        # What was written over counts too: the live line of a build is all that says `Done`.
+        if status != 0 or not re.search(prints, shown.replace("\r", "\n")):
             fail(f"`{command}` ended with {status}, and must print `{prints}`")
         if cluster.facts["adminPassword"] in shown:
             fail(f"`{command}` shows the administrator's password")

@@ -35,7 +35,7 @@ use drover_model::journal_state::Pass;
 use drover_model::marks::Marks;
 use drover_model::order::Work;
 use drover_model::ports::{
-    AddressObservation, Carried, Configured, Greeting, IdStatus, Ran, Snapped, TaskEnd,
+    AddressObservation, Carried, Configured, Greeting, IdStatus, Ran, Sessions, Snapped, TaskEnd,
     VmObservation,
 };
 use drover_model::record::Body;
@@ -191,8 +191,9 @@ pub enum Call {
     Upload(IpAddr, UploadSpec, Duration),
     /// Install a lease's public key and user data, or start its runner.
     Admit(IpAddr, LeaseId, Pass),
-    /// Remove a lease's public key and user data, or end its runner.
-    Expel(IpAddr, LeaseId, Pass),
+    /// Remove a lease's public key and user data, or end its runner. The sessions are those of a
+    /// guest that a holder had; a runner ends with its own processes.
+    Expel(IpAddr, LeaseId, Pass, Sessions),
     /// Ask the guest about a lease's runner.
     Words(IpAddr, LeaseId, Pass),
     /// Install the public key of the operator who holds the guest.

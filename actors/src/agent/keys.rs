@@ -35,7 +35,7 @@ pub struct Keys {
 /// Whether a call changes the keys in the guest.
 fn changes_keys(call: &Call) -> bool {
     match call {
-        Call::Admit(_, _, pass) | Call::Expel(_, _, pass) => matches!(pass, Pass::Holder(_)),
+        Call::Admit(_, _, pass) | Call::Expel(_, _, pass, _) => matches!(pass, Pass::Holder(_)),
         Call::Unlock(..) => true,
         Call::Clone { .. }
         | Call::Await(..)

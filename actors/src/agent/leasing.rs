@@ -33,6 +33,7 @@ use drover_model::fault::{Culprit, Fault, FaultKind};
 use drover_model::id::{LeaseId, RunnerName};
 use drover_model::journal_state::GrantedLease;
 use drover_model::overrides::OverrideChange;
+use drover_model::ports::Sessions;
 use drover_model::record::{Body, EXPIRED, LOST, LeaseAsk, Reason, how_ended};
 use drover_model::time::{Moment, WallTime};
 
@@ -134,6 +135,7 @@ impl Mind {
     pub(super) fn lease_act(&mut self, id: &LeaseId, out: &mut Out) {
         let address = self.address();
         let attempt = self.next();
+        let sessions = self.sessions();
         let Some(lease) = self.leases.get_mut(id) else { return };
         lease.retry = None;
         lease.waits = false;
@@ -147,7 +149,9 @@ impl Mind {
             (Stage::Ready, Some(address), Some(pass @ Pass::Holder(_))) if lease.unseen => {
                 Call::Admit(address, id.clone(), pass)
             }
-            (Stage::Expelling, Some(address), Some(pass)) => Call::Expel(address, id.clone(), pass),
+            (Stage::Expelling, Some(address), Some(pass)) => {
+                Call::Expel(address, id.clone(), pass, sessions)
+            }
             (Stage::Admitting | Stage::Expelling, None, _) => {
                 let text = "the agent has no address to reach its keys at";
                 let fault = Fault::new(FaultKind::Broken, Culprit::Guest, text);
@@ -403,16 +407,27 @@ impl Mind {
     /// Makes a lease's call, or skips it where the key need not be removed.
     pub(super) fn lease_go_on(&mut self, id: &LeaseId, out: &mut Out) {
         let Some(lease) = self.leases.get(id) else { return };
-        if lease.stage == Stage::Expelling && (self.goes_after() || !self.has_key(id)) {
-            if self.goes_after() {
-                // Keys that could not be removed before go with the guest, too.
-                self.leases = Leases::default();
-            }
+        let ends = lease.stage == Stage::Expelling;
+        if ends && self.leave_with_keys(out) {
+            return;
+        }
+        if ends && !self.has_key(id) {
             self.leases.remove(id);
             self.lease_over(out);
         } else {
             self.lease_act(id, out);
         }
+    }
+
+    /// Ends the agent's use where nothing but keys of ended leases is left and they go with the guest:
+    /// also those that could not be removed before, or that a machine which stands still has.
+    fn leave_with_keys(&mut self, out: &mut Out) -> bool {
+        let leaves = self.goes_after();
+        if leaves {
+            self.leases = Leases::default();
+            self.lease_over(out);
+        }
+        leaves
     }
 
     /// Whether the agent retires once the ending leases are over. Then their keys go with the
@@ -423,6 +438,13 @@ impl Mind {
             || self.spec.reset.is_some()
             || matches!(self.state, State::Draining(_));
         self.leases.only_expels() && goes && !self.holding.is_wanted()
+    }
+
+    /// Sessions end with the last lease, or a program of its holder would go on beside the next one.
+    /// A hold keeps what a job left running.
+    fn sessions(&self) -> Sessions {
+        let ends = self.leases.only_expels() && !self.holding.is_wanted();
+        if ends { Sessions::End } else { Sessions::Stay }
     }
 
     fn has_key(&self, id: &LeaseId) -> bool {
@@ -516,23 +538,18 @@ impl Mind {
         if let Some(lease) = self.leases.remove(id) {
             self.write_end(lease, EXPIRED, "", out);
             self.drain(Reason::LeaseExpired, out);
-            // No key can be removed from a machine that stands still: those of leases before go with it.
-            let drains = matches!(self.state, State::Draining(_));
-            if drains && !self.machine.takes_keys() && self.goes_after() {
-                self.leases = Leases::default();
-                self.lease_over(out);
-            }
         }
     }
 
-    /// Takes no new lease and retires when the last one ends.
+    /// Takes no new lease and retires when the last one ends, at once where that has ended.
     pub(super) fn drain(&mut self, reason: Reason, out: &mut Out) {
         match &self.state {
-            State::Draining(_) if !self.leases.is_empty() => {}
+            State::Draining(_) if !self.leases.is_empty() => _ = self.leave_with_keys(out),
             // Only an operator or the end of the hold takes a held agent from its holder.
             State::Held { .. } => {}
             State::Ready | State::Leased if !self.leases.is_empty() => {
                 self.enter(State::Draining(reason), out);
+                self.leave_with_keys(out);
             }
             State::Queued
             | State::Cloning { .. }

@@ -112,9 +112,11 @@ pub(super) fn make(
             };
             answer.map(|result| Answer::Admitted(lease, result)).boxed_local()
         }
-        Call::Expel(address, lease, pass) => {
+        Call::Expel(address, lease, pass, sessions) => {
             let answer = match pass {
-                Pass::Holder(_) => ports.shell.expel(target(address), lease.as_str(), KEY_LIMIT),
+                Pass::Holder(_) => {
+                    ports.shell.expel(target(address), lease.as_str(), sessions, KEY_LIMIT)
+                }
                 Pass::Runner(source, runner, want) => {
                     let (target, spec) = (target(address), spec.clone());
                     ports.demand.stop_runner(

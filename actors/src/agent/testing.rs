@@ -298,7 +298,7 @@ impl Drive {
                 Answer::Ran(Ok(Ran { exit: Some(0), tail: String::new() }))
             }
             Call::Admit(_, lease, _) => Answer::Admitted(lease, Ok(())),
-            Call::Expel(_, lease, _) => Answer::Expelled(lease, Ok(())),
+            Call::Expel(_, lease, ..) => Answer::Expelled(lease, Ok(())),
             Call::Words(_, lease, _) => Answer::Words(
                 lease,
                 Ok(Words { life: Life::Runs, seconds: 2, ago: 0, lines: "".into(), too_old: None }),
@@ -506,7 +506,7 @@ pub fn refused(call: &Call, fault: Fault) -> Answer {
         Call::Probe(..) => Answer::Probed(Err(fault)),
         Call::Run(..) | Call::Upload(..) => Answer::Ran(Err(fault)),
         Call::Admit(_, lease, _) => Answer::Admitted(lease.clone(), Err(fault)),
-        Call::Expel(_, lease, _) => Answer::Expelled(lease.clone(), Err(fault)),
+        Call::Expel(_, lease, ..) => Answer::Expelled(lease.clone(), Err(fault)),
         Call::Words(_, lease, _) => Answer::Words(lease.clone(), Err(fault)),
         Call::Unlock(..) => Answer::Unlocked(Err(fault)),
         Call::Fence => Answer::Fenced(Err(fault)),

@@ -252,8 +252,7 @@ fn known_states(order: &Order, known: &[String]) -> Result<(), CliError> {
     let is_known = |value: &str| known.iter().any(|state| state.eq_ignore_ascii_case(value));
     let mut wrong = order.filters.iter().filter(|(key, value)| is_state(key) && !is_known(value));
     let Some((_, value)) = wrong.next().filter(|_| !known.is_empty()) else { return Ok(()) };
-    let near = drover_api::nearest(value, known.iter().map(String::as_str));
-    let near = near.map(|near| format!(" did you mean `{near}`?")).unwrap_or_default();
+    let near = sentences::did_you_mean(value, known.iter().map(String::as_str));
     Err(CliError::Usage(format!(
         "no state is called `{}`;{near} there are {}",
         sentences::clean(value),
@@ -262,8 +261,8 @@ fn known_states(order: &Order, known: &[String]) -> Result<(), CliError> {
 }
 
 fn unknown(unknown: Unknown) -> CliError {
-    let near = drover_api::nearest(&unknown.key, unknown.known.iter().map(String::as_str));
-    let near = near.map(|near| format!(" did you mean `{near}`?")).unwrap_or_default();
+    let known = unknown.known.iter().map(String::as_str);
+    let near = sentences::did_you_mean(&unknown.key, known);
     CliError::Usage(format!(
         "this list has no column `{}`;{near} it has {}",
         unknown.key,

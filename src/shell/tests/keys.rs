@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use drover_model::ports::Sessions;
+
 use crate::{CARDS, admit_command, expel_command};
 
 /// The lines of drover's own key and of other people's keys.
@@ -125,7 +127,7 @@ fn admit(lease: &str) -> String {
 
 fn expel(lease: &str) -> String {
     // The part that removes the user data comes after the key, in a shell of its own.
-    format!("sh -c {}", drover_ssh::quote(&expel_command(lease)))
+    format!("sh -c {}", drover_ssh::quote(&expel_command(lease, Sessions::Stay)))
 }
 
 /// Ends a watch, also when its test fails.

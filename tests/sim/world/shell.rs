@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use drover_model::fault::{Culprit, Fault, FaultKind};
-use drover_model::ports::{Ask, Greeting, Holder, Ran, Shell, ShellTarget};
+use drover_model::ports::{Ask, Greeting, Holder, Ran, Sessions, Shell, ShellTarget};
 use drover_model::spec::UploadSpec;
 use futures_util::FutureExt;
 use pve_sim::guest::GuestHost;
@@ -258,7 +258,7 @@ impl Shell for Scripted {
         .boxed()
     }
 
-    fn expel(&self, target: ShellTarget, lease: &str, limit: Duration) -> Ask<()> {
+    fn expel(&self, target: ShellTarget, lease: &str, _: Sessions, limit: Duration) -> Ask<()> {
         let (shell, lease) = (self.clone(), lease.to_owned());
         async move {
             let (vmid, _) = shell.clone().login(target, limit).await?;

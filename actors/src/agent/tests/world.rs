@@ -179,7 +179,7 @@ impl Shell for Ground {
     fn admit(&self, _: ShellTarget, lease: &str, _: &Holder, _: Duration) -> Ask<()> {
         self.call(&format!("admit {lease}"), ())
     }
-    fn expel(&self, _: ShellTarget, lease: &str, _: Duration) -> Ask<()> {
+    fn expel(&self, _: ShellTarget, lease: &str, _: Sessions, _: Duration) -> Ask<()> {
         self.call(&format!("expel {lease}"), ())
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use drover_model::fault::{Culprit, Fault, FaultKind};
 use drover_model::id::{Attempt, LeaseId, RunnerName, SourceId};
 use drover_model::phase::AgentPhase;
+use drover_model::ports::Sessions;
 use drover_model::record::{Body, LeaseAsk};
 use drover_model::spec::TemplateSpec;
 
@@ -45,7 +46,7 @@ fn asked(drive: &Drive, wanted: &str) -> Attempt {
 pub(super) fn spelled(call: &Call) -> String {
     match call {
         Call::Admit(_, lease, _) => format!("admit {lease}"),
-        Call::Expel(_, lease, _) => format!("expel {lease}"),
+        Call::Expel(_, lease, ..) => format!("expel {lease}"),
         Call::Unlock(..) => "unlock".into(),
         other => format!("{other:?}").split([' ', '(']).next().unwrap_or_default().to_lowercase(),
     }
@@ -87,6 +88,50 @@ fn again(drive: &Drive) -> Drive {
 fn lease_state(drive: &Drive, lease: &str) -> Option<bool> {
     let leases = &drive.journal_state.agents.get(&agent_id())?.leases;
     leases.get(&LeaseId::new(lease)).map(|granted| granted.pending)
+}
+
+/// Whether the last call of this lease's end ends the guest's sessions, too.
+fn ends_sessions(drive: &Drive, lease: &str) -> bool {
+    let of = |effect: &Effect| match effect {
+        Effect::Ask(_, Call::Expel(_, of, _, sessions)) if of.as_str() == lease => Some(*sessions),
+        _ => None,
+    };
+    drive.effects.iter().rev().find_map(of).expect("it was expelled") == Sessions::End
+}
+
+// Invariant: what holders started in a guest ends with the last of its leases. Nobody comes before
+// that is done.
+
+#[test]
+fn the_last_lease_of_an_agent_takes_the_sessions_along_and_no_other_lease_does() {
+    let mut drive = leased(3, &["l1", "l2"]);
+    end(&mut drive, "l1");
+    assert!(!ends_sessions(&drive, "l1"), "l2 is at work");
+    answer(&mut drive, "expel l1", Ok(()));
+    end(&mut drive, "l2");
+    assert!(ends_sessions(&drive, "l2"));
+    take(&mut drive, "l3");
+    assert_eq!(drive.reports().last().map(|report| report.refused.len()), Some(1));
+    answer(&mut drive, "expel l2", Ok(()));
+    assert_eq!(said(&take(&mut drive, "l4")), ["admit l4"]);
+}
+
+#[test]
+fn leases_that_end_together_end_the_sessions_also_after_a_restart() {
+    let mut drive = leased(3, &["l1", "l2"]);
+    end(&mut drive, "l1");
+    end(&mut drive, "l2");
+    answer(&mut drive, "expel l1", Ok(()));
+    assert!(ends_sessions(&drive, "l2"));
+    assert!(ends_sessions(&again(&drive), "l2"));
+}
+
+#[test]
+fn an_agent_that_is_to_be_held_keeps_what_its_job_left_running() {
+    let mut drive = leased(1, &["l1"]);
+    drive.be_held();
+    end(&mut drive, "l1");
+    assert!(!ends_sessions(&drive, "l1"));
 }
 
 // Invariant: keys of one guest change one at a time, first come, first served.

@@ -1,11 +1,11 @@
 //! Leases, age, draining.
 
 use drover_model::fact::What;
-use drover_model::fault::FaultKind;
+use drover_model::fault::{Fault, FaultKind};
 use drover_model::id::LeaseId;
 use drover_model::overrides::{Change, OverrideChange};
 use drover_model::phase::{AgentPhase, LeasePhase};
-use drover_model::ports::{Holder, VmObservation};
+use drover_model::ports::{Holder, Sessions, VmObservation};
 use drover_model::record::{Body, LeaseAsk, Reason};
 use drover_model::spec::TemplateSpec;
 use drover_model::status::Standing;
@@ -82,7 +82,7 @@ fn a_lease_is_ready_only_with_its_user_data_and_takes_that_along() {
     drive.answer(Answer::Admitted(LeaseId::new("l1"), Ok(())));
     assert_eq!(shown(&drive, "l1"), [LeasePhase::Granted, LeasePhase::Ready]);
     let effects = end(&mut drive, "l1");
-    assert_eq!(calls(&effects), [Call::Expel(place, LeaseId::new("l1"), pass())]);
+    assert_eq!(calls(&effects), [Call::Expel(place, LeaseId::new("l1"), pass(), Sessions::End)]);
 }
 
 #[test]
@@ -205,21 +205,28 @@ fn found(drive: &Drive) -> Drive {
     adopted
 }
 
-fn expel(lease: &str) -> Call {
+fn expel(lease: &str, sessions: Sessions) -> Call {
     Call::Expel(
         ADDRESS.parse().expect("an address"),
         LeaseId::new(lease),
         Pass::Holder(Holder::of_key(KEY)),
+        sessions,
     )
 }
 
-fn expelled(drive: &mut Drive, lease: &str) {
+/// Answers the last call that removes this lease's key.
+fn answer_expel(drive: &mut Drive, lease: &str, result: Result<(), Fault>) {
+    let lease = LeaseId::new(lease);
     let asked = drive.effects.iter().rev().find_map(|effect| match effect {
-        Effect::Ask(attempt, call) if *call == expel(lease) => Some(*attempt),
+        Effect::Ask(attempt, Call::Expel(_, of, ..)) if *of == lease => Some(*attempt),
         _ => None,
     });
-    let answer = Answer::Expelled(LeaseId::new(lease), Ok(()));
-    drive.event(Event::Answer(asked.expect("it is being expelled"), answer));
+    let asked = asked.expect("it is being expelled");
+    drive.event(Event::Answer(asked, Answer::Expelled(lease, result)));
+}
+
+fn expelled(drive: &mut Drive, lease: &str) {
+    answer_expel(drive, lease, Ok(()));
 }
 
 #[test]
@@ -229,7 +236,7 @@ fn an_end_cut_short_by_a_crash_is_finished_by_the_adopted_agent() {
     drive.answer(Answer::Admitted(LeaseId::new("l1"), Ok(())));
     end(&mut drive, "l1");
     let mut adopted = found(&drive);
-    assert_eq!(adopted.calls().last(), Some(&expel("l1")));
+    assert_eq!(adopted.calls().last(), Some(&expel("l1", Sessions::End)));
     assert_eq!((adopted.state(), adopted.mind.standing()), (AgentPhase::Leased, Standing::Busy));
     expelled(&mut adopted, "l1");
     assert_eq!(adopted.state(), AgentPhase::Ready);
@@ -239,7 +246,7 @@ fn an_end_cut_short_by_a_crash_is_finished_by_the_adopted_agent() {
 #[test]
 fn an_end_cut_short_beside_another_lease_is_finished_before_anybody_else_comes() {
     for mut adopted in [half_ended(), found(&half_ended())] {
-        assert!(adopted.calls().contains(&expel("l1")));
+        assert!(adopted.calls().contains(&expel("l1", Sessions::Stay)));
         assert_eq!(adopted.mind.standing(), Standing::Busy, "a key is there that should not be");
         take(&mut adopted, "l3", Some(KEY));
         assert_eq!(adopted.reports().last().expect("a report").refused, [LeaseId::new("l3")]);
@@ -254,7 +261,7 @@ fn a_key_that_was_removed_beside_another_lease_is_not_removed_again() {
     let mut drive = half_ended();
     expelled(&mut drive, "l1");
     let adopted = found(&drive);
-    assert!(!adopted.calls().contains(&expel("l1")), "{:?}", adopted.calls());
+    assert!(!adopted.calls().contains(&expel("l1", Sessions::Stay)), "{:?}", adopted.calls());
     assert_eq!(adopted.state(), AgentPhase::Leased);
 }
 
@@ -262,13 +269,7 @@ fn a_key_that_was_removed_beside_another_lease_is_not_removed_again() {
 fn a_key_that_cannot_be_removed_after_a_crash_goes_with_its_guest() {
     let mut adopted = found(&half_ended());
     for turn in 0..3 {
-        let unreachable = Err(fault(FaultKind::Unreachable));
-        let asked = adopted.effects.iter().rev().find_map(|effect| match effect {
-            Effect::Ask(attempt, call) if *call == expel("l1") => Some(*attempt),
-            _ => None,
-        });
-        let answer = Answer::Expelled(LeaseId::new("l1"), unreachable);
-        adopted.event(Event::Answer(asked.expect("asked"), answer));
+        answer_expel(&mut adopted, "l1", Err(fault(FaultKind::Unreachable)));
         if turn == 0 {
             // The other lease's key is handled meanwhile.
             adopted.answer(Answer::Admitted(LeaseId::new("l2"), Ok(())));
@@ -291,7 +292,7 @@ fn an_end_before_the_first_look_waits_for_it() {
     assert_eq!(calls(&effects), [], "whatever the journal says, the guest is looked at first");
     let running = adopted.observation();
     adopted.event(Event::Answer(look, Answer::Looked(Ok(running))));
-    assert!(adopted.calls().contains(&expel("l1")));
+    assert!(adopted.calls().contains(&expel("l1", Sessions::Stay)));
 }
 
 #[test]
@@ -327,7 +328,7 @@ fn a_used_up_agent_goes_after_a_crash_without_touching_the_key() {
     drive.record(Body::LeaseEnded { lease, why: "released".into(), cause: String::new() });
     let adopted = found(&drive);
     assert_eq!(adopted.state(), AgentPhase::Retiring);
-    assert!(!adopted.calls().contains(&expel("l1")));
+    assert!(!adopted.calls().contains(&expel("l1", Sessions::Stay)));
 }
 
 // Invariant: uses are counted, and the last one ends the agent.

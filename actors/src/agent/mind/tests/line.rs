@@ -131,7 +131,7 @@ impl Line {
     fn look(&mut self) {
         let effects: Vec<Effect> = self.drive.effects.split_off(self.seen);
         let goes_in = effects.iter().filter_map(|effect| match effect {
-            Effect::Ask(_, call @ (Call::Admit(_, lease, _) | Call::Expel(_, lease, _))) => {
+            Effect::Ask(_, call @ (Call::Admit(_, lease, _) | Call::Expel(_, lease, ..))) => {
                 Some((spelled(call), lease.as_str().to_owned()))
             }
             _ => None,

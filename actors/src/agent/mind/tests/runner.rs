@@ -114,7 +114,7 @@ fn an_agent_with_more_uses_is_rid_of_its_runner_first_and_the_next_has_another_n
     start_runner(&mut drive, "l1", false);
     runner_started(&mut drive, "l1");
     let effects = done(&mut drive, "l1");
-    let [Call::Expel(_, _, Pass::Runner(_, runner, _))] = &calls(&effects)[..] else {
+    let [Call::Expel(_, _, Pass::Runner(_, runner, _), _)] = &calls(&effects)[..] else {
         panic!("{effects:?}")
     };
     assert_eq!(*runner, name(1));

@@ -94,6 +94,22 @@ expel)
     echo "$1" >>"$ended"
     sed "/ drover-lease-$1\$/d" "$keys" | replace
     ;;
+end-sessions)
+    ! grep -q ' drover-lease-' "$keys" || exit 0
+    [ -z "$(ls -A "$HOME/.drover-runners" 2>/dev/null)" ] || exit 0
+    own=" $$ $PPID "
+    at=$PPID
+    while [ "$at" -gt 1 ]; do
+        at=$(sed -n 's/^PPid:[[:space:]]*//p' "/proc/$at/status")
+        own="$own$at "
+    done
+    for place in /proc/[0-9]*; do
+        case $own in *" ${place#/proc/} "*) continue ;; esac
+        if tr '\0' '\n' <"$place/environ" 2>/dev/null | grep -qxF "SSH_CONNECTION=$SSH_CONNECTION"; then
+            kill -9 "${place#/proc/}" 2>/dev/null
+        fi
+    done
+    ;;
 repair) ! grep -q ' drover-lease-' "$keys" || fail 'the key of a lease is still there: the rollback did not happen' ;;
 runner-started)
     ! runner "$1" || [ ! -d begun ] || leave "$2"

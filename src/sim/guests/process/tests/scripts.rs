@@ -1,7 +1,8 @@
 //! drover's scripts that end the use of a guest: repairing it, and closing it off.
 
+use drover_model::ports::Sessions;
 use drover_model::time::WallTime;
-use drover_scripts::guest::{after_rollback, close_ssh};
+use drover_scripts::guest::{after_rollback, close_ssh, grant_access, revoke_access};
 
 use super::*;
 
@@ -65,6 +66,49 @@ async fn the_key_of_a_lease_shows_that_a_guest_was_not_rolled_back() {
         String::from_utf8_lossy(&repaired.stderr).contains("the rollback did not happen"),
         "{repaired:?}"
     );
+}
+
+// Invariant: what the last holder of a guest started there ends with the lease, and nothing of
+// anybody else's does.
+
+#[tokio::test]
+async fn the_programs_of_a_guests_last_lease_end_with_it() {
+    let Some(rig) = Rig::isolated() else { return };
+    let (session, asleep) = occupied(&rig, 1034).await;
+    says(&session, &grant_access("l1", "ssh-ed25519 AAAA drover-lease-l1")).await;
+    says(&session, "setsid sh -c 'touch ~/apart; exec sleep 1000' >/dev/null 2>&1 </dev/null &")
+        .await;
+    says(&session, "until [ -e ~/apart ]; do sleep 0.05; done").await;
+    let over = run(&session, &revoke_access("l1", Sessions::End)).await;
+    assert_eq!(over.exit, Some(0), "{over:?}");
+    assert_eq!(asleep.await.unwrap(), None, "it was killed");
+    assert_eq!(says(&session, "pgrep -c sleep || true").await, "0", "also what left its session");
+}
+
+#[tokio::test]
+async fn the_end_of_a_lease_ends_no_session_where_somebody_else_is_in_the_guest() {
+    let Some(rig) = Rig::isolated() else { return };
+    let (session, asleep) = occupied(&rig, 1035).await;
+    let end = async |lease: &str, sessions| {
+        let over = run(&session, &revoke_access(lease, sessions)).await;
+        assert_eq!(over.exit, Some(0), "{over:?}");
+        says(&session, "pgrep -c sleep || true").await
+    };
+    assert_eq!(end("l1", Sessions::Stay).await, "1", "drover knows of somebody");
+    for (at, other) in ["l2", "hold"].into_iter().enumerate() {
+        says(&session, &grant_access(other, &format!("ssh-ed25519 AAAA drover-lease-{other}")))
+            .await;
+        assert_eq!(end(&format!("0{at}"), Sessions::End).await, "1", "{other} came meanwhile");
+    }
+    says(
+        &session,
+        "sed -i '/ drover-lease-/d' ~/.ssh/authorized_keys; mkdir -p ~/.drover-runners/r",
+    )
+    .await;
+    assert_eq!(end("l3", Sessions::End).await, "1", "a runner came meanwhile");
+    says(&session, "rmdir ~/.drover-runners/r").await;
+    assert_eq!(end("l3", Sessions::End).await, "0", "nobody is left");
+    assert_eq!(asleep.await.unwrap(), None, "it was killed");
 }
 
 // Invariant: no guest sets the clock of the host.
