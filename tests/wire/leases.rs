@@ -67,6 +67,23 @@ fn a_lease_that_waits_too_long_ends_and_is_asked_to_all_who_wait() {
     release(&site, &held);
 }
 
+// Invariant: nobody finds what the holder before left running.
+
+#[test]
+fn a_program_of_a_lease_that_is_over_is_not_there_for_the_next_holder() {
+    let (_dir, sim, site) = world();
+    site.write_yaml(&yaml(&site, &sim, &[], &[("linux", "instanceCap: 1")]));
+    let _service = Service::start(&site);
+    let agents =
+        ["setsid sleep 1000 >/dev/null 2>&1 </dev/null & pgrep -x sleep", "! pgrep -x sleep"];
+    let agents = agents.map(|command| {
+        let out = site.cli(&["lease", "--template", "linux", "--", command]);
+        assert!(out.status.success(), "{command}: {out:?}");
+        site.json(&["agents"])["agents"][0]["id"].clone()
+    });
+    assert_eq!(agents[0], agents[1], "they had the same machine");
+}
+
 // Invariant: the key of a lease that is kept is in a folder for its user alone, and goes when the lease is
 // over, whatever ended it.
 
