@@ -250,11 +250,13 @@ impl DemoService {
             "the demo keeps running; in another terminal:\n\
              \n  export DROVER_SOCKET={socket}\n  {drover} status\n  \
              {drover} lease --labels linux -- uname -a\n  \
-             $EDITOR {yaml}    # drover reloads a valid edit and reports an invalid one\n  \
+             # a valid edit is reloaded, an invalid one reported:\n  \
+             $EDITOR {yaml}\n  \
              kill -USR1 {pid}    # reap\n  \
              kill -USR2 {pid}    # resync\n  \
              kill -HUP {pid}     # reload\n  \
-             kill -9 {pid}     # the demo starts the service again, and it adopts its agents\n\
+             # the demo starts the service again, and it adopts its agents:\n  \
+             kill -9 {pid}\n\
              \nCtrl-C ends the demo and leaves nothing behind.\n",
             socket = self.socket.display(),
             drover = self.program.display(),
