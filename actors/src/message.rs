@@ -362,6 +362,8 @@ pub struct NodeOrdered {
     pub cluster: ClusterId,
     pub node: NodeName,
     pub order: NodeOrder,
+    /// Whether the node was under another order before.
+    pub changed: bool,
     /// Agents on the node at this moment.
     pub agents: usize,
 }

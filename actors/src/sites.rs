@@ -127,14 +127,17 @@ impl Shared<Sites, role::Herd> {
         }
     }
 
-    /// An operator wants this of a node from here on.
-    pub fn set_order(&self, cluster: &ClusterId, node: &NodeName, order: NodeOrder) {
+    /// An operator wants this of a node from here on; gives what was wanted before.
+    pub fn set_order(&self, cluster: &ClusterId, node: &NodeName, order: NodeOrder) -> NodeOrder {
+        // What was worked out without this node, or with it, holds no longer.
+        self.rooms.borrow_mut().clear();
         let mut all = self.known.borrow_mut();
         let orders = &mut all.entry(cluster.clone()).or_default().orders;
-        match order {
-            NodeOrder::Use => drop(orders.remove(node)),
-            NodeOrder::Cordon | NodeOrder::Drain => drop(orders.insert(node.clone(), order)),
-        }
+        let before = match order {
+            NodeOrder::Use => orders.remove(node),
+            NodeOrder::Cordon | NodeOrder::Drain => orders.insert(node.clone(), order),
+        };
+        before.unwrap_or(NodeOrder::Use)
     }
 }
 

@@ -108,6 +108,14 @@ pub struct DrainOut {
     /// Whether it is cordoned: nothing starts there, and agents there stay.
     #[serde(default)]
     pub cordoned: bool,
+    /// Whether the order changed anything: false where the node was so already.
+    #[serde(default = "changed")]
+    pub changed: bool,
     /// Agents on it at this moment.
     pub agents: usize,
+}
+
+/// What an older drover, which does not say it, is taken for.
+fn changed() -> bool {
+    true
 }

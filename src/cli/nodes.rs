@@ -58,16 +58,19 @@ pub(super) async fn order(
     print(term, json, &out, |out| {
         let node = clean(&out.node);
         let agents = count(out.agents, "agent");
+        let is = if out.changed { "is" } else { "was already" };
         if out.drained {
             format!(
-                "node {node} is drained: nothing is started there; {agents} on it, idle ones go\n"
+                "node {node} {is} drained: nothing is started there; {agents} on it, idle ones go\n"
             )
         } else if out.cordoned {
             format!(
-                "node {node} is cordoned: nothing is started there, nothing goes; {agents} on it\n"
+                "node {node} {is} cordoned: nothing is started there, nothing goes; {agents} on it\n"
             )
-        } else {
+        } else if out.changed {
             format!("node {node} is used again\n")
+        } else {
+            format!("node {node} was neither cordoned nor drained: it is used as before\n")
         }
     })
 }

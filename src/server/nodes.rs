@@ -1,12 +1,15 @@
 //! Nodes: what is free on them, what keeps templates from them, cordons and drains.
 
+use std::collections::BTreeSet;
+
 use actix_web::web;
 use drover_actors::message::HerdCommand;
 use drover_api::{
     CordonIn, DrainIn, DrainOut, FailedOut, NodeOut, NodesOut, Problem, RefusesOut, RoomOut,
     UnreadOut, WhyNodeOut, WhyOut,
 };
-use drover_model::id::{CloudId, NodeName};
+use drover_model::fault::FaultKind;
+use drover_model::id::{AgentId, CloudId, NodeName};
 use drover_model::phase::{AgentPhase, NodeOrder};
 use drover_model::placement::report::{NodeReport, WhyReport};
 use drover_model::record::Reason;
@@ -78,14 +81,21 @@ impl Shown<WhyOut> for WhyReport {
 fn failed(view: &View, template: &str) -> Option<FailedOut> {
     let gone = view.gone_agents();
     let last = gone.iter().rev().find(|agent| agent.template.to_string() == template)?;
+    // Why it found no place may hold no longer; the nodes say what holds.
+    let unplaced = matches!(
+        &last.reason,
+        Reason::Failed { state: AgentPhase::Queued, kind, .. }
+            if kind == FaultKind::Contention.label()
+    );
     let failed = matches!(last.reason, Reason::Failed { .. } | Reason::TooSlow { .. });
-    failed.then(|| FailedOut { at: rfc3339(last.at), why: last.reason.to_string() })
+    (failed && !unplaced).then(|| FailedOut { at: rfc3339(last.at), why: last.reason.to_string() })
 }
 
-/// How many agents of a template the next job or lease may get at once.
-fn idle(view: &View, template: &str) -> u32 {
+/// How many agents of a template the next job or lease may get at once; nobody gets a doubtful one.
+fn idle(view: &View, template: &str, doubtful: &BTreeSet<AgentId>) -> u32 {
     let is_idle = |agent: &AgentStatus| {
-        let is_of_template = !agent.on_trial && agent.size.is_none();
+        let is_of_template =
+            !agent.on_trial && agent.size.is_none() && !doubtful.contains(&agent.agent);
         agent.phase == AgentPhase::Ready && agent.leases.is_empty() && is_of_template
     };
     let agents = view.agents();
@@ -163,6 +173,7 @@ async fn order(
         node: done.node.to_string(),
         drained: done.order == NodeOrder::Drain,
         cordoned: done.order == NodeOrder::Cordon,
+        changed: done.changed,
         agents: done.agents,
     }))
 }
@@ -190,7 +201,57 @@ pub(super) async fn why_of(state: &State, template: &str) -> Result<WhyOut, Reje
     let answer = state.ask(state.limits.resync, command).await?;
     let report = answer.map_err(|refusal| templates::named(state, template, refusal))?;
     let out: WhyOut = report.shown();
+    let doubtful = &report.doubtful;
     let failed = failed(&state.doors.view, &out.template);
-    let idle = idle(&state.doors.view, &out.template);
+    let idle = idle(&state.doors.view, &out.template, doubtful);
     Ok(WhyOut { failed, idle, ..out })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use drover_model::fact::What;
+    use drover_model::id::TemplateId;
+
+    use super::*;
+    use crate::testing::{agent, reported};
+
+    // Invariant: what is promised to the next job is what it may get.
+
+    #[test]
+    fn an_agent_that_another_drover_may_own_is_promised_to_nobody() {
+        let view = View::new(1);
+        for id in ["own", "doubtful"] {
+            reported(&view, What::Agent(Arc::new(agent(id, AgentPhase::Ready))));
+        }
+        let template = TemplateId::new(CloudId::new("lab"), "linux").to_string();
+        assert_eq!(idle(&view, &template, &BTreeSet::new()), 2);
+        assert_eq!(idle(&view, &template, &[AgentId::new("doubtful")].into()), 1);
+    }
+
+    // Invariant: why an agent found no place is no cause once it has gone: the nodes say what holds.
+
+    #[test]
+    fn an_agent_that_found_no_place_is_not_what_its_template_failed_of() {
+        let view = View::new(1);
+        let template = TemplateId::new(CloudId::new("lab"), "linux");
+        let gone = |kind: FaultKind, text: &str| What::AgentGone {
+            agent: AgentId::new("a1"),
+            template: template.clone(),
+            reason: Reason::Failed {
+                state: AgentPhase::Queued,
+                kind: kind.label().to_owned(),
+                text: text.to_owned(),
+            },
+            phases: Vec::new(),
+        };
+        reported(&view, gone(FaultKind::Gone, "no template VMID 9000"));
+        assert!(failed(&view, &template.to_string()).is_some());
+        reported(
+            &view,
+            gone(FaultKind::Contention, "`drover uncordon pve1` lets it be used again"),
+        );
+        assert_eq!(failed(&view, &template.to_string()), None);
+    }
 }

@@ -267,8 +267,13 @@ fn book(view: Arc<View>, asks: Arc<Mutex<Vec<LeaseAsk>>>) -> impl FnMut(HerdComm
         HerdCommand::OrderNode { node, order, reply, .. } => {
             let cluster = ClusterId::new("9f31c0aa52e7d410");
             let missing = || Refusal::Unknown(format!("no node is called `{node}`"));
-            let known = node.as_str() == "pve1";
-            let done = known.then(|| NodeOrdered { cluster, node: node.clone(), order, agents: 2 });
+            // The second one is used, and stays so.
+            let changed = node.as_str() == "pve1";
+            let known = changed || node.as_str() == "pve2";
+            let done = known.then(|| {
+                let node = node.clone();
+                NodeOrdered { cluster, node, order, changed, agents: 2 }
+            });
             reply.send(done.ok_or_else(missing));
         }
         HerdCommand::Nodes { reply } => {
@@ -283,6 +288,7 @@ fn book(view: Arc<View>, asks: Arc<Mutex<Vec<LeaseAsk>>>) -> impl FnMut(HerdComm
                 verdict: Err("node `pve1`: it is in maintenance".into()),
                 nodes: vec![(NodeName::new("pve1"), Some("it is in maintenance".into()))],
                 keys: BTreeSet::new(),
+                doubtful: BTreeSet::from([AgentId::new("doubtful")]),
             });
             reply.send(report.ok_or(missing));
         }

@@ -391,6 +391,50 @@ async fn a_cordoned_node_keeps_its_agents_takes_nothing_new_and_can_be_drained_a
     end(world, &[]).await;
 }
 
+// Invariant: a pause for a cordon ends with the cordon, and no text names the order that was given.
+
+/// All that drover says of its template and of a lease that waits for it.
+async fn said(world: &World, lease: &LeaseId) -> String {
+    let report = why(world, "linux").await;
+    let lease = world.view().lease(lease).unwrap().detail.clone();
+    let paused = world.view().templates()[0].paused.clone();
+    format!("{report:?}\n{lease}\n{paused:?}")
+}
+
+async fn waits_for_a_node(keys: &str, closed: NodeOrder) {
+    let world = World::started(Setup::linux(keys)).await;
+    for name in ["pve1", "pve2", "pve3"] {
+        order(&world, name, closed).await.unwrap();
+    }
+    let lease = world.lease("linux").await;
+    world.pass(5 * MINUTE).await;
+    let uncordon = "`drover uncordon pve1` lets it be used again";
+    let before = said(&world, &lease).await;
+    assert!(before.matches(uncordon).count() >= 3, "each of the three names it: {before}");
+    let (agents, short) = world.provision("linux", 1).await;
+    let short = short.unwrap_or_default();
+    assert!(agents.is_empty() && short.contains(uncordon), "{agents:?} {short}");
+    order(&world, "pve1", NodeOrder::Use).await.unwrap();
+    world.pass(Duration::from_millis(1500)).await;
+    let after = said(&world, &lease).await;
+    assert!(!after.contains("uncordon pve1"), "it was given already: {after}");
+    let agents = world.view().agents();
+    let placed = agents.iter().filter(|agent| agent.node.is_some()).count();
+    assert_eq!(placed, 1, "{agents:?}\n{after}");
+    world.ready(&lease).await;
+    end(world, &[lease]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_waits_for_a_cordoned_node_is_tried_as_soon_as_it_is_used_again() {
+    waits_for_a_node("", NodeOrder::Cordon).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_waits_for_a_drained_node_is_tried_as_soon_as_it_is_used_again() {
+    waits_for_a_node(ANYWHERE, NodeOrder::Drain).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_node_in_maintenance_takes_nothing_new() {
     let world = World::started(Setup::linux(ANYWHERE)).await;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::id::{ClusterId, NodeName, TemplateId};
+use crate::id::{AgentId, ClusterId, NodeName, TemplateId};
 use crate::phase::NodeStatus;
 
 /// One node as operators see it.
@@ -45,4 +45,6 @@ pub struct WhyReport {
     pub nodes: Vec<(NodeName, Option<String>)>,
     /// The keys of the configuration without whose change no node ever takes one, where that is so.
     pub keys: BTreeSet<&'static str>,
+    /// Agents that are handed out to nobody, of whatever template: another drover may own them.
+    pub doubtful: BTreeSet<AgentId>,
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use actix::Message;
 use drover_model::fault::Fault;
-use drover_model::id::{CloudId, ClusterId, TemplateId};
+use drover_model::id::{CloudId, ClusterId, NodeName, TemplateId};
 use drover_model::record::Reason;
 use drover_model::size::Size;
 use drover_model::spec::{CloudSpec, TemplateSpec};
@@ -64,6 +64,8 @@ pub enum CloudCommand {
     ResetBreaker(TemplateId),
     /// An image has a new version: templates that wait for one look at once.
     VersionBuilt(TemplateId),
+    /// A node of its cluster is used again: templates that found no place try at once.
+    NodeOpened(NodeName),
     /// The service stops: start nothing.
     Stop,
     /// The actor is not needed any more.

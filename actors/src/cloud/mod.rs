@@ -480,6 +480,9 @@ impl Handler<CloudCommand> for Cloud {
                     }
                 }
             }
+            CloudCommand::NodeOpened(node) => {
+                self.report_all(|| TemplateCommand::NodeOpened(node.clone()));
+            }
             CloudCommand::Stop => {
                 self.step(Event::Stopped);
                 self.report_all(|| TemplateCommand::Stop);

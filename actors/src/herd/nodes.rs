@@ -19,6 +19,7 @@ use drover_runtime::reply::Reply;
 use futures_util::future::join_all;
 
 use super::Herd;
+use crate::cloud::CloudCommand;
 use crate::cluster::ClusterCommand;
 use crate::message::{AgentCommand, NodeOrdered, NodesSeen, Refusal};
 use crate::placement::{Claim, Room, Scene};
@@ -63,9 +64,9 @@ impl Herd {
             drained: order == NodeOrder::Drain,
             cordoned: order == NodeOrder::Cordon,
         };
-        self.append(body, ctx, move |actor, done, _| {
+        self.append(body, ctx, move |actor, done, ctx| {
             let answer = match done {
-                Ok(_) => Ok(actor.node_ordered(cluster, node, order)),
+                Ok(_) => Ok(actor.node_ordered(cluster, node, order, ctx)),
                 Err(fault) => Err(Refusal::Unavailable(fault.to_string())),
             };
             reply.send(answer);
@@ -77,15 +78,32 @@ impl Herd {
         cluster: ClusterId,
         node: NodeName,
         order: NodeOrder,
+        ctx: &mut Context<Self>,
     ) -> NodeOrdered {
-        self.common.sites.set_order(&cluster, &node, order);
-        if let Some(actors) = self.clusters.get(&cluster).filter(|_| order != NodeOrder::Use) {
-            actors.cluster.do_send(ClusterCommand::NodeClosed(node.clone()));
+        let before = self.common.sites.set_order(&cluster, &node, order);
+        let changed = before != order;
+        match order {
+            NodeOrder::Use if changed => self.node_opened(&cluster, &node),
+            NodeOrder::Use => {}
+            NodeOrder::Cordon | NodeOrder::Drain => {
+                if let Some(actors) = self.clusters.get(&cluster) {
+                    actors.cluster.do_send(ClusterCommand::NodeClosed(node.clone()));
+                }
+            }
         }
         self.empty_drained();
+        self.settle_soon(ctx);
         let here = |living: &Living| is_on(living, &cluster, &node);
         let agents = self.common.roster.count(here);
-        NodeOrdered { cluster, node, order, agents }
+        NodeOrdered { cluster, node, order, changed, agents }
+    }
+
+    /// A node is used again: templates that found no place try at once.
+    fn node_opened(&self, cluster: &ClusterId, node: &NodeName) {
+        let here = self.leads.iter().filter(|(_, leads)| *leads == cluster);
+        for address in here.filter_map(|(cloud, _)| self.clouds.get(cloud)) {
+            address.do_send(CloudCommand::NodeOpened(node.clone()));
+        }
     }
 
     /// The cluster that a node is meant to be of.
@@ -261,7 +279,7 @@ impl Herd {
             // Nothing can be read there; that is the answer.
             let (template, waits) = (spec.id.clone(), self.waits(&spec.id));
             let report = unread_why(template, waits, why);
-            reply.send(Ok(report));
+            reply.send(Ok(self.with_doubts(report)));
             return;
         }
         let hypervisor = &self.common.ports.hypervisor;
@@ -278,7 +296,7 @@ impl Herd {
             Ok(found)
         };
         ctx.spawn(found.into_actor(self).map(move |found, actor, _| {
-            reply.send(Ok(actor.report_why(&spec, found)));
+            reply.send(Ok(actor.with_doubts(actor.report_why(&spec, found))));
         }));
     }
 
@@ -310,7 +328,11 @@ impl Herd {
             .map_err(|why| why + &note);
         let nodes = survey(spec, &usable, &standing);
         let keys = lasting_keys(spec, &usable, &standing);
-        WhyReport { template, waits, verdict, nodes, keys }
+        WhyReport { template, waits, verdict, nodes, keys, doubtful: BTreeSet::new() }
+    }
+
+    fn with_doubts(&self, report: WhyReport) -> WhyReport {
+        WhyReport { doubtful: self.common.restraint.agents(), ..report }
     }
 
     /// What keeps a template from beginning agents that is no matter of nodes.
@@ -324,7 +346,14 @@ impl Herd {
 
 /// Of a template of whose nodes nothing is known, for this reason.
 fn unread_why(template: TemplateId, waits: Option<String>, why: String) -> WhyReport {
-    WhyReport { template, waits, verdict: Err(why), nodes: Vec::new(), keys: BTreeSet::new() }
+    WhyReport {
+        template,
+        waits,
+        verdict: Err(why),
+        nodes: Vec::new(),
+        keys: BTreeSet::new(),
+        doubtful: BTreeSet::new(),
+    }
 }
 
 fn is_on(living: &Living, cluster: &ClusterId, node: &NodeName) -> bool {

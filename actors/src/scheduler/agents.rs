@@ -104,6 +104,16 @@ impl Agents {
         all.into_iter().find(of_owner)
     }
 
+    /// How many agents of a spec are on their way for anybody, and have nothing in the cluster yet.
+    pub(super) fn queued(&self, spec: SpecId) -> usize {
+        let all = self.by.queued.get(&spec).into_iter().flatten();
+        let of_all = |agent: &&AgentId| {
+            effort::spend(1);
+            self.views.get(*agent).is_some_and(|view| view.status.owner.is_none())
+        };
+        all.filter(of_all).count()
+    }
+
     /// For whom agents of a spec that may be taken back are kept.
     pub(super) fn queued_owners(&self, spec: SpecId) -> Vec<Option<Owner>> {
         if !self.by.queued.contains_key(&spec) {

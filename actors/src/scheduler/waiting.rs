@@ -71,9 +71,13 @@ impl Scheduler {
             let reported = troubles.into_iter().map(|(cloud, why)| troubled(cloud, why));
             return reported.collect::<Vec<_>>().join("; ");
         }
-        let starting = self.starting(want);
-        if starting > 0 {
-            return format!("waits for an agent: {starting} starting");
+        match self.starting(want) {
+            (0, 0) => {}
+            (0, queued) => return format!("waits for an agent: {queued} queued"),
+            (starting, 0) => return format!("waits for an agent: {starting} starting"),
+            (starting, queued) => {
+                return format!("waits for an agent: {starting} starting, {queued} queued");
+            }
         }
         let servers = self.servers(want);
         let size = |id: &TemplateId| {
@@ -89,19 +93,22 @@ impl Scheduler {
         if texts.is_empty() { "waits for an agent".into() } else { texts.join("; ") }
     }
 
-    /// Agents on their way that could serve a want.
-    fn starting(&self, want: &Want) -> usize {
+    /// Agents on their way that could serve a want: those that start on a node, and those that may yet
+    /// find none.
+    fn starting(&self, want: &Want) -> (usize, usize) {
         let servers = self.servers(want);
         let each = servers.kinds().map(|(spec, size)| {
             // Who is kept for one owner is on the way for nobody else.
             let coming = self.agents.coming().get(&(spec, None)).filter(|_| size.is_none());
             let uses = coming.copied().unwrap_or(0);
             let places = self.specs.get(spec).map_or(1, |spec| spec.executors.max(1));
+            let all = (uses / places) as usize;
+            let queued = if all == 0 { 0 } else { self.agents.queued(spec).min(all) };
             let own = self.template_of(spec);
             let asked = own.and_then(|(_, view)| view.starts.get(&size)).copied().unwrap_or(0);
-            (uses / places + asked) as usize
+            (all - queued, queued + asked as usize)
         });
-        each.sum()
+        each.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
     }
 
     /// Why no agent of this size starts of a template that starts others.

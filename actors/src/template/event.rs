@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use drover_model::canary::MadeAs;
 use drover_model::fault::Fault;
-use drover_model::id::{AgentId, LeaseId};
+use drover_model::id::{AgentId, LeaseId, NodeName};
 use drover_model::journal_state::AgentEntry;
 use drover_model::place::Place;
 use drover_model::record::{Body, Reason};
@@ -62,6 +62,8 @@ pub enum Event {
     Scheduled(ScheduleWindow),
     /// An operator says that it works again.
     BreakerReset,
+    /// An operator lets a node be used again that was cordoned or drained.
+    NodeOpened(NodeName),
     /// Idle agents go; with `all` the warm minimum too, and what is coming as soon as it is idle.
     Reap { all: bool, reason: Reason },
     /// Time has passed, or something else changed: what is due goes.
@@ -92,6 +94,7 @@ impl Timed for Event {
             | Self::Tries(..)
             | Self::Proving(_)
             | Self::Supplied(_)
+            | Self::NodeOpened(_)
             | Self::Reap { .. } => false,
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use actix::Message;
 use drover_model::fault::Fault;
-use drover_model::id::{LeaseId, TemplateId};
+use drover_model::id::{LeaseId, NodeName, TemplateId};
 use drover_model::record::Reason;
 use drover_model::size::Size;
 use drover_model::spec::{Minimums, TemplateSpec};
@@ -131,6 +131,8 @@ pub enum TemplateCommand {
     ResetBreaker,
     /// Its image has a new version.
     VersionBuilt,
+    /// An operator lets a node be used again.
+    NodeOpened(NodeName),
     /// The service stops: start nothing.
     Stop,
     /// The actor is not needed any more.

@@ -495,6 +495,10 @@ impl Handler<TemplateCommand> for Template {
                 self.act(Event::BreakerReset, ctx);
             }
             TemplateCommand::VersionBuilt => self.seek_at_once(ctx),
+            TemplateCommand::NodeOpened(node) => {
+                self.act(Event::NodeOpened(node), ctx);
+                self.seek_at_once(ctx);
+            }
             TemplateCommand::Stop => {
                 self.kept.stopping = true;
                 self.act(Event::Stopped, ctx);

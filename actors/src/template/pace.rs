@@ -41,6 +41,13 @@ impl Pace {
         *self = Self::default();
     }
 
+    /// There may be a place again: the pause of an agent without one is over.
+    pub fn place_opened(&mut self) {
+        if !self.placed {
+            *self = Self::default();
+        }
+    }
+
     /// When the cluster is asked again for what it did not do; none where no place was found.
     pub fn retry(&self, now: Moment) -> Option<Moment> {
         self.pause(now).filter(|_| self.placed)
@@ -84,6 +91,27 @@ mod tests {
             assert_eq!((until - now).as_secs(), longest);
             now = until;
         }
+    }
+
+    // Invariant: a place that opens ends the wait for one, and never the wait for a busy cluster.
+
+    #[test]
+    fn a_pause_without_a_place_ends_when_one_opens_and_any_other_stays() {
+        let mut pace = Pace::default();
+        for _ in 0..5 {
+            let at = pace.until.unwrap_or_default();
+            pace.stumbled(false, at);
+        }
+        let now = pace.until.unwrap_or_default();
+        pace.stumbled(false, now);
+        pace.place_opened();
+        assert_eq!(pace.pause(now), None);
+        pace.stumbled(false, now);
+        assert_eq!(pace.pause(now), Some(now + FIRST), "it begins small again");
+        pace.stumbled(true, now + FIRST);
+        let paused = pace.clone();
+        pace.place_opened();
+        assert_eq!(pace, paused);
     }
 
     // Invariant: a time is named only where the next try may succeed by itself.

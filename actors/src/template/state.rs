@@ -57,6 +57,14 @@ type Level = (u32, u32, bool, Minimums, Obstacles, Arc<TemplateSpec>);
 /// Why it pauses, why there is no address, and which sizes of agents have no place.
 type Obstacles = (Option<String>, Option<String>, BTreeMap<Size, String>);
 
+/// What was in the way when an agent came to nothing through nobody's fault.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Obstacle {
+    why: String,
+    /// Whether the agent had a place.
+    placed: bool,
+}
+
 /// A template and its agents.
 #[derive(Debug, Clone)]
 pub struct TemplateMind {
@@ -69,8 +77,7 @@ pub struct TemplateMind {
     pace: Pace,
     /// Sizes of agents for which there was no place.
     unplaced: Unplaced,
-    /// What was in the way when an agent came to nothing through nobody's fault.
-    obstacle: Option<String>,
+    obstacle: Option<Obstacle>,
     /// What agents are cloned from, or why nothing can be.
     source: Option<Result<String, String>>,
     /// By which spec agents are made, where new ones must prove themselves.
@@ -416,6 +423,7 @@ impl StateMachine for TemplateMind {
             Event::Supplied(supply) => self.supply = supply,
             Event::Scheduled(window) => self.schedule(window, now),
             Event::BreakerReset => self.reset_breaker(now, turn),
+            Event::NodeOpened(node) => self.node_opened(&node),
             Event::Reap { all, reason } => self.reap(all, &reason, turn),
             Event::Tick => self.tick(now.mono, turn),
             Event::Publish => self.publish(now, turn),

@@ -42,10 +42,13 @@ async fn nodes_drains_and_reasons_are_reported() {
     let why =
         |of: Option<&str>| Command::Why { of: of.map(str::to_owned), view: ViewOptions::default() };
     let nodes = Command::Nodes(ListOptions::default());
-    let at = || ShownNode { node: "pve1".into(), cloud: None };
-    let (cordon, uncordon) = (Command::Cordon(at()), Command::Uncordon(at()));
-    let drains = [drain("pve1", false), drain("pve1", true)];
-    for command in [nodes, cordon, uncordon].into_iter().chain(drains).chain([why(None)]) {
+    let at = |node: &str| ShownNode { node: node.into(), cloud: None };
+    let orders = ["pve1", "pve2"].map(|node| {
+        let (cordon, uncordon) = (Command::Cordon(at(node)), Command::Uncordon(at(node)));
+        [cordon, uncordon, drain(node, false), drain(node, true)]
+    });
+    let orders = orders.into_iter().flatten();
+    for command in [nodes].into_iter().chain(orders).chain([why(None)]) {
         let (code, said) = cli(&served, command).await;
         assert_eq!(code, Ok(0));
         all += &said;
@@ -60,6 +63,10 @@ async fn nodes_drains_and_reasons_are_reported() {
     node pve1 is used again
     node pve1 is drained: nothing is started there; 2 agents on it, idle ones go
     node pve1 is used again
+    node pve2 was already cordoned: nothing is started there, nothing goes; 2 agents on it
+    node pve2 was neither cordoned nor drained: it is used as before
+    node pve2 was already drained: nothing is started there; 2 agents on it, idle ones go
+    node pve2 was neither cordoned nor drained: it is used as before
     lab/linux
       pve1: it is in maintenance
       its last agent failed at AT: Configuring failed (denied): `local` refuses disc images

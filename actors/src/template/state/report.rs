@@ -19,7 +19,7 @@ use drover_model::state_machine::Turn;
 use drover_model::status::Standing;
 use drover_model::time::Now;
 
-use super::{Effect, OFFERED, TemplateMind, lives};
+use super::{Effect, OFFERED, Obstacle, TemplateMind, lives};
 use crate::message::AgentReport;
 use crate::template::permits;
 
@@ -140,7 +140,7 @@ impl TemplateMind {
             return self.trials.stumbled(placed, now.mono);
         }
         self.pace.stumbled(placed, now.mono);
-        self.obstacle = Some(fault.text.clone());
+        self.obstacle = Some(Obstacle { why: fault.text.clone(), placed });
     }
 }
 

@@ -1,5 +1,6 @@
 //! What a template's agents are cloned from, as far as its mind must know.
 
+use drover_model::id::NodeName;
 use drover_model::phase::BreakerPhase;
 use drover_model::place::Place;
 use drover_model::state_machine::Turn;
@@ -52,7 +53,10 @@ impl TemplateMind {
     pub fn paused(&self, now: Moment) -> Option<String> {
         match &self.source {
             Some(Err(why)) => Some(why.clone()),
-            Some(Ok(_)) | None => self.obstacle.clone().filter(|_| self.pace.pause(now).is_some()),
+            Some(Ok(_)) | None => {
+                let obstacle = self.obstacle.as_ref().filter(|_| self.pace.pause(now).is_some());
+                obstacle.map(|obstacle| obstacle.why.clone())
+            }
         }
     }
 
@@ -62,6 +66,19 @@ impl TemplateMind {
         let is_found = !matches!(self.source, Some(Err(_)));
         let retry = self.pace.retry(now.mono).filter(|_| is_found);
         Some(Pause { why, retry: retry.map(|at| now.wall + (at - now.mono)) })
+    }
+
+    /// A node is used again: what found no place is tried at once, and what kept it from one is said
+    /// no longer. What waits for a busy cluster still waits.
+    pub(super) fn node_opened(&mut self, node: &NodeName) {
+        self.pace.place_opened();
+        self.trials.place_opened();
+        self.unplaced = Unplaced::default();
+        self.obstacle.take_if(|obstacle| !obstacle.placed);
+        // The body looks again, and nothing starts before it knows what can be cloned.
+        if let Some(Err(why)) = &mut self.source {
+            *why = format!("node `{node}` is used again, and drover looks what can be cloned");
+        }
     }
 
     pub(super) fn reset_breaker(&mut self, now: Now, turn: &mut Turn<Effect>) {

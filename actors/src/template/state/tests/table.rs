@@ -2,7 +2,7 @@
 //!
 //! After a wanted change the failing test prints the new table.
 
-use drover_model::id::{ClusterId, NodeName};
+use drover_model::id::ClusterId;
 use drover_model::size::Size;
 use drover_model::state_machine::{Row, table};
 
@@ -111,6 +111,7 @@ fn events(mind: &TemplateMind) -> Vec<(&'static str, Event)> {
             Event::Supplied(Supply { free: 0, lack, next: None })
         }),
         ("BreakerReset", Event::BreakerReset),
+        ("NodeOpened", Event::NodeOpened(NodeName::new("pve1"))),
         ("Reap", Event::Reap { all: false, reason: Reason::Reaped }),
         ("Reap: all", Event::Reap { all: true, reason: Reason::Reaped }),
         ("Tick", Event::Tick),
