@@ -12,6 +12,8 @@
 //! space, texts that name a node or storage. A text that no rule knows is "broken", charged to the
 //! cloud, node or template that the call was about.
 
+mod exit_code;
+
 use drover_model::fault::{Culprit, Fault, FaultKind};
 use drover_model::id::{CloudId, NodeName};
 use proxmox_client::error::Call;
@@ -65,8 +67,9 @@ fn makes_guest(call: &Call) -> bool {
 /// The fault of a task that failed with this exit status; `kind` is the task's type, such as
 /// `qmclone`.
 pub(crate) fn task(place: CallOrigin<'_>, node: &NodeName, kind: &str, exit: &str) -> Fault {
+    let means = exit_code::of_wget(exit).map(|means| format!("; {means}")).unwrap_or_default();
     let exit = bounded(exit);
-    let whole = format!("task `{kind}` on node `{node}` failed: {exit}");
+    let whole = format!("task `{kind}` on node `{node}` failed: {exit}{means}");
     let what = format!("task `{kind}`");
     let culprits = (Culprit::Template, Some(Culprit::Node(node.clone())));
     let makes_guest = matches!(kind, "qmclone" | "vzclone" | "vzcreate");

@@ -330,6 +330,22 @@ fn texts_of_containers_are_kept_apart() {
 // Invariant: messages say what happened, where, and what to do.
 
 #[test]
+fn a_download_that_failed_says_what_its_exit_code_means_however_long_its_url_is() {
+    let cloud = CloudId::new("primary");
+    let place = CallOrigin { cloud: &cloud, login: "ci@pve!limited" };
+    let exit = |url: &str| {
+        format!(
+            "download failed: command '/usr/bin/wget --progress=dot:giga -O /x.tmp {url}' failed: \
+             exit code 5"
+        )
+    };
+    let fault = |url: &str| task(place, &NodeName::new("pve1"), "download", &exit(url));
+    insta::assert_snapshot!(fault("https://a.example/x.qcow2"), @"task `download` on node `pve1` failed: download failed: command '/usr/bin/wget --progress=dot:giga -O /x.tmp https://a.example/x.qcow2' failed: exit code 5; wget means by exit code 5: the certificate of the server could not be verified");
+    let long = fault(&format!("https://a.example/{}", "x".repeat(2000)));
+    assert!(long.text.ends_with("the certificate of the server could not be verified"), "{long}");
+}
+
+#[test]
 fn a_missing_privilege_says_what_to_grant() {
     let fault = judged(
         Method::Post,
