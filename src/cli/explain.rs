@@ -184,6 +184,35 @@ service: {logLevel: debug}
         (values(&checked, &environment), directory)
     }
 
+    // Invariant: what is in force has no value of a key that another one is given in place of.
+
+    #[test]
+    fn the_default_of_an_alternative_that_is_not_used_is_left_out() {
+        let shown = |text: &str| {
+            let (all, _directory) = read(text, &[]);
+            let ways = ["apiUrl", "apiUrls", "ignoreSslErrors"];
+            let last = |one: &&ValueInForce| {
+                one.path.rsplit('.').next().is_some_and(|last| ways.contains(&last))
+            };
+            let line = |one: &ValueInForce| format!("{} {}", one.path, one.value);
+            all.iter().filter(last).map(line).collect::<Vec<_>>().join("\n")
+        };
+        assert_eq!(
+            shown(FILE),
+            "cloudConfigurations.lab.apiUrl \"https://localhost:8006\"\n\
+             cloudConfigurations.lab.ignoreSslErrors true"
+        );
+        let several = FILE.replace(
+            "name: Lab,",
+            "name: Lab, apiUrls: [\"https://pve1:8006\", \"https://pve2:8006\"],",
+        );
+        assert_eq!(
+            shown(&several),
+            "cloudConfigurations.lab.apiUrls [\"https://pve1:8006\",\"https://pve2:8006\"]\n\
+             cloudConfigurations.lab.ignoreSslErrors true"
+        );
+    }
+
     // Invariant: each value is shown with its place, and no secret is.
 
     #[test]

@@ -307,6 +307,12 @@ impl Layer {
         })
     }
 
+    /// Whether another way to say the same is written; a flag is a way where it is true.
+    pub fn is_replaced(&self, key: &Key) -> bool {
+        let mut ways = self.table.ways.iter().filter(|ways| ways.contains(&key.name));
+        ways.any(|ways| matches!(self.one_of(ways), Ok(Some(used)) if used != key.name))
+    }
+
     /// Takes over a key as another layer gives it.
     pub fn take(&mut self, key: &str, from: &Self) {
         if let Some((key, given)) = from.given.get_key_value(key) {

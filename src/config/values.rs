@@ -9,7 +9,7 @@ use super::demand::{is_github, over_environment};
 use super::environment::{Defaults, GITHUB_TOKEN};
 use super::explain::spelled;
 use super::fault::Place;
-use super::keys::{CLOUD, CREDENTIALS, Form, Key, SECTIONS, Table};
+use super::keys::{CLOUD, CREDENTIALS, Form, Key, Kind, SECTIONS, Table};
 use super::layer::Layer;
 use super::load::top;
 use super::node::{Entry, Value};
@@ -181,7 +181,9 @@ impl Out<'_> {
         for (key, written) in layer.written() {
             let path = format!("{path}.{}", key.name);
             let Some(written) = written else {
-                if let Some(value) = key.default() {
+                // A flag that is not set says something beside what is used in its place.
+                let is_used = matches!(key.kind, Kind::Flag) || !layer.is_replaced(key);
+                if let Some(value) = key.default().filter(|_| is_used) {
                     self.all.push(value_of(key, path, &value, Origin::Default));
                 }
                 continue;
