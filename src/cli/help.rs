@@ -29,8 +29,8 @@ pub(super) fn answer(error: &clap::Error, words: Vec<OsString>) -> Option<ExitCo
         return Some(report::fail(json, 2, &text, &format!("drover: {text}\n\n{}\n", list())));
     };
     let text = match json {
-        true => format!("{}\n", json!({ "topic": page.topic, "text": page.text })),
-        false => page.text.to_owned(),
+        true => format!("{}\n", json!({ "topic": page.topic, "text": page.shown() })),
+        false => page.shown(),
     };
     Some(put(json, &text, ExitCode::SUCCESS))
 }

@@ -60,7 +60,24 @@ pub static PAGES: &[Page] = pages![
 /// Topics that are commands too: for the bare name `drover help` prints the help of the command.
 pub(super) const COMMANDS_TOO: [&str; 4] = ["images", "leases", "machines", "agents"];
 
+/// Other words for pages, each with the topic.
+const ALIASES: [(&str, &str); 8] = [
+    ("upgrade", "install"),
+    ("upgrades", "install"),
+    ("update", "install"),
+    ("downgrade", "install"),
+    ("backup", "install"),
+    ("backups", "install"),
+    ("restore", "install"),
+    ("errors", "troubleshooting"),
+];
+
 impl Page {
+    /// The page as people read it: without the comments of those who write it.
+    pub(super) fn shown(&self) -> String {
+        without_comments(self.text)
+    }
+
     /// What `drover help` prints the page for.
     fn asked_by(&self) -> String {
         let end = if COMMANDS_TOO.contains(&self.topic) { ".md" } else { "" };
@@ -88,7 +105,30 @@ impl Page {
 pub fn page(word: &str) -> Option<&'static Page> {
     let whole = PAGES.iter().find(|page| page.is_called(word));
     let mut parts = PAGES.iter().filter(|page| page.last_part() == word);
-    whole.or_else(|| parts.next().filter(|_| parts.next().is_none()))
+    let other = || {
+        let (_, topic) = ALIASES.iter().find(|(alias, _)| *alias == word)?;
+        PAGES.iter().find(|page| page.topic == *topic)
+    };
+    whole.or_else(|| parts.next().filter(|_| parts.next().is_none())).or_else(other)
+}
+
+/// A text of Markdown without its HTML comments; a line that was a comment alone goes with it, and so
+/// does the empty line behind it where one stands before it.
+fn without_comments(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, behind)) = rest.split_once("<!--") {
+        let Some((_, after)) = behind.split_once("-->") else { break };
+        shown.push_str(before);
+        let is_line = before.is_empty() || before.ends_with('\n');
+        rest = match after.strip_prefix('\n').filter(|_| is_line) {
+            Some(next) if shown.ends_with("\n\n") => next.strip_prefix('\n').unwrap_or(next),
+            Some(next) => next,
+            None => after,
+        };
+    }
+    shown.push_str(rest);
+    shown
 }
 
 /// All topics with their titles, for the end of `drover help`.
@@ -116,5 +156,26 @@ mod tests {
             assert!(list().contains(known.title()), "{}", known.topic);
         }
         assert!(page("nothing").is_none());
+    }
+
+    #[test]
+    fn other_words_lead_to_pages_that_are_there_and_hide_no_topic() {
+        for (alias, topic) in ALIASES {
+            assert_eq!(page(alias).map(|page| page.topic), Some(topic), "{alias}");
+        }
+        assert!(page("upgrade").unwrap().text.contains("\n## Upgrade\n"));
+    }
+
+    // Invariant: nobody reads what was written for those who write the book.
+
+    #[test]
+    fn comments_are_left_out_with_their_lines() {
+        let text =
+            "# A\n\n<!-- Generated:\n`x`. -->\n\nB <!-- of C -->D\n<!-- end -->\nE <!-- open\n";
+        assert_eq!(without_comments(text), "# A\n\nB D\nE <!-- open\n");
+        for known in PAGES {
+            assert!(!known.shown().contains("<!--"), "{}", known.topic);
+            assert!(!known.shown().contains("\n\n\n"), "{}", known.topic);
+        }
     }
 }
