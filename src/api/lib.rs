@@ -27,6 +27,8 @@ mod call_in;
 mod clouds;
 mod control;
 mod declared;
+mod events;
+mod faults;
 mod fields;
 mod holds;
 mod images;
@@ -55,6 +57,8 @@ pub use control::{
 pub use declared::{
     AdoptMachineIn, AdoptMachineOut, DeclaredMachineOut, DeclaredMachinesOut, DriftOut,
 };
+pub use events::EventKind;
+pub use faults::faults_in_one_line;
 pub use fields::fields_of;
 pub use holds::{CloneOut, HoldIn, HoldNextOut, HoldOut};
 pub use images::{
@@ -70,7 +74,7 @@ pub use machines::{
 pub use nearest::nearest;
 pub use nodes::{CordonIn, DrainIn, DrainOut, NodeOut, NodesOut, RefusesOut, RoomOut, UnreadOut};
 pub use problem::{FieldFault, Problem};
-pub use roles::{Peer, Role};
+pub use roles::{Peer, Role, WhoAmIOut};
 pub use sources::{JobOut, JobsOut, LostJobOut, SilentOut, SourceOut};
 pub use status::{AlarmOut, ConfigOut, ReconcileOut, RestartOut, StatusOut};
 pub use templates::{CanaryOut, GivenUpOut, ProvisionIn, ProvisionOut, TemplateOut, TemplatesOut};

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// What a caller may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum Role {
     /// Reads the status of everything.
@@ -24,6 +25,17 @@ impl fmt::Display for Role {
             Self::Admin => "admin",
         })
     }
+}
+
+/// Who makes a request.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct WhoAmIOut {
+    /// Whose leases are its own: `token:NAME` or `uid:N`.
+    pub principal: String,
+    pub role: Role,
+    /// The group whose leases are its own, too; null where it is in none.
+    pub group: Option<String>,
 }
 
 /// A local user or group.

@@ -1,5 +1,7 @@
 //! The whole service at a glance.
 
+use std::path::PathBuf;
+
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -24,20 +26,27 @@ pub struct ConfigOut {
     pub refused_at: Option<String>,
     /// What is wrong in it, with places.
     pub refusal: Option<String>,
+    /// The file or directory that the service reads it from.
+    #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    pub path: Option<PathBuf>,
 }
 
 /// Something that needs an administrator.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct AlarmOut {
-    /// The id of the agent.
+    /// What it is about, such as `agent 4f8z1c3qx9t2vkab`, `cloud lab` or `configuration`.
+    #[serde(default)]
+    pub about: String,
+    /// The id of the agent; empty where it is about something else.
     pub agent: String,
     /// What is wrong.
     pub text: String,
-    /// What to run.
+    /// What to run; empty where the text says what to do.
     pub command: String,
-    /// Since when (RFC 3339).
-    pub since: String,
+    /// Since when (RFC 3339); null where that is not known.
+    pub since: Option<String>,
 }
 
 /// The last reconciliation of a cluster.
@@ -94,10 +103,11 @@ pub struct StatusOut {
     pub agents: Vec<AgentOut>,
     /// Leases that have not ended.
     pub leases: Vec<LeaseOut>,
-    /// What needs an administrator.
+    /// What needs an administrator: the journal, the configuration, another drover, clouds, images,
+    /// templates and agents.
     pub alarms: Vec<AlarmOut>,
     /// What speaks for another drover that uses this installation, and what to do; empty where nothing
-    /// does.
+    /// does. `alarms` has it, too.
     #[serde(default)]
     pub other_drover: Vec<String>,
     /// Breakers that do not flow.

@@ -37,7 +37,7 @@ pub(super) fn asked() -> Option<Vec<String>> {
 pub(super) fn print(words: &[String]) -> ExitCode {
     let found = wanted(words).and_then(|(nouns, global)| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
-        let client = Client::new(&global).ok()?;
+        let client = Client::new(&global).ok().filter(Client::is_certain)?;
         runtime
             .block_on(async { tokio::time::timeout(LIMIT, candidates(&client, &nouns)).await.ok() })
     });

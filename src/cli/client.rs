@@ -12,8 +12,11 @@ use serde::de::DeserializeOwned;
 
 use super::error::{CallError, CliError};
 use super::global::{DEFAULT_SOCKET, Global};
-use drover_api::Problem;
-use drover_config::{Environment, SOCKET_PATH_MAX};
+use super::privacy::note_open;
+use super::term::Term;
+use drover_api::{Problem, StatusOut};
+use drover_config::{Environment, LoadError, SOCKET_PATH_MAX, Socket};
+use serde_json::json;
 
 /// How long a call may take, unless it waits on purpose.
 pub const CALL_LIMIT: Duration = Duration::from_secs(30);
@@ -26,6 +29,28 @@ pub struct Client {
     base: String,
     place: String,
     token: Option<SecretString>,
+    /// A configuration that has faults and names no socket: whether the service runs by it is to be
+    /// proven.
+    doubt: Option<Doubt>,
+}
+
+/// Why another service may listen at the usual socket.
+struct Doubt {
+    /// The configuration that somebody named.
+    config: PathBuf,
+    fault: LoadError,
+}
+
+impl Doubt {
+    fn refusal(&self) -> CliError {
+        unknown_socket(&self.config, &self.fault)
+    }
+
+    /// Whether a service that reads this configuration is the one that is meant.
+    fn is_settled_by(&self, path: &Path) -> bool {
+        let whole = |path: &Path| path.canonicalize().or_else(|_| std::path::absolute(path)).ok();
+        whole(path).is_some_and(|service| Some(service) == whole(&self.config))
+    }
 }
 
 impl Client {
@@ -34,7 +59,7 @@ impl Client {
         // A second installation is refused and harmless: it is the same provider.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let builder = reqwest::Client::builder().no_proxy().connect_timeout(CALL_LIMIT);
-        let (builder, base, place, token) = match &global.url {
+        let (builder, base, place, token, doubt) = match &global.url {
             Some(url) => {
                 if !url.starts_with("http://") && !url.starts_with("https://") {
                     let fault =
@@ -54,17 +79,60 @@ impl Client {
                     );
                     return Err(CliError::Usage(fault));
                 }
-                (builder, base.clone(), base, Some(read_token(global)?))
+                (builder, base.clone(), base, Some(read_token(global)?), None)
             }
             None => {
-                let path = socket(global)?;
+                let (path, doubt) = socket(global)?;
                 fits(&path)?;
                 let place = path.display().to_string();
-                (builder.unix_socket(path), "http://drover".to_owned(), place, None)
+                (builder.unix_socket(path), "http://drover".to_owned(), place, None, doubt)
             }
         };
         let http = builder.build().map_err(|fault| CliError::Failed(chain(&fault)))?;
-        Ok(Self { http, base, place, token })
+        Ok(Self { http, base, place, token, doubt })
+    }
+
+    /// Prepares calls to the service that the options name, and makes sure that it is the one.
+    ///
+    /// Where a configuration is named that has faults and names no socket, a service at the usual one
+    /// must run by that configuration; one note says so. Another one says where others can read the token.
+    ///
+    /// # Errors
+    /// The options name no service, or it is not known whether this is the one that they mean.
+    pub async fn proven(
+        global: &Global,
+        json: bool,
+        term: &mut Term<'_>,
+    ) -> Result<Self, CliError> {
+        let client = Self::new(global)?;
+        if let (Some(_), Some(path)) = (&global.url, &global.token_file) {
+            note_open("token", path, json, term)?;
+        }
+        if let Some(doubt) = &client.doubt {
+            client.settle(doubt, json, term).await?;
+        }
+        Ok(client)
+    }
+
+    /// Asks the service which configuration it reads, and notes that this is the one that is meant.
+    async fn settle(&self, doubt: &Doubt, json: bool, term: &mut Term<'_>) -> Result<(), CliError> {
+        let status: Result<StatusOut, CallError> = self.get("/v1/status", CALL_LIMIT).await;
+        let path = status.ok().and_then(|status| status.config.path);
+        if !path.is_some_and(|path| doubt.is_settled_by(&path)) {
+            return Err(doubt.refusal());
+        }
+        let config = doubt.config.display().to_string();
+        let text = format!(
+            "note: the configuration `{config}` has faults and names no socket; drover on `{}` runs by \
+             it, and is asked (`drover check` shows the faults)",
+            self.place
+        );
+        Ok(term.progress(json, &text, json!({ "config": config }))?)
+    }
+
+    /// Whether the service is the one that the options mean.
+    pub fn is_certain(&self) -> bool {
+        self.doubt.is_none()
     }
 
     /// Where the service is, for people.
@@ -200,20 +268,27 @@ pub(super) fn path(kind: &str, name: &str, rest: &str) -> String {
 }
 
 /// The socket of the service: as named, else that of the configuration named, else the usual one.
-fn socket(global: &Global) -> Result<PathBuf, CliError> {
+fn socket(global: &Global) -> Result<(PathBuf, Option<Doubt>), CliError> {
     if let Some(path) = &global.socket {
-        return Ok(path.clone());
+        return Ok((path.clone(), None));
     }
-    let Some(path) = &global.config else { return Ok(PathBuf::from(DEFAULT_SOCKET)) };
-    drover_config::socket(path, &Environment::of_process()).map_err(|fault| {
-        CliError::Usage(format!(
-            "the service's socket is not known: the configuration `{}` has faults and names none. \
-             Repair it, or name the socket with `--socket PATH` or DROVER_SOCKET; where no \
-             configuration names another it is {DEFAULT_SOCKET}\n{}",
-            path.display(),
-            fault.render().trim_end()
-        ))
-    })
+    let Some(config) = &global.config else { return Ok((PathBuf::from(DEFAULT_SOCKET), None)) };
+    match drover_config::socket(config, &Environment::of_process()) {
+        Ok(Socket { path, doubt }) => {
+            Ok((path, doubt.map(|fault| Doubt { config: config.clone(), fault })))
+        }
+        Err(fault) => Err(unknown_socket(config, &fault)),
+    }
+}
+
+fn unknown_socket(config: &Path, fault: &LoadError) -> CliError {
+    CliError::Usage(format!(
+        "the service's socket is not known: the configuration `{}` has faults and names none. \
+         Repair it, or name the socket with `--socket PATH` or DROVER_SOCKET; where no \
+         configuration names another it is {DEFAULT_SOCKET}\n{}",
+        config.display(),
+        fault.render().trim_end()
+    ))
 }
 
 /// Refuses the path of a socket that the system could not take.
@@ -262,4 +337,49 @@ fn os_error(error: &(dyn std::error::Error + 'static)) -> Option<io::ErrorKind> 
         .filter_map(|cause| cause.downcast_ref::<io::Error>())
         .find(|found| found.raw_os_error().is_some())
         .map(io::Error::kind)
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+    use drover_server::testing::Served;
+
+    use super::*;
+
+    // Invariant: where a broken configuration names no socket, no service is asked that runs by another.
+
+    #[tokio::test]
+    async fn a_service_at_the_usual_socket_is_asked_only_where_it_runs_by_the_configuration_named()
+    {
+        let served = Served::default();
+        let directory = tempfile::tempdir().unwrap();
+        let broken = directory.path().join("drover.yaml");
+        std::fs::write(&broken, "cloudConfigurations: [\n").unwrap();
+        let said = async |config: &Path, socket: &Path| {
+            let global = Global { socket: Some(socket.to_owned()), ..Global::default() };
+            let client = Client::new(&global).ok().unwrap();
+            let fault = drover_config::socket(&broken, &Environment::default());
+            let fault = fault.unwrap().doubt.unwrap();
+            let doubt = Doubt { config: config.to_owned(), fault };
+            let (mut out, mut err) = (Vec::new(), Vec::new());
+            let mut term = Term::new(&mut out, &mut err);
+            let settled = client.settle(&doubt, false, &mut term).await;
+            let text = String::from_utf8(err).unwrap();
+            let text = text.replace(&socket.display().to_string(), "SOCKET");
+            settled.map(|()| text).map_err(|fault| (fault.exit_code(), fault.to_string()))
+        };
+        let own = said(Path::new("/etc/drover/drover.yaml"), &served.socket).await;
+        assert_eq!(
+            own.unwrap(),
+            "note: the configuration `/etc/drover/drover.yaml` has faults and names no socket; drover on \
+             `SOCKET` runs by it, and is asked (`drover check` shows the faults)\n"
+        );
+        let gone = directory.path().join("gone.sock");
+        for socket in [&served.socket, &gone] {
+            let (code, text) = said(&broken, socket).await.unwrap_err();
+            assert!(code == 2 && text.contains("the service's socket is not known"), "{text}");
+        }
+        served.stop().await;
+    }
 }

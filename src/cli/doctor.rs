@@ -153,7 +153,7 @@ pub(super) async fn template(
     template: &str,
     term: &mut Term<'_>,
 ) -> Result<u8, CliError> {
-    let client = Client::new(global)?;
+    let client = Client::proven(global, global.json, term).await?;
     let begin = path("templates", template, "/provision");
     let command = ProvisionIn { count: 1, trial: true };
     let started: ProvisionOut = client.post(&begin, &command, CALL_LIMIT).await?;

@@ -12,6 +12,7 @@ use tokio::net::unix::pipe::Sender;
 
 use super::client::Client;
 use super::error::CliError;
+use super::happened::sentence;
 use super::options::EventsOptions;
 use super::sentences::clean;
 use super::term::Term;
@@ -140,84 +141,13 @@ fn line(event: &str, json: bool) -> Option<String> {
     let kind = field("event:").unwrap_or_default();
     let id = field("id:").unwrap_or_else(|| "-".into());
     let value: Value = serde_json::from_str(&data).unwrap_or_default();
-    let at = value["at"].as_str().unwrap_or_default();
-    Some(clean(&format!("{id}  {at}  {}", summary(&kind, &value))))
+    let at = value["at"].as_str().map(dated).unwrap_or_default();
+    Some(clean(&format!("{id}  {at}  {}", sentence(&kind, &value))))
 }
 
-fn summary(kind: &str, value: &Value) -> String {
-    let text = |path: &str| match value.pointer(path) {
-        Some(Value::String(text)) => text.clone(),
-        Some(Value::Null) | None => String::new(),
-        Some(other) => other.to_string(),
-    };
-    let line = match kind {
-        "agent" => format!(
-            "agent {} {} {} {}",
-            text("/agent/id"),
-            text("/agent/template"),
-            text("/agent/state"),
-            text("/agent/detail")
-        ),
-        "step" => format!(
-            "agent {} {} step {} ended with {}: {}",
-            text("/step/agent"),
-            text("/step/template"),
-            text("/step/name"),
-            text("/step/exit"),
-            text("/step/log")
-        ),
-        "agentGone" => format!("agent {} gone: {}", text("/agent/id"), text("/agent/detail")),
-        "lease" => format!(
-            "lease {} {} {}",
-            text("/lease/id"),
-            text("/lease/state"),
-            text("/lease/detail")
-        ),
-        "cloud" => format!(
-            "cloud {} {} {}",
-            text("/cloud/id"),
-            text("/cloud/health"),
-            text("/cloud/detail")
-        ),
-        "template" => format!(
-            "template {} {} {}",
-            text("/template/id"),
-            text("/template/breaker"),
-            text("/template/states")
-        ),
-        "image" => format!(
-            "image {} build {} on {} {} {}",
-            text("/image/image"),
-            text("/image/build"),
-            text("/image/node"),
-            text("/image/state"),
-            text("/image/detail")
-        ),
-        "machine" => format!(
-            "machine {} {} {} {}",
-            text("/machine/name"),
-            text("/machine/state"),
-            text("/machine/power"),
-            text("/machine/detail")
-        ),
-        "alarm" => format!("ALARM agent {}: {}", text("/alarm/agent"), text("/alarm/text")),
-        "otherDrover"
-            if value.pointer("/why").and_then(Value::as_array).is_some_and(Vec::is_empty) =>
-        {
-            "nothing speaks for another drover any more".to_owned()
-        }
-        "otherDrover" => format!("ALARM another drover may own agents: {}", text("/why")),
-        "lagged" => format!("missed {} events; look at `drover status`", text("/missed")),
-        _ => {
-            let mut rest = value.clone();
-            if let Value::Object(rest) = &mut rest {
-                rest.remove("at");
-                rest.remove("kind");
-            }
-            format!("{kind} {rest}")
-        }
-    };
-    line.trim_end().to_owned()
+/// A time with milliseconds, so that all lines have theirs in one width.
+fn dated(at: &str) -> String {
+    at.parse::<Timestamp>().map_or_else(|_| at.to_owned(), |at| format!("{at:.3}"))
 }
 
 #[cfg(test)]
@@ -233,7 +163,7 @@ mod tests {
                      \"\\u001b[2Jwaits\"}}\n\n";
         insta::assert_snapshot!(
             line(agent, false).unwrap_or_default(),
-            @"3-17  2026-11-21T08:11:02Z  agent a1 lab/linux Booting ?[2Jwaits"
+            @"3-17  2026-11-21T08:11:02.000Z  agent a1 lab/linux Booting ?[2Jwaits"
         );
         let lagged = "event: lagged\ndata: {\"missed\":10}\n\n";
         insta::assert_snapshot!(
@@ -242,6 +172,12 @@ mod tests {
         );
         assert!(concerns(agent, "a1") && !concerns(agent, "a2") && !concerns(lagged, "a1"));
         assert_eq!(line(": still here\n\n", false), None);
+        let newer = "id: 3-18\nevent: comet\ndata: {\"at\":\"2026-11-21T08:11:02.5Z\",\"kind\":\"comet\",\
+                     \"tail\":1}\n\n";
+        insta::assert_snapshot!(
+            line(newer, false).unwrap_or_default(),
+            @r#"3-18  2026-11-21T08:11:02.500Z  comet {"tail":1}"#
+        );
         let moment = |text: &str| Some(text.parse().unwrap_or(Timestamp::MIN));
         assert!(is_before(agent, moment("2026-11-21T08:11:03Z")));
         assert!(!is_before(agent, moment("2026-11-21T08:11:02Z")) && !is_before(agent, None));

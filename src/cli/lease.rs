@@ -26,6 +26,7 @@ use super::kept;
 use super::leasing::{Leasing, job};
 use super::options::LeaseOptions;
 use super::over_ssh::Cut;
+use super::privacy::note_open;
 use super::screen::Output as Screened;
 use super::sentences::clean;
 use super::stdin::is_standard_input;
@@ -47,6 +48,12 @@ pub(super) async fn lease(
 ) -> Result<u8, CliError> {
     let mut stop = pin!(stop);
     let identity = Identity::of(options)?;
+    let files = [("key", &options.identity), ("passphrase", &options.passphrase_file)];
+    for (what, file) in files {
+        if let Some(path) = file {
+            note_open(what, path, leasing.json, term)?;
+        }
+    }
     kept::sweep(leasing.client, &leasing.key_dir).await;
     let step = term.live.step("asking for a lease");
     let lease = take(leasing, options, &identity, stop.as_mut(), term).await?;

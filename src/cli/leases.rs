@@ -11,7 +11,7 @@ use super::error::{CliError, usage};
 use super::options::LeasesOptions;
 use super::term::{Term, print, shown};
 use super::{kept, lists, report, sentences};
-use drover_api::{LeaseOut, LeasesOut, RenewIn};
+use drover_api::{LeaseOut, LeasesOut, RenewIn, WhoAmIOut};
 use drover_model::phase::LeasePhase;
 
 /// Lists leases, or ends those that are listed.
@@ -24,7 +24,13 @@ pub(super) async fn leases(
     if options.end {
         is_chosen(options)?;
     }
-    let principal = options.principal.as_deref().map(principal);
+    let principal = match options.mine {
+        true => {
+            let caller: WhoAmIOut = client.get("/v1/whoami", CALL_LIMIT).await?;
+            Some(caller.principal)
+        }
+        false => options.principal.as_deref().map(principal),
+    };
     let mut found = all(client, options.state, principal.as_deref()).await?;
     if options.state.is_none() {
         found.retain(|lease| lease.state != LeasePhase::Ended);
@@ -46,15 +52,15 @@ pub(super) async fn leases(
 fn is_chosen(options: &LeasesOptions) -> Result<(), CliError> {
     if !options.list.filters.is_empty() {
         return Err(usage(
-            "`--filter` chooses what a list shows, and `--end` ends leases by `--state` and `--principal` \
-             alone; `drover lease release LEASE ...` ends those that you name",
+            "`--filter` chooses what a list shows, and `--end` ends leases by `--state`, `--principal` and \
+             `--mine` alone; `drover lease release LEASE ...` ends those that you name",
         ));
     }
-    if options.state.is_none() && options.principal.is_none() {
+    if options.state.is_none() && options.principal.is_none() && !options.mine {
         return Err(usage(
-            "`--end` ends every lease that it finds, so say which: `--principal token:NAME` for those of \
-             one token (NAME is its name, also of your own), or `--state waiting`; `drover leases` shows \
-             whose each is",
+            "`--end` ends every lease that it finds, so say which: `--mine` for your own, `--principal \
+             token:NAME` for those of one token, or `--state waiting`; `drover leases` shows whose each \
+             is",
         ));
     }
     Ok(())

@@ -398,7 +398,7 @@ pub struct CheckOptions {
 }
 
 /// Options of `leases`.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, Default, Args)]
 #[command(after_help = "The page of the book: `drover help leases.md`")]
 pub struct LeasesOptions {
     /// Those in this state alone: waiting, granted, ready or ended [default: all that have not ended]
@@ -407,7 +407,10 @@ pub struct LeasesOptions {
     /// Those of this principal alone, such as token:ci or uid:1000; `ci` is token:ci
     #[arg(long)]
     pub principal: Option<String>,
-    /// End them all, instead of listing them; needs --state or --principal
+    /// Those of the caller alone: of the token, or of the user on the socket
+    #[arg(long, conflicts_with = "principal")]
+    pub mine: bool,
+    /// End them all, instead of listing them; needs --state, --principal or --mine
     #[arg(long)]
     pub end: bool,
     #[command(flatten)]

@@ -41,7 +41,7 @@ pub(super) async fn run(
     mut command: Command,
     term: &mut Term<'_>,
 ) -> Result<u8, CliError> {
-    let client = Client::new(global)?;
+    let client = Client::proven(global, global.json, term).await?;
     ids::complete(&client, &mut command).await?;
     match lists::pause(&command) {
         Some(pause) => repeat(global, &client, &command, pause, term).await,
@@ -169,11 +169,7 @@ async fn once(
                 client.get("/v1/status", CALL_LIMIT).await?;
             let whole =
                 |alarms: Vec<AlarmOut>| json!({ "alarms": alarms, "otherDrover": other_drover });
-            lists::show(term, json, &list, alarms, whole, |_, page| {
-                for sign in &other_drover {
-                    page.line(&format!("another drover may own agents: {sign}"));
-                }
-            })?;
+            lists::show(term, json, &list, alarms, whole, |_, _| ())?;
         }
         Command::Show { noun, id } if term.screen.output == Output::Name => {
             name_of(client, noun, &id, term).await?;
@@ -335,9 +331,7 @@ pub(super) fn plain(command: Command) -> Command {
     }
     match noun {
         Noun::Agent => Command::Agents { gone: false, list, action: None },
-        Noun::Lease => {
-            Command::Leases(LeasesOptions { state: None, principal: None, end: false, list })
-        }
+        Noun::Lease => Command::Leases(LeasesOptions { list, ..LeasesOptions::default() }),
         Noun::Template => Command::Templates(list),
         Noun::Cloud => Command::Clouds(list),
         Noun::Node => Command::Nodes(list),

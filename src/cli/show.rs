@@ -36,7 +36,7 @@ fn place(noun: Noun) -> Place {
         Noun::Node => ("/v1/nodes", &["nodes"], "node"),
         Noun::Source => ("/v1/status", &["sources"], "id"),
         Noun::Job => ("/v1/jobs", &["jobs"], "id"),
-        Noun::Alarm => ("/v1/status", &["alarms"], "agent"),
+        Noun::Alarm => ("/v1/status", &["alarms"], "about"),
         Noun::Image => ("/v1/images", &["images"], "id"),
         Noun::Machine => ("/v1/machines", &["machines"], "name"),
         Noun::Breaker => ("/v1/breakers", &["breakers"], "id"),
@@ -106,8 +106,9 @@ pub(super) async fn show(
 /// The thing that a word names: by its whole name, its last part, or the start of its id.
 fn chosen(noun: Noun, id: &str, word: &str, things: Vec<Value>) -> Result<Value, CliError> {
     let name = |thing: &Value| thing[id].as_str().unwrap_or_default().to_owned();
+    // What an alarm is about has its kind before it, as in `cloud lab`.
     let rules: [&dyn Fn(&str) -> bool; 2] =
-        [&|name| name == word, &|name| name.rsplit('/').next() == Some(word)];
+        [&|name| name == word, &|name| name.rsplit(['/', ' ']).next() == Some(word)];
     for rule in rules {
         let found: Vec<&Value> = things.iter().filter(|thing| rule(&name(thing))).collect();
         let mut names: Vec<String> = found.iter().map(|thing| name(thing)).collect();

@@ -231,7 +231,7 @@ pub(super) fn resolve(environment: &Environment, base: Option<&Path>, name: &str
 
 /// Whether a secret's file is for drover alone. Root may let a group read its file, as PostgreSQL
 /// does for the key of its server (`ssl_key_file`).
-pub(super) fn is_private(mode: u32, owner: u32) -> bool {
+pub fn is_private(mode: u32, owner: u32) -> bool {
     let open = if owner == 0 { 0o037 } else { 0o077 };
     mode & open == 0
 }

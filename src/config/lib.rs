@@ -83,7 +83,7 @@ use drover_model::id::{CloudId, Generation, SourceId};
 use drover_model::spec::HerdSpec;
 use proxmox_client::Connection;
 
-pub use context::Uploads;
+pub use context::{Uploads, is_private};
 pub use copy::{Copied, CopyRequest, copy};
 pub use credential::SshKeySpec;
 pub use edit::EditError;
@@ -92,7 +92,7 @@ pub use explain::{Explained, UnknownKey, explain, sections};
 pub use fault::{Fault, LocatedFault, Place};
 pub use schema::schema;
 pub use service::{ApiToken, ServiceSpec};
-pub use socket::socket;
+pub use socket::{Socket, socket};
 pub use source::{SourceFile, Sources};
 pub use token::{TokenPlace, token_place};
 pub use value::SOCKET_PATH_MAX;

@@ -1,13 +1,14 @@
 //! Where a service listens, by its configuration: also by one that is broken just now.
 //!
 //! In: the files that somebody named. Out: the socket of the service that runs by them, or why it is not
-//! known. Commands ask that service, so a file that is damaged must never lead to another one: the usual
-//! socket is used only where the files are whole and name none.
+//! known. Commands ask that service, so a file that is damaged must never lead to another one. The usual
+//! socket is certain only where the files are whole and name none. Where they are not, a service there
+//! must prove that it runs by them before it is asked anything else ([`Socket::doubt`]).
 //!
 //! - `service.socket` is named, whatever other sections contain: that one.
 //! - The YAML has a syntax fault: the one path that a line `socket:` of `service` gives, read as text.
 //! - No socket is named: the usual one, unless the files have other faults and no `service` either. Then
-//!   the section may have been lost, as in a file that was cut off.
+//!   the section may have been lost, as in a file that was cut off: the usual one is in doubt.
 
 use std::path::{Path, PathBuf};
 
@@ -17,12 +18,44 @@ use super::layer::Layer;
 use super::source::Sources;
 use super::{Environment, LoadError, load};
 
+/// Where a service listens.
+#[derive(Debug)]
+pub struct Socket {
+    pub path: PathBuf,
+    /// Why another service may listen there: the files have faults, and no line of theirs speaks of a
+    /// socket. `None` where the socket is certain.
+    pub doubt: Option<LoadError>,
+}
+
+impl Socket {
+    fn certain(path: PathBuf) -> Self {
+        Self { path, doubt: None }
+    }
+}
+
 /// The socket of the API as a configuration names it, whatever other sections contain.
 ///
 /// # Errors
-/// [`LoadError`] where the files cannot be read, `service` itself has faults, or no socket is named and
-/// the files are not whole.
-pub fn socket(path: &Path, environment: &Environment) -> Result<PathBuf, LoadError> {
+/// [`LoadError`] where the files cannot be read, or have faults and speak of a socket in a way that
+/// cannot be read.
+pub fn socket(path: &Path, environment: &Environment) -> Result<Socket, LoadError> {
+    let found = named(path, environment);
+    match found {
+        Err(LoadError::Faults { faults, sources }) => {
+            let speaks = sources.files().iter().any(|file| file.text.contains("socket"));
+            let doubt = LoadError::Faults { faults, sources };
+            match speaks {
+                true => Err(doubt),
+                false => Ok(Socket { path: default_socket(environment), doubt: Some(doubt) }),
+            }
+        }
+        Err(error @ (LoadError::Missing { .. } | LoadError::Io { .. })) => Err(error),
+        Ok(path) => Ok(Socket::certain(path)),
+    }
+}
+
+/// The socket that is certain.
+fn named(path: &Path, environment: &Environment) -> Result<PathBuf, LoadError> {
     let sources = Sources::read(path).map_err(|(path, source)| LoadError::Io { path, source })?;
     let mut faults = Vec::new();
     let layer = match load::top(&sources, &mut Vec::new()) {
@@ -113,12 +146,19 @@ mod tests {
         credentialsId: t}\ncredentials:\n  t: {kind: proxmoxToken, tokenId: a@pve!a, secret: x-y-z}\n";
     const NAMED: &str = "service:\n  logLevel: info\n  socket: \"/run/b/drover.sock\" # ours\n";
 
-    fn found(text: &str) -> Result<String, String> {
+    fn read(text: &str) -> Result<Socket, LoadError> {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("drover.yaml");
         std::fs::write(&file, text).unwrap();
-        let found = socket(&file, &Environment::default());
-        found.map(|path| path.display().to_string()).map_err(|error| error.render())
+        socket(&file, &Environment::default())
+    }
+
+    /// The socket that a text leads to for certain.
+    fn found(text: &str) -> Result<String, String> {
+        match read(text) {
+            Ok(Socket { path, doubt: None }) => Ok(path.display().to_string()),
+            Ok(Socket { doubt: Some(error), .. }) | Err(error) => Err(error.render()),
+        }
     }
 
     // Invariant: a configuration that is not whole never leads to a socket that it does not name.
@@ -159,6 +199,21 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         for gone in [dir.path().to_owned(), dir.path().join("drover.yaml")] {
             socket(&gone, &Environment::default()).unwrap_err();
+        }
+    }
+
+    // Invariant: the usual socket is in doubt where a section may be lost, and is none where the files
+    // speak of one.
+
+    #[test]
+    fn a_broken_configuration_that_speaks_of_no_socket_leads_to_the_usual_one_in_doubt() {
+        let usual = Path::new("/run/drover/drover.sock");
+        for broken in ["x: [\n", "agentConfigurations:\n\tlinux: 1\n", "nope: 1\n"] {
+            let Socket { path, doubt } = read(&format!("{WHOLE}{broken}")).unwrap();
+            assert!(path == usual && doubt.is_some(), "{broken}");
+        }
+        for line in ["  socket: *anchor", "  sockets: /run/b.sock", "  # the socket: /run/b.sock"] {
+            read(&format!("{WHOLE}service:\n{line}\nx: [\n")).unwrap_err();
         }
     }
 

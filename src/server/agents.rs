@@ -136,5 +136,7 @@ pub(super) async fn status(
     state: web::Data<State>,
     caller: web::ReqData<Caller>,
 ) -> web::Json<StatusOut> {
-    web::Json(status::status(&state.doors.view, &caller.by()))
+    let mut out = status::status(&state.doors.view, &caller.by());
+    out.config.path = Some(state.doors.configuration.clone());
+    web::Json(out)
 }

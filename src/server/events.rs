@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use actix_web::{HttpRequest, HttpResponse, web};
 use bytes::Bytes;
+use drover_api::EventKind;
 use drover_model::tenant::By;
 use futures_util::stream;
 use serde_json::json;
@@ -86,10 +87,11 @@ fn spell(view: &View, reported: &Reported, by: &By) -> String {
     match reported {
         Reported::Event(event) => {
             let (kind, data) = event_out(view, &event.fact, by);
-            format!("id: {}\nevent: {kind}\ndata: {data}\n\n", event.id)
+            format!("id: {}\nevent: {}\ndata: {data}\n\n", event.id, kind.name())
         }
         Reported::Lagged { missed } => {
-            format!("event: lagged\ndata: {}\n\n", json!({ "missed": missed }))
+            let kind = EventKind::Lagged.name();
+            format!("event: {kind}\ndata: {}\n\n", json!({ "missed": missed }))
         }
     }
 }

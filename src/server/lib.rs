@@ -7,6 +7,7 @@
 
 mod addresses;
 mod agents;
+mod alarms;
 mod auth;
 mod body;
 mod breakers;
@@ -51,6 +52,7 @@ mod subjects;
 mod templates;
 mod unread;
 pub mod view;
+mod whoami;
 mod wire;
 
 pub use auth::{Auth, Caller, PeerGrant, TokenGrant};

@@ -10,6 +10,7 @@ use std::fmt::Write;
 use actix_web::{HttpResponse, web};
 use drover_limits::call_queue::CallLoad;
 
+use super::alarms::alarms;
 use super::state::State;
 use crate::view::View;
 use drover_model::phase::{
@@ -49,10 +50,9 @@ fn render(view: &View) -> String {
     page.head(
         "drover_alarms",
         "gauge",
-        "Agents that need an administrator, and signs of another drover.",
+        "What needs an administrator: the lines of `drover alarms`.",
     );
-    let alarms = view.alarms().len() + view.other_drover().len();
-    page.line("drover_alarms", &[], alarms as u64);
+    page.line("drover_alarms", &[], alarms(view).len() as u64);
     page.head("drover_actor_restarts_total", "counter", "Actors that panicked.");
     page.line("drover_actor_restarts_total", &[], view.restart_count());
     let config = view.config();

@@ -1,27 +1,30 @@
 //! Facts as events of the API.
 
+use super::alarms::of_agent;
 use super::shapes::{self, Shown, rfc3339};
 use drover_api::{
-    AddressPoolOut, AlarmOut, BreakerOut, DeclaredMachineOut, GoneOut, ImageBuildOut, LostJobOut,
+    AddressPoolOut, BreakerOut, DeclaredMachineOut, EventKind, GoneOut, ImageBuildOut, LostJobOut,
     SourceOut,
 };
 use drover_model::fact::{Fact, What};
 use drover_model::tenant::By;
 use serde_json::{Value, json};
 
-use crate::view::{GoneAgent, LostJob, TemplateAsides, View};
+use crate::view::{AlarmStatus, GoneAgent, LostJob, TemplateAsides, View};
 
 /// Spells a fact as an event, as far as these may see it: its kind, and `{at, kind, …}`.
-pub fn event_out(view: &View, fact: &Fact, by: &By) -> (&'static str, Value) {
+pub fn event_out(view: &View, fact: &Fact, by: &By) -> (EventKind, Value) {
     let at = fact.at;
     let (kind, body) = match &fact.what {
         What::ConfigApplied { generation, .. } => {
-            ("configApplied", json!({ "generation": generation.0 }))
+            (EventKind::ConfigApplied, json!({ "generation": generation.0 }))
         }
-        What::ConfigRefused { text, .. } => ("configRefused", json!({ "text": text })),
-        What::Agent(agent) => ("agent", json!({ "agent": shapes::agent(view, agent, by) })),
+        What::ConfigRefused { text, .. } => (EventKind::ConfigRefused, json!({ "text": text })),
+        What::Agent(agent) => {
+            (EventKind::Agent, json!({ "agent": shapes::agent(view, agent, by) }))
+        }
         What::Step { agent, template, step, ms, exit, log } => (
-            "step",
+            EventKind::Step,
             json!({ "step": {
                 "agent": agent, "template": template.to_string(), "name": step, "ms": ms,
                 "exit": exit, "log": log,
@@ -35,41 +38,41 @@ pub fn event_out(view: &View, fact: &Fact, by: &By) -> (&'static str, Value) {
                 phases: phases.clone(),
                 at,
             };
-            ("agentGone", json!({ "agent": Shown::<GoneOut>::shown(&gone) }))
+            (EventKind::AgentGone, json!({ "agent": Shown::<GoneOut>::shown(&gone) }))
         }
-        What::Alarm { agent, text, command } => (
-            "alarm",
-            json!({ "alarm": AlarmOut {
-                agent: agent.to_string(),
-                text: text.clone(),
-                command: command.clone(),
-                since: rfc3339(at),
-            }}),
-        ),
-        What::Lease(lease) => ("lease", json!({ "lease": shapes::lease(view, lease, by) })),
+        What::Alarm { agent, text, command } => {
+            let (agent, text, command) = (agent.clone(), text.clone(), command.clone());
+            (
+                EventKind::Alarm,
+                json!({ "alarm": of_agent(&AlarmStatus { agent, text, command, at }) }),
+            )
+        }
+        What::Lease(lease) => {
+            (EventKind::Lease, json!({ "lease": shapes::lease(view, lease, by) }))
+        }
         What::Template(template) => {
             // What others report of it has events of its own.
             let asides = TemplateAsides::default();
-            ("template", json!({ "template": shapes::template(template, asides) }))
+            (EventKind::Template, json!({ "template": shapes::template(template, asides) }))
         }
         What::Breaker(breaker) => {
-            ("breaker", json!({ "breaker": Shown::<BreakerOut>::shown(&**breaker) }))
+            (EventKind::Breaker, json!({ "breaker": Shown::<BreakerOut>::shown(&**breaker) }))
         }
         What::Resets { template, resets } => {
-            ("resets", json!({ "template": template.to_string(), "resets": resets }))
+            (EventKind::Resets, json!({ "template": template.to_string(), "resets": resets }))
         }
         What::HoldNext { template, seconds } => {
-            ("holdNext", json!({ "template": template.to_string(), "seconds": seconds }))
+            (EventKind::HoldNext, json!({ "template": template.to_string(), "seconds": seconds }))
         }
         What::TemplateGone { template } => {
-            ("templateGone", json!({ "template": template.to_string() }))
+            (EventKind::TemplateGone, json!({ "template": template.to_string() }))
         }
-        What::Cloud(cloud) => ("cloud", json!({ "cloud": shapes::cloud(cloud, at) })),
-        What::CloudGone { cloud } => ("cloudGone", json!({ "cloud": cloud })),
+        What::Cloud(cloud) => (EventKind::Cloud, json!({ "cloud": shapes::cloud(cloud, at) })),
+        What::CloudGone { cloud } => (EventKind::CloudGone, json!({ "cloud": cloud })),
         What::Source(source) => {
-            ("source", json!({ "source": Shown::<SourceOut>::shown(&**source) }))
+            (EventKind::Source, json!({ "source": Shown::<SourceOut>::shown(&**source) }))
         }
-        What::SourceGone { source } => ("sourceGone", json!({ "source": source })),
+        What::SourceGone { source } => (EventKind::SourceGone, json!({ "source": source })),
         What::JobLost { source, runner, agent, job } => {
             let lost = LostJob {
                 source: source.clone(),
@@ -78,28 +81,29 @@ pub fn event_out(view: &View, fact: &Fact, by: &By) -> (&'static str, Value) {
                 job: job.clone(),
                 at,
             };
-            ("jobLost", json!({ "job": Shown::<LostJobOut>::shown(&lost) }))
+            (EventKind::JobLost, json!({ "job": Shown::<LostJobOut>::shown(&lost) }))
         }
-        What::OtherDrover { why } => ("otherDrover", json!({ "why": why })),
+        What::OtherDrover { why } => (EventKind::OtherDrover, json!({ "why": why })),
         What::AddressPools { pools } => {
             let pools: Vec<AddressPoolOut> = pools.iter().map(Shown::shown).collect();
-            ("addressPools", json!({ "addressPools": pools }))
+            (EventKind::AddressPools, json!({ "addressPools": pools }))
         }
         What::Image(status) => {
-            ("image", json!({ "image": Shown::<ImageBuildOut>::shown(&**status) }))
+            (EventKind::Image, json!({ "image": Shown::<ImageBuildOut>::shown(&**status) }))
         }
-        What::Declared(status) => {
-            ("machine", json!({ "machine": Shown::<DeclaredMachineOut>::shown(&**status) }))
-        }
+        What::Declared(status) => (
+            EventKind::Machine,
+            json!({ "machine": Shown::<DeclaredMachineOut>::shown(&**status) }),
+        ),
         What::Reconciled { cluster, findings, unread } => {
             let reported = json!({ "cluster": cluster, "findings": findings, "unread": unread });
-            ("reconciled", reported)
+            (EventKind::Reconciled, reported)
         }
         What::Restarted { actor, count, gave_up } => {
-            ("restarted", json!({ "actor": actor, "count": count, "gaveUp": gave_up }))
+            (EventKind::Restarted, json!({ "actor": actor, "count": count, "gaveUp": gave_up }))
         }
     };
-    let mut event = json!({ "at": rfc3339(at), "kind": kind });
+    let mut event = json!({ "at": rfc3339(at), "kind": kind.name() });
     if let (Value::Object(event), Value::Object(body)) = (&mut event, body) {
         event.extend(body);
     }

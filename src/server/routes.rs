@@ -19,6 +19,7 @@ use super::state::BODY_LIMIT;
 use super::{
     addresses, agents, breakers, call_in, clusters, control, copies, declared, demand, events,
     health, holds, hooks, images, leases, machines, metrics, nodes, openapi, problem, templates,
+    whoami,
 };
 
 const OPEN: Access = Access::Open;
@@ -120,6 +121,7 @@ pub(super) fn places() -> Vec<Place> {
             .post(OPEN, hooks::hear),
         Place::at("/v1/clouds").get(VIEWER, agents::clouds),
         Place::at("/v1/status").get(VIEWER, agents::status),
+        Place::at("/v1/whoami").get(VIEWER, whoami::show),
         Place::at("/v1/events").get(VIEWER, events::stream),
         Place::at("/v1/reap").post(ADMIN, control::reap),
         Place::at("/v1/reload").post(Access::Least(control::RELOAD), control::reload),

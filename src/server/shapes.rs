@@ -4,8 +4,8 @@
 //! is decided here: [`lease`] and [`agent`] hide logins and owners from callers whose they are not.
 
 use drover_api::{
-    AgentOut, AlarmOut, CanaryOut, CloudOut, ConfigOut, GivenUpOut, GoneOut, LeaseOut, OrderOut,
-    PhaseOut, ReconcileOut, RestartOut, SshOut, TemplateOut,
+    AgentOut, CanaryOut, CloudOut, ConfigOut, GivenUpOut, GoneOut, LeaseOut, OrderOut, PhaseOut,
+    ReconcileOut, RestartOut, SshOut, TemplateOut,
 };
 use drover_model::id::{AgentId, LeaseId};
 use drover_model::order::OrderStatus;
@@ -14,9 +14,7 @@ use drover_model::status::{AgentStatus, CanaryStatus, CloudStatus, LeaseStatus, 
 use drover_model::tenant::By;
 use drover_model::time::WallTime;
 
-use crate::view::{
-    AlarmStatus, ConfigStatus, GoneAgent, ReconcileStatus, RestartStatus, TemplateAsides, View,
-};
+use crate::view::{ConfigStatus, GoneAgent, ReconcileStatus, RestartStatus, TemplateAsides, View};
 
 /// What every caller is shown of a thing. A trait of the server, since neither the things nor the
 /// answers are its types.
@@ -201,17 +199,8 @@ impl Shown<ConfigOut> for ConfigStatus {
             applied_at: self.applied.map(rfc3339),
             refused_at: refused_at.map(rfc3339),
             refusal,
-        }
-    }
-}
-
-impl Shown<AlarmOut> for AlarmStatus {
-    fn shown(&self) -> AlarmOut {
-        AlarmOut {
-            agent: self.agent.to_string(),
-            text: self.text.clone(),
-            command: self.command.clone(),
-            since: rfc3339(self.at),
+            // The service knows it.
+            path: None,
         }
     }
 }

@@ -77,8 +77,11 @@ fn troubles(status: &StatusOut, page: &mut Page) {
         let text = format!(" cannot be written, nothing new is started: {trouble}");
         page.toned(Tone::Bad, "JOURNAL", &text);
     }
-    for alarm in &status.alarms {
-        let text = format!(" {}: agent {}: {}", view.since(&alarm.since), alarm.agent, alarm.text);
+    // What has no agent stands in a place of its own: here, or with the things that it is about.
+    for alarm in status.alarms.iter().filter(|alarm| !alarm.agent.is_empty()) {
+        let since = alarm.since.as_ref().map(|since| format!(" {}", view.since(since)));
+        let since = since.unwrap_or_default();
+        let text = format!("{since}: agent {}: {}", alarm.agent, alarm.text);
         page.toned(Tone::Bad, "ALARM", &text);
         page.lines(&format!("  run: {}", alarm.command.replace('\n', " ")));
     }

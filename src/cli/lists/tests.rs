@@ -229,10 +229,20 @@ fn sources_jobs_and_alarms_fit() {
         job("4712", "waiting", None),
         job("4713", "unserved", Some("no template has `gpu`; did you mean `gpu-large`?")),
     ]));
-    let alarms: Vec<drover_api::AlarmOut> = read(json!([{
-        "agent": "zz9zzzzzzzzzzzzz", "text": "`lock: clone` stays and no task runs",
-        "command": "ssh pve1 qm unlock 10420", "since": "2026-11-21T02:11:02Z",
-    }]));
+    let alarms: Vec<drover_api::AlarmOut> = read(json!([
+        {
+            "about": "cloud office", "agent": "", "text": "login refused: check the token",
+            "command": "drover doctor --cloud office", "since": "2026-11-21T02:11:02Z",
+        },
+        {
+            "about": "another drover", "agent": "", "command": "", "since": null,
+            "text": "another drover may own agents: another journal writes; stop one of them",
+        },
+        {
+            "agent": "zz9zzzzzzzzzzzzz", "text": "`lock: clone` stays and no task runs",
+            "command": "ssh pve1 qm unlock 10420", "since": "2026-11-21T02:11:02Z",
+        },
+    ]));
     insta::assert_snapshot!("sources", looks(&sources));
     insta::assert_snapshot!("jobs", looks(&jobs));
     insta::assert_snapshot!("alarms", looks(&alarms));

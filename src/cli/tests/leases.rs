@@ -67,6 +67,25 @@ async fn leases_are_listed_and_those_chosen_are_ended() {
     served.stop().await;
 }
 
+// Invariant: one's own leases are those of the principal that the service knows one by.
+
+#[tokio::test]
+async fn ones_own_leases_are_listed_and_ended_and_no_others() {
+    let served = Served::default();
+    let own = format!("uid:{}", rustix::process::getuid().as_raw());
+    for (id, principal) in [("l1", "token:ci"), ("l2", &*own), ("l3", "uid:4242")] {
+        lease(&served, id, LeasePhase::Waiting, principal);
+    }
+    let (code, text) = cli(&served, &["leases", "--mine"]).await;
+    assert_eq!((code, text.contains("l2")), (0, true), "{text}");
+    assert!(!text.contains("l1") && !text.contains("l3"), "{text}");
+    let (code, text) = cli(&served, &["leases", "--mine", "--end"]).await;
+    assert_eq!((code, &*text), (0, "lease l2 is over\n"));
+    let words = ["drover", "leases", "--mine", "--principal", "token:ci"];
+    assert!(Cli::try_parse_from(words).is_err());
+    served.stop().await;
+}
+
 // Invariant: nothing ends that was not chosen by what the service knows of it.
 
 #[tokio::test]

@@ -4,6 +4,7 @@
 
 mod breakers;
 mod ending;
+mod events;
 mod forms;
 mod hold;
 mod ids;

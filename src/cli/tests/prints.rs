@@ -59,7 +59,7 @@ impl Write for Watched {
 
 // Invariant: what is printed for people is plain and aligned, and cannot move the cursor.
 
-fn furnish(view: &View) {
+pub(super) fn furnish(view: &View) {
     reported(view, What::ConfigApplied { generation: Generation(4), reconcile_seconds: Some(60) });
     reported(
         view,

@@ -16,7 +16,7 @@ use drover_model::fact::{Fact, What};
 use drover_model::id::{
     AgentId, CloudId, ClusterId, DeclaredName, Generation, LeaseId, SourceId, TemplateId,
 };
-use drover_model::phase::{AgentPhase, DeclaredPhase, LeasePhase};
+use drover_model::phase::{AgentPhase, CloudHealth, DeclaredPhase, LeasePhase};
 use drover_model::ports::Observer;
 use drover_model::scope::Scope;
 use drover_model::status::{
@@ -29,6 +29,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use history::keep;
+use statuses::SeenCloud;
 
 pub use feed::{Event, EventId, Reader, Reported};
 pub use statuses::{
@@ -53,8 +54,7 @@ pub struct View {
     leases: DashMap<LeaseId, watch::Sender<LeaseStatus>>,
     templates: DashMap<TemplateId, TemplateStatus>,
     asides: DashMap<TemplateId, TemplateAsides>,
-    /// With the time of the last report.
-    clouds: DashMap<CloudId, (CloudStatus, WallTime)>,
+    clouds: DashMap<CloudId, SeenCloud>,
     reconciled: DashMap<ClusterId, ReconcileStatus>,
     pools: Mutex<Vec<AddressPoolStatus>>,
     builds: Mutex<VecDeque<ImageStatus>>,
@@ -236,8 +236,19 @@ impl View {
 
     /// Clouds, by id, and when each last reported.
     pub fn dated_clouds(&self) -> Vec<(CloudStatus, WallTime)> {
+        self.seen_clouds().into_iter().map(|seen| (seen.status, seen.at)).collect()
+    }
+
+    /// Degraded clouds, by id, and since when each is so.
+    pub fn degraded_clouds(&self) -> Vec<(CloudStatus, WallTime)> {
+        let all = self.seen_clouds().into_iter();
+        let degraded = all.filter(|seen| seen.status.health == CloudHealth::Degraded);
+        degraded.map(|seen| (seen.status, seen.since)).collect()
+    }
+
+    fn seen_clouds(&self) -> Vec<SeenCloud> {
         let mut all: Vec<_> = self.clouds.iter().map(|entry| entry.value().clone()).collect();
-        all.sort_by(|(a, _), (b, _)| a.cloud.cmp(&b.cloud));
+        all.sort_by(|a, b| a.status.cloud.cmp(&b.status.cloud));
         all
     }
 
@@ -418,7 +429,7 @@ impl View {
                 self.asides.remove(template);
             }
             What::Cloud(status) => {
-                self.clouds.insert(status.cloud.clone(), ((**status).clone(), fact.at));
+                self.fold_cloud(status, fact.at);
             }
             What::CloudGone { cloud } => {
                 self.clouds.remove(cloud);
@@ -437,6 +448,13 @@ impl View {
             self.alarms.remove(&status.agent);
         }
         self.agents.insert(status.agent.clone(), Arc::clone(status));
+    }
+
+    fn fold_cloud(&self, status: &CloudStatus, at: WallTime) {
+        let known = self.clouds.get(&status.cloud).map(|seen| (seen.status.health, seen.since));
+        let same = known.filter(|(health, _)| *health == status.health);
+        let since = same.map_or(at, |(_, since)| since);
+        self.clouds.insert(status.cloud.clone(), SeenCloud { status: status.clone(), at, since });
     }
 
     fn fold_image(&self, status: &ImageStatus) {

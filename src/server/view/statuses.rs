@@ -2,7 +2,7 @@
 
 use drover_model::id::{AgentId, ClusterId, Generation, RunnerName, SourceId, TemplateId};
 use drover_model::record::Reason;
-use drover_model::status::ResetStatus;
+use drover_model::status::{CloudStatus, ResetStatus};
 use drover_model::time::WallTime;
 
 /// How far the start of the service has come.
@@ -77,6 +77,16 @@ pub struct AlarmStatus {
     /// What to run.
     pub command: String,
     pub at: WallTime,
+}
+
+/// A cloud as it was reported last.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct SeenCloud {
+    pub(super) status: CloudStatus,
+    /// When that was.
+    pub(super) at: WallTime,
+    /// Since when its health is what it is.
+    pub(super) since: WallTime,
 }
 
 /// The last reconciliation of a cluster.

@@ -1,0 +1,206 @@
+//! What needs an administrator, as one list: each alarm with the words that the list of its own kind has,
+//! and the command that helps.
+
+use drover_api::{AlarmOut, faults_in_one_line};
+use drover_model::phase::ImagePhase;
+use drover_model::status::{ImageStatus, NextBuild};
+
+use super::shapes::rfc3339;
+use crate::view::{AlarmStatus, View};
+
+/// What the configuration is called in the list.
+const CONFIGURATION: &str = "configuration";
+
+/// All alarms that stand: the service's own first, then those of clouds, images, templates and agents.
+pub(super) fn alarms(view: &View) -> Vec<AlarmOut> {
+    let mut all: Vec<AlarmOut> = Vec::new();
+    if let Some(trouble) = view.journal_trouble() {
+        let text = format!("cannot be written, nothing new is started: {trouble}");
+        all.push(about("journal".to_owned(), text, ""));
+    }
+    if let Some((at, refusal)) = view.config().refused {
+        let text =
+            format!("refused, the old configuration stays: {}", faults_in_one_line(&refusal));
+        let alarm = about(CONFIGURATION.to_owned(), text, "drover check");
+        all.push(AlarmOut { since: Some(rfc3339(at)), ..alarm });
+    }
+    let signs = view.other_drover().into_iter();
+    all.extend(signs.map(|sign| about("another drover".to_owned(), owns(&sign), "")));
+    for restart in view.restarts().into_iter().filter(|restart| restart.gave_up) {
+        let text = format!("panicked {} times and was given up", restart.count);
+        let alarm = about(restart.actor, text, "journalctl -u drover");
+        all.push(AlarmOut { since: Some(rfc3339(restart.at)), ..alarm });
+    }
+    for (cloud, since) in view.degraded_clouds() {
+        let command = format!("drover doctor --cloud {}", cloud.cloud);
+        let alarm = about(format!("cloud {}", cloud.cloud), cloud.detail, &command);
+        all.push(AlarmOut { since: Some(rfc3339(since)), ..alarm });
+    }
+    all.extend(builds(view).iter().filter_map(failed_build));
+    for template in view.templates() {
+        let id = &template.template;
+        let given_up = template.canary.iter().flat_map(|canary| &canary.given_up);
+        all.extend(given_up.map(|one| {
+            let text = format!(
+                "version {} is not used, {} of its agents failed: {}",
+                one.version, one.failures, one.cause
+            );
+            about(format!("template {id}"), text, &format!("drover breakers reset {id}"))
+        }));
+    }
+    all.extend(view.alarms().iter().map(of_agent));
+    all
+}
+
+/// Builds that run, and the last of an image on a node where it failed.
+pub(super) fn builds(view: &View) -> Vec<ImageStatus> {
+    let all = view.image_builds();
+    let is_last = |at: usize, one: &ImageStatus| {
+        let later = all.iter().skip(at + 1);
+        later.into_iter().all(|other| (&other.image, &other.node) != (&one.image, &one.node))
+    };
+    let shown = all.iter().enumerate().filter(|(at, one)| {
+        !one.phase.is_over() || one.phase == ImagePhase::Failed && is_last(*at, one)
+    });
+    shown.map(|(_, one)| one.clone()).collect()
+}
+
+/// The alarm of one agent.
+pub(super) fn of_agent(alarm: &AlarmStatus) -> AlarmOut {
+    AlarmOut {
+        agent: alarm.agent.to_string(),
+        since: Some(rfc3339(alarm.at)),
+        ..about(format!("agent {}", alarm.agent), alarm.text.clone(), &alarm.command)
+    }
+}
+
+/// That something speaks for another drover.
+fn owns(sign: &str) -> String {
+    format!("another drover may own agents: {sign}")
+}
+
+/// An alarm that is about no agent.
+fn about(about: String, text: String, command: &str) -> AlarmOut {
+    AlarmOut { about, agent: String::new(), text, command: command.to_owned(), since: None }
+}
+
+/// A build that failed, unless drover goes on with it by itself.
+fn failed_build(build: &ImageStatus) -> Option<AlarmOut> {
+    let (at, why) = build.failure.as_ref()?;
+    match &build.next {
+        Some(NextBuild::Again | NextBuild::Build(_)) => return None,
+        Some(NextBuild::At(_)) | None => {}
+    }
+    let (image, node) = (&build.image, &build.node);
+    let text = format!("build {} failed: {why}", build.build);
+    let command = format!("drover image build {image} --node {node}");
+    let alarm = about(format!("image {image} on {node}"), text, &command);
+    Some(AlarmOut { since: Some(rfc3339(*at)), ..alarm })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use drover_model::fact::{Fact, What};
+    use drover_model::id::{AgentId, CloudId, Generation, NodeName, TemplateId};
+    use drover_model::phase::CloudHealth;
+    use drover_model::ports::Observer as _;
+    use drover_model::status::CloudStatus;
+    use drover_model::time::WallTime;
+
+    use super::*;
+    use crate::testing::reported;
+
+    fn cloud(health: CloudHealth, agents: u32) -> What {
+        let detail = match health {
+            CloudHealth::Degraded => "login refused: check the token `drover@pve!ci`",
+            CloudHealth::Connecting | CloudHealth::Well => "",
+        };
+        What::Cloud(Box::new(CloudStatus {
+            cloud: CloudId::new("office"),
+            cluster: None,
+            health,
+            version: None,
+            detail: detail.into(),
+            agents,
+            cap: None,
+        }))
+    }
+
+    fn build(phase: ImagePhase, next: Option<NextBuild>) -> What {
+        What::Image(Box::new(ImageStatus {
+            build: AgentId::new("7f8z1c3px9t2vkab"),
+            image: TemplateId::new(CloudId::new("lab"), "debian-13"),
+            version: AgentId::new("v1"),
+            node: NodeName::new("pve1"),
+            vmid: None,
+            phase,
+            since: WallTime(1000),
+            detail: String::new(),
+            failure: (phase == ImagePhase::Failed)
+                .then(|| (WallTime(2000), "step `setup` ended with exit code 4".to_owned())),
+            next,
+            phases: Vec::new(),
+        }))
+    }
+
+    fn lines(view: &View) -> String {
+        let line = |one: &AlarmOut| {
+            let since = one.since.as_deref().unwrap_or("-");
+            format!("{} | {} | {} | {since}\n", one.about, one.text, one.command)
+        };
+        alarms(view).iter().map(line).collect()
+    }
+
+    fn refused(view: &Arc<View>) {
+        let text = "  × agentConfigurations.linux.instanceCap: expected a whole number, found text\n    \
+                    ╭─[/etc/drover/drover.yaml:32:18]\n 32 │     instanceCap: many\n  × unknown key `clouds`\n";
+        reported(view, What::ConfigRefused { text: text.into(), after: Generation(4) });
+    }
+
+    // Invariant: what needs an administrator is in one list, whatever it is about, and leaves it with its
+    // cause.
+
+    #[test]
+    fn a_refusal_a_degraded_cloud_a_failed_build_and_an_agent_are_one_list_of_alarms() {
+        let view = View::new(1);
+        assert_eq!(lines(&view), "");
+        refused(&view);
+        reported(&view, What::OtherDrover { why: vec!["another journal writes".into()] });
+        reported(&view, cloud(CloudHealth::Degraded, 2));
+        reported(&view, build(ImagePhase::Failed, None));
+        let command = "qm unlock 10420".to_owned();
+        let text = "`lock: clone` stays and no task runs".to_owned();
+        reported(&view, What::Alarm { agent: AgentId::new("a3"), text, command });
+        view.mark_journal(Some("no space left".into()));
+        insta::assert_snapshot!(lines(&view), @r"
+        journal | cannot be written, nothing new is started: no space left |  | -
+        configuration | refused, the old configuration stays: agentConfigurations.linux.instanceCap: expected a whole number, found text (/etc/drover/drover.yaml:32:18); unknown key `clouds` | drover check | 2026-11-21T08:11:02Z
+        another drover | another drover may own agents: another journal writes |  | -
+        cloud office | login refused: check the token `drover@pve!ci` | drover doctor --cloud office | 2026-11-21T08:11:02Z
+        image lab/debian-13 on pve1 | build 7f8z1c3px9t2vkab failed: step `setup` ended with exit code 4 | drover image build lab/debian-13 --node pve1 | 1970-01-01T00:00:02Z
+        agent a3 | `lock: clone` stays and no task runs | qm unlock 10420 | 2026-11-21T08:11:02Z
+        ");
+        view.mark_journal(None);
+        reported(&view, What::ConfigApplied { generation: Generation(5), reconcile_seconds: None });
+        reported(&view, What::OtherDrover { why: Vec::new() });
+        reported(&view, cloud(CloudHealth::Well, 2));
+        reported(&view, build(ImagePhase::Failed, Some(NextBuild::Again)));
+        assert_eq!(alarms(&view).len(), 1, "{}", lines(&view));
+    }
+
+    // Invariant: an alarm of a cloud has the time at which the cloud degraded, whatever is counted since.
+
+    #[test]
+    fn a_degraded_cloud_is_so_since_it_was_reported_first() {
+        let view = View::new(1);
+        let all = [CloudHealth::Well, CloudHealth::Degraded, CloudHealth::Degraded];
+        for (second, health) in (1..).zip(all) {
+            let what = cloud(health, second);
+            view.observe(Fact { at: WallTime(i64::from(second) * 1000), what });
+        }
+        let since: Vec<_> = alarms(&view).into_iter().map(|one| one.since).collect();
+        assert_eq!(since, [Some(rfc3339(WallTime(2000)))]);
+    }
+}
