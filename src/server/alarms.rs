@@ -11,9 +11,10 @@ use crate::view::{AlarmStatus, View};
 /// What the configuration is called in the list.
 const CONFIGURATION: &str = "configuration";
 
-/// All alarms that stand: the service's own first, then those of clouds, images, templates and agents.
+/// All alarms that stand: those of agents first, then the service's own, and those of clouds, images and
+/// templates.
 pub(super) fn alarms(view: &View) -> Vec<AlarmOut> {
-    let mut all: Vec<AlarmOut> = Vec::new();
+    let mut all: Vec<AlarmOut> = view.alarms().iter().map(of_agent).collect();
     if let Some(trouble) = view.journal_trouble() {
         let text = format!("cannot be written, nothing new is started: {trouble}");
         all.push(about("journal".to_owned(), text, ""));
@@ -48,7 +49,6 @@ pub(super) fn alarms(view: &View) -> Vec<AlarmOut> {
             about(format!("template {id}"), text, &format!("drover breakers reset {id}"))
         }));
     }
-    all.extend(view.alarms().iter().map(of_agent));
     all
 }
 
@@ -175,12 +175,12 @@ mod tests {
         reported(&view, What::Alarm { agent: AgentId::new("a3"), text, command });
         view.mark_journal(Some("no space left".into()));
         insta::assert_snapshot!(lines(&view), @r"
+        agent a3 | `lock: clone` stays and no task runs | qm unlock 10420 | 2026-11-21T08:11:02Z
         journal | cannot be written, nothing new is started: no space left |  | -
         configuration | refused, the old configuration stays: agentConfigurations.linux.instanceCap: expected a whole number, found text (/etc/drover/drover.yaml:32:18); unknown key `clouds` | drover check | 2026-11-21T08:11:02Z
         another drover | another drover may own agents: another journal writes |  | -
         cloud office | login refused: check the token `drover@pve!ci` | drover doctor --cloud office | 2026-11-21T08:11:02Z
         image lab/debian-13 on pve1 | build 7f8z1c3px9t2vkab failed: step `setup` ended with exit code 4 | drover image build lab/debian-13 --node pve1 | 1970-01-01T00:00:02Z
-        agent a3 | `lock: clone` stays and no task runs | qm unlock 10420 | 2026-11-21T08:11:02Z
         ");
         view.mark_journal(None);
         reported(&view, What::ConfigApplied { generation: Generation(5), reconcile_seconds: None });
