@@ -206,8 +206,9 @@ impl CloudMind {
                     "cloud `{id}` leads to cluster `{}` now, and led to `{pinned}` before: drover does \
                      nothing there. Where it is the same cluster with a new root CA, run `drover \
                      cluster confirm {id}`, which checks that drover's guests are there. Where it is \
-                     another cluster, put the old endpoint back, or configure the new cluster as a \
-                     cloud of its own",
+                     another cluster, put the old endpoint back, configure the new cluster as a cloud of \
+                     its own, or start drover with an empty state directory (`drover run --state-dir \
+                     DIR`), where it knows nothing of `{pinned}` and its guests",
                     observation.cluster
                 );
                 self.degrade(Why::Other(why), now, turn);
