@@ -5,12 +5,17 @@
 
 use std::io::{self, IsTerminal as _, Write as _};
 
+use rustix::process::{Signal, getpid, kill_process};
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
-use secrecy::SecretString;
+use secrecy::{ExposeSecret as _, SecretString};
 
-use super::error::{CliError, usage};
+use super::error::{CliError, failed, usage};
 use super::term::shown;
 
+/// What is said where the input ends, as by Ctrl-D: whoever asks has done nothing yet.
+const ENDED: &str = "the input ended before the last answer; nothing was written or made";
+/// What is said where Ctrl-C ends a question.
+const CUT: &str = "nothing was written or made";
 /// The longest answer, in bytes.
 const ANSWER_MAX: usize = 4096;
 /// The keys that end or change what is typed while the terminal passes on everything.
@@ -35,7 +40,7 @@ pub(super) fn ask<T>(
         io::stderr().flush()?;
         let mut line = String::new();
         if io::stdin().read_line(&mut line)? == 0 {
-            return Err(usage("the input ended before the last answer; nothing was written"));
+            return Err(usage(ENDED));
         }
         let answer = match (line.trim(), default) {
             ("", Some(default)) => default,
@@ -59,8 +64,38 @@ pub(super) fn confirm(question: &str) -> Result<bool, CliError> {
     })
 }
 
-/// Asks for a secret without showing what is typed. Ctrl-C ends drover with the terminal as it was.
-pub(super) fn hidden(question: &str) -> io::Result<SecretString> {
+/// Asks for a secret until there is one, and shows nothing of it. Ctrl-C and Ctrl-D end drover as they do
+/// at [`ask`], with the terminal as it was. `instead` names other ways to give the secret.
+pub(super) fn hidden(question: &str, instead: &str) -> Result<SecretString, CliError> {
+    loop {
+        let typed = match unseen(question) {
+            Ok(typed) => typed,
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Err(usage(ENDED)),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Err(interrupted()),
+            Err(error) => {
+                return Err(failed(format!(
+                    "the terminal cannot hide a password ({error}): {instead}"
+                )));
+            }
+        };
+        match typed.expose_secret() {
+            "" => writeln!(io::stderr(), "  an answer is needed")?,
+            _ => return Ok(typed),
+        }
+    }
+}
+
+/// Ends drover as Ctrl-C does at a visible question, and says first that nothing was done. It returns
+/// where somebody who started drover makes it ignore that signal.
+fn interrupted() -> CliError {
+    // Neither has another way: whoever ignores the signal learns it from the error.
+    let _ = writeln!(io::stderr(), "drover: {CUT}");
+    let _ = kill_process(getpid(), Signal::INT);
+    failed("Ctrl-C ended the question")
+}
+
+/// One secret, with the terminal as it was before.
+fn unseen(question: &str) -> io::Result<SecretString> {
     let stdin = io::stdin();
     let before = tcgetattr(&stdin)?;
     let mut quiet = before.clone();
@@ -75,12 +110,14 @@ pub(super) fn hidden(question: &str) -> io::Result<SecretString> {
     typed.map(SecretString::from)
 }
 
-/// One line as it is typed, byte by byte.
+/// One line as it is typed, byte by byte. An end before the first byte is
+/// [`UnexpectedEof`](io::ErrorKind::UnexpectedEof), and Ctrl-C [`Interrupted`](io::ErrorKind::Interrupted).
 fn typed(from: impl io::BufRead) -> io::Result<String> {
     let mut line: Vec<u8> = Vec::new();
     for byte in from.bytes() {
         match byte? {
-            b'\r' | b'\n' | CTRL_D => break,
+            b'\r' | b'\n' => return text(line),
+            CTRL_D => break,
             CTRL_C => return Err(io::Error::new(io::ErrorKind::Interrupted, "Ctrl-C")),
             one if BACKSPACE.contains(&one) => {
                 // The last letter, of however many bytes.
@@ -90,6 +127,13 @@ fn typed(from: impl io::BufRead) -> io::Result<String> {
             _ => return Err(io::Error::new(io::ErrorKind::InvalidData, "it is too long")),
         }
     }
+    match line.is_empty() {
+        true => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "Ctrl-D")),
+        false => text(line),
+    }
+}
+
+fn text(line: Vec<u8>) -> io::Result<String> {
     String::from_utf8(line)
         .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8 text"))
 }
@@ -99,7 +143,7 @@ fn typed(from: impl io::BufRead) -> io::Result<String> {
 mod tests {
     use super::*;
 
-    // Invariant: a hidden line is what a visible one would be, and Ctrl-C gives none.
+    // Invariant: a hidden line is what a visible one would be, and Ctrl-C gives none, nor does Ctrl-D alone.
 
     #[test]
     fn a_hidden_line_is_read_as_it_was_meant() {
@@ -107,6 +151,11 @@ mod tests {
         assert_eq!(typed("schl\u{fc}\x7f\u{fc}ssl\x08el\r".as_bytes()).unwrap(), "schl\u{fc}ssel");
         assert_eq!(typed(&b"\x7f\x7fa"[..]).unwrap(), "a");
         assert_eq!(typed(&b"ab\x03\n"[..]).unwrap_err().kind(), io::ErrorKind::Interrupted);
+        assert_eq!(typed(&b"ab\x04\n"[..]).unwrap(), "ab");
+        assert_eq!(typed(&b"\n"[..]).unwrap(), "");
+        for ended in [&b"\x04"[..], b""] {
+            assert_eq!(typed(ended).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        }
         assert!(typed(&[b'a'; ANSWER_MAX + 1][..]).is_err());
     }
 }

@@ -7,6 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use super::harness::{Service, Sim, drover};
+use crate::ci::Server;
+use crate::proxies::tls_before;
+use crate::woodpecker::Woodpecker;
 
 /// A cluster, and a machine on which nothing of drover is.
 struct Scene {
@@ -79,23 +82,38 @@ impl Scene {
         lines.map(|line| format!("{line}\n")).collect()
     }
 
-    /// Runs the service of what init wrote.
-    fn service(&self) -> Service {
-        let (state, run) = (self.dir.path().join("state"), self.dir.path().join("run"));
-        fs::create_dir(&run).unwrap();
-        let mut service = drover();
-        service.arg("--config").arg(self.etc()).arg("run");
-        service.env("STATE_DIRECTORY", state).env("RUNTIME_DIRECTORY", &run);
-        let mut service = Service::launch(service);
+    /// Types a command that init printed, where nothing else says where drover is.
+    fn types(&self, line: &str) -> Command {
+        let own = drover();
+        let folder = Path::new(own.get_program()).parent().unwrap();
+        let path = format!("{}:{}", folder.display(), std::env::var("PATH").unwrap());
+        let mut command = Command::new("sh");
+        command.args([
+            "-c",
+            &format!("exec {}", line.replace("SCENE", self.dir.path().to_str().unwrap())),
+        ]);
+        for (name, value) in own.get_envs() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        command.env("PATH", path).env("XDG_RUNTIME_DIR", self.dir.path()).stdin(Stdio::null());
+        command
+    }
+
+    /// Runs the service by the command that init printed.
+    fn service(&self, said: &str) -> Service {
+        let line = said.lines().find(|line| line.starts_with("drover ") && line.contains(" run "));
+        let mut service = Service::launch(self.types(line.unwrap_or_else(|| panic!("{said}"))));
         service.hear("READY=1");
+        assert!(self.etc().join("state/journal.redb").exists());
         service
     }
 
     /// What a command says that asks the service.
-    fn asks(&self, args: &[&str]) -> Output {
-        let mut command = drover();
-        command.arg("--socket").arg(self.dir.path().join("run/drover.sock")).args(args);
-        command.env("XDG_RUNTIME_DIR", self.dir.path()).output().unwrap()
+    fn asks(&self, line: &str) -> Output {
+        self.types(&format!("drover --config SCENE/etc {line}")).output().unwrap()
     }
 
     /// That nothing was made here or there.
@@ -134,7 +152,7 @@ fn one_command_leads_to_the_first_lease_and_finds_everything_the_second_time() {
     assert!(done.status.success(), "{said}");
     insta::assert_snapshot!("first_run", said);
     let yaml = scene.yaml();
-    assert!(yaml.lines().count() <= 30, "{yaml}");
+    assert!(yaml.lines().count() <= 31, "{yaml}");
     let credentials = scene.etc().join("credentials");
     for name in ["proxmox-token", "agent-ssh-key"] {
         assert_eq!(mode(&credentials.join(name)) & 0o037, 0, "{name}");
@@ -144,8 +162,8 @@ fn one_command_leads_to_the_first_lease_and_finds_everything_the_second_time() {
         assert!(!said.contains(word) && !yaml.contains(word));
     }
 
-    let mut service = scene.service();
-    let out = scene.asks(&["lease", "--labels", "linux", "--", "id -un"]);
+    let mut service = scene.service(&said);
+    let out = scene.asks("lease --labels linux -- id -un");
     assert!(out.status.success() && out.stdout == b"debian\n", "{}", scene.said(&out));
 
     let again = scene.trusted(&["--yes"]);
@@ -290,7 +308,7 @@ fn a_configuration_that_differs_is_left_alone_and_kept_when_it_is_replaced() {
     let out = scene.trusted(&["--yes"]);
     let said = scene.said(&out);
     assert_eq!(out.status.code(), Some(1), "{said}");
-    assert!(said.contains("by SCENE/etc/site.yaml"), "{said}");
+    assert!(said.contains("has a configuration already: SCENE/etc/site.yaml;"), "{said}");
 }
 
 // Invariant: a failure on the way says so, and the same command goes on from there.
@@ -298,20 +316,83 @@ fn a_configuration_that_differs_is_left_alone_and_kept_when_it_is_replaced() {
 #[test]
 fn a_run_that_failed_half_way_is_finished_by_the_next() {
     let scene = Scene::with(&["--guests", "none", "--all-nodes"]);
-    // The token is there, and nobody has its secret.
-    let user = [("userid", "drover@pve")];
-    scene.sim.admin("POST", "/access/users", &user);
-    scene.sim.admin("POST", "/access/users/drover@pve/token/ci", &[]);
+    // Something else is where the key goes.
+    let key = scene.etc().join("credentials/agent-ssh-key");
+    fs::create_dir_all(&key).unwrap();
     let out = scene.trusted(&["--yes"]);
     let said = scene.said(&out);
     assert_eq!(out.status.code(), Some(1), "{said}");
     assert!(said.contains("the same command goes on from there"), "{said}");
-    scene.sim.admin("DELETE", "/access/users/drover@pve/token/ci", &[]);
+    fs::remove_dir(&key).unwrap();
     let out = scene.trusted(&["--yes"]);
     let said = scene.said(&out);
     assert!(out.status.success(), "{said}");
-    assert!(said.contains("already there: SCENE/etc/drover.yaml\n"), "{said}");
+    assert!(said.contains("already there: SCENE/etc/pve-root-ca.pem\n"), "{said}");
     assert!(said.contains("done: pveum user token add drover@pve ci"), "{said}");
+}
+
+// Invariant: a token whose secret is elsewhere ends it before anything is written, and each way that is
+// named leads on as it is printed.
+
+/// Makes drover's token, whose secret nobody keeps.
+fn take_token(scene: &Scene) {
+    scene.sim.admin("POST", "/access/users", &[("userid", "drover@pve")]);
+    scene.sim.admin("POST", "/access/users/drover@pve/token/ci", &[]);
+}
+
+#[test]
+fn a_token_whose_secret_is_elsewhere_is_left_alone_until_somebody_chooses() {
+    let scene = Scene::with(&["--guests", "none", "--all-nodes"]);
+    take_token(&scene);
+    let before = scene.sim.call("GET", "/access/acl")["data"].to_string();
+    let mut all = String::new();
+    for args in [&["--yes"][..], &["--dry-run"]] {
+        let out = scene.trusted(args);
+        all = scene.said(&out);
+        assert_eq!(out.status.code(), Some(1), "{all}");
+        assert!(!scene.etc().exists(), "{all}");
+        assert_eq!(scene.sim.call("GET", "/access/acl")["data"].to_string(), before);
+    }
+    let out = scene.trusted(&["--yes", "--token", "drover2@pve!ci"]);
+    let said = scene.said(&out);
+    assert!(out.status.success() && !said.contains("drover@pve"), "{said}");
+    // The file is lost: what is printed then renews the secret of what the YAML names.
+    fs::remove_file(scene.etc().join("credentials/proxmox-token")).unwrap();
+    let out = scene.trusted(&["--yes"]);
+    let lost = scene.said(&out);
+    assert_eq!(out.status.code(), Some(1), "{lost}");
+    assert!(!lost.contains("done: "), "{lost}");
+    let line = lost.lines().find(|line| line.contains("setup rights")).unwrap();
+    let renewed = scene.types(line.trim()).output().unwrap();
+    assert!(renewed.status.success(), "{}", scene.said(&renewed));
+    let again = scene.trusted(&["--yes"]);
+    let said = scene.said(&again);
+    assert!(again.status.success() && !said.contains("done: "), "{said}");
+    insta::assert_snapshot!("taken_token", format!("{all}---\n{lost}"));
+}
+
+#[test]
+fn a_token_gets_another_secret_only_where_that_is_asked_for() {
+    let scene = Scene::with(&["--guests", "none", "--all-nodes"]);
+    take_token(&scene);
+    let out = scene.trusted(&["--yes", "--renew"]);
+    let said = scene.said(&out);
+    assert!(out.status.success(), "{said}");
+    assert!(said.contains("ok: drover@pve!ci logs in"), "{said}");
+}
+
+// Invariant: a second drover of a cluster can have roles of its own from the first run on.
+
+#[test]
+fn roles_of_its_own_are_made_for_a_second_drover() {
+    let scene = Scene::with(&["--guests", "none", "--all-nodes"]);
+    let out = scene.trusted(&["--yes", "--role-prefix", "Second"]);
+    let said = scene.said(&out);
+    assert!(out.status.success(), "{said}");
+    assert!(
+        said.contains("pveum role add SecondReader") && !said.contains("DroverReader"),
+        "{said}"
+    );
 }
 
 // Invariant: on a terminal nothing is shown of the password, and a no, or Ctrl-C, leaves nothing.
@@ -323,7 +404,7 @@ answers = [part.split("=>", 1) for part in sys.argv[1].split("||")]
 pid, fd = pty.fork()
 if pid == 0:
     os.execv(sys.argv[2], sys.argv[2:])
-seen, at, limit = "", 0, time.monotonic() + 60
+seen, at, read, limit = "", 0, 0, time.monotonic() + 60
 while True:
     if time.monotonic() > limit:
         os.kill(pid, 9)
@@ -337,8 +418,9 @@ while True:
         if not piece:
             break
         seen += piece.decode("utf-8", "replace")
-        while at < len(answers) and answers[at][0] in seen:
+        while at < len(answers) and (found := seen.find(answers[at][0], read)) >= 0:
             question, answer = answers[at]
+            read = found + len(question)
             os.write(fd, answer.encode().decode("unicode_escape").encode())
             at += 1
 sys.stdout.write(seen.replace("\r\n", "\n"))
@@ -346,11 +428,19 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) & 255)
 "#;
 
 fn on_a_terminal(scene: &Scene, answers: &[(&str, &str)]) -> (Option<i32>, String) {
+    on_a_terminal_with(scene, &scene.urls(), answers)
+}
+
+fn on_a_terminal_with(
+    scene: &Scene,
+    options: &[String],
+    answers: &[(&str, &str)],
+) -> (Option<i32>, String) {
     let answers: Vec<String> = answers.iter().map(|(ask, say)| format!("{ask}=>{say}")).collect();
     let plain = drover();
     let mut command = Command::new("python3");
     command.args(["-c", TERMINAL, &answers.join("||")]).arg(plain.get_program());
-    command.args(["init", "--dir"]).arg(scene.etc()).args(scene.urls());
+    command.args(["init", "--dir"]).arg(scene.etc()).args(options);
     command.args(["--ssh-port", "2222", "--guest-networks", "127.77.0.0/16"]);
     command.env_remove("DROVER_ADMIN_PASSWORD").env("TERM", "xterm").stdin(Stdio::null());
     let out = command.output().unwrap();
@@ -364,29 +454,103 @@ fn a_terminal_is_asked_and_a_no_leaves_nothing() {
     let mut asked = vec![
         ("Is it the same?", "yes\\n"),
         ("Administrator", "\\n"),
+        ("password of root@pam", "wrong\\n"),
+        ("Type it again", ""),
         ("password of root@pam", password.as_str()),
+        ("Which one", "9999\\n"),
+        ("write a VMID or a name of the list", ""),
         ("Which one", "\\n"),
         ("VMIDs of agents", "9000-9999\\n"),
-        ("Labels of the agents", "linux,docker\\n"),
+        ("--vmids 10000-10999 are free", ""),
+        ("VMIDs of agents", "\\n"),
+        ("Labels of the agents", "linux, docker\\n"),
+        ("Pool of the agents", "a b\\n"),
+        ("is no name of a pool", ""),
         ("Pool of the agents", "\\n"),
         ("Login in guests", "\\n"),
+        ("Write and make all this?", "no\\n"),
     ];
-    let (code, said) = on_a_terminal(&scene, &[&asked[..2], &[("password of", "\\x03")]].concat());
-    assert_eq!(code, Some(1), "{said}");
-    assert!(said.contains("Ctrl-C"), "{said}");
-    let (code, said) = on_a_terminal(&scene, &asked);
-    assert_eq!(code, Some(1), "guests are in that range: {said}");
-    asked[4].1 = "\\n";
-    asked.push(("Write and make all this?", "no\\n"));
     let (code, said) = on_a_terminal(&scene, &asked);
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("drover: nothing was written\n"), "{said}");
     assert!(!said.contains(scene.sim.fact("adminPassword")), "{said}");
     scene.is_untouched();
-    asked[8].1 = "yes\\n";
+    asked[16].1 = "yes\\n";
     let (code, said) = on_a_terminal(&scene, &asked);
     assert_eq!(code, Some(0), "{said}");
     assert!(scene.yaml().contains("labelString: \"linux docker\""), "{}", scene.yaml());
+}
+
+// Invariant: no password is asked for before a Proxmox VE answers, and an address is asked for again until
+// one does; where an option names it, it is an error.
+
+#[test]
+fn an_address_is_asked_for_until_a_proxmox_ve_answers() {
+    let scene = Scene::with(&["--guests", "none", "--all-nodes"]);
+    let other = Server::start(Woodpecker::default());
+    let (port, _) = tls_before(other.address(), "localhost");
+    let (stranger, right) = (format!("https://127.0.0.1:{port}"), scene.sim.fact("url").to_owned());
+    let line = |address: &str| format!("{address}\\n");
+    let (stranger_line, right_line) = (line(&stranger), line(&right));
+    let question = "Address of one node";
+    let asked = [
+        (question, "ftp://pve1\\n"),
+        ("write it like `https://pve1.example.com:8006`", ""),
+        (question, "https://127.0.0.1:1\\n"),
+        ("check the address, that the node is up", ""),
+        (question, stranger_line.as_str()),
+        ("does not answer as Proxmox VE does", ""),
+        (question, right_line.as_str()),
+        ("Is it the same?", "yes\\n"),
+        ("Administrator", "root\\n"),
+        ("is no login", ""),
+        ("Administrator", "\\n"),
+        ("password of root@pam", "\\x04"),
+    ];
+    let (code, said) = on_a_terminal_with(&scene, &[], &asked);
+    assert_eq!(code, Some(2), "{said}");
+    scene.is_untouched();
+    let mut command = drover();
+    command.args(["init", "--yes", "--node-url", &stranger, "--dir"]).arg(scene.etc());
+    let out = command.output().unwrap();
+    let said = scene.said(&out);
+    assert_eq!(out.status.code(), Some(1), "{said}");
+    assert!(said.contains("does not answer as Proxmox VE does: it answers"), "{said}");
+}
+
+// Invariant: three wrong passwords end it, since Proxmox may lock the account.
+
+#[test]
+fn three_wrong_passwords_end_the_dialog() {
+    let scene = Scene::with(&["--guests", "none", "--all-nodes"]);
+    let mut asked = vec![("Is it the same?", "yes\\n"), ("Administrator", "\\n")];
+    // A blank line is no password, and is not sent.
+    for wrong in ["\\n", "one\\n", "two\\n", "three\\n", "four\\n"] {
+        asked.push(("password of root@pam", wrong));
+    }
+    let (code, said) = on_a_terminal(&scene, &asked);
+    assert_eq!(code, Some(1), "{said}");
+    assert_eq!(said.matches("does not let root@pam in").count(), 3, "{said}");
+    assert!(said.contains("drover asks no more, because Proxmox may lock the account"), "{said}");
+    assert!(!said.contains("four"), "{said}");
+    scene.is_untouched();
+}
+
+// Invariant: Ctrl-C and Ctrl-D end every question in the same way, and at the password with what that means.
+
+#[test]
+fn ctrl_c_and_ctrl_d_end_every_question_in_the_same_way() {
+    let scene = Scene::with(&["--guests", "none", "--all-nodes"]);
+    let asked = [("Is it the same?", "yes\\n"), ("Administrator", "\\n")];
+    // By the signal itself, which a shell shows as 130.
+    for (key, code) in [("\\x03", 256 - 2), ("\\x04", 2)] {
+        let (visible, _) = on_a_terminal(&scene, &[asked[0], ("Administrator", key)]);
+        let (hidden, said) =
+            on_a_terminal(&scene, &[&asked[..], &[("password of root@pam", key)]].concat());
+        assert_eq!((visible, hidden), (Some(code), Some(code)), "{said}");
+        assert!(said.contains("nothing was written or made\n"), "{said}");
+    }
+    scene.is_untouched();
 }
 
 // Invariant: without a template image the configuration has one that drover builds, and the commands
@@ -412,18 +576,17 @@ fn an_image_that_drover_builds_takes_the_place_of_a_template() {
     let mut wanted = split(&before);
     assert!(wanted.insert("import".to_owned()), "{before}");
     assert_eq!(split(&content()), wanted, "what the storage took, it takes");
-    assert!(scene.yaml().lines().count() <= 30, "{}", scene.yaml());
+    assert!(scene.yaml().lines().count() <= 31, "{}", scene.yaml());
     let again = scene.trusted(&["--yes"]);
     let said = scene.said(&again);
     assert!(!said.contains("done: ") && said.contains("image: debian"), "{said}");
-    let mut service = scene.service();
-    for (line, says) in [
-        (&["image", "build", "debian"][..], "Done"),
-        (&["lease", "--labels", "linux", "--", "id -un"], "debian\n"),
-    ] {
+    let mut service = scene.service(&said);
+    for (line, says) in
+        [("image build debian", "Done"), ("lease --labels linux -- id -un", "debian\n")]
+    {
         let out = scene.asks(line);
         let said = scene.said(&out);
-        assert!(out.status.success() && said.contains(says), "{line:?}: {said}");
+        assert!(out.status.success() && said.contains(says), "{line}: {said}");
     }
     service.child.signal("TERM");
     assert_eq!(service.child.wait(), Some(0));

@@ -113,7 +113,7 @@ fn pump(mut from: impl Read, mut to: TcpStream) {
 }
 
 /// TLS before a server of this address, by a certificate for this name: its port, and the certificate.
-fn tls_before(address: String, name: &str) -> (u16, String) {
+pub fn tls_before(address: String, name: &str) -> (u16, String) {
     let certified = rcgen::generate_simple_self_signed(vec![name.to_owned()]).unwrap();
     let key = PrivatePkcs8KeyDer::from(certified.signing_key.serialize_der());
     let provider = Arc::new(rustls::crypto::ring::default_provider());

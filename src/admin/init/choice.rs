@@ -172,13 +172,66 @@ impl TemplateSeen {
     }
 }
 
-/// The template that fits and whose node has the most free memory.
-pub(super) fn best_template(seen: &ClusterSeen) -> Option<&TemplateSeen> {
+/// The template that fits and whose node has the most free memory: among those on the node that was
+/// named, where there are any, and of those with a name, where one was given.
+pub(super) fn best_template<'a>(
+    seen: &'a ClusterSeen,
+    name: Option<&str>,
+    node: Option<&str>,
+) -> Option<&'a TemplateSeen> {
     let free = |one: &TemplateSeen| {
         seen.online().find(|node| node.name == one.node).map(|node| node.free_memory)
     };
-    let fitting = seen.templates.iter().filter(|one| one.problem().is_none());
-    fitting.max_by(|one, other| free(one).cmp(&free(other)).then(other.vmid.cmp(&one.vmid)))
+    let meant = |one: &&TemplateSeen| name.is_none_or(|name| one.name == name);
+    let fitting = seen.templates.iter().filter(|one| one.problem().is_none()).filter(meant);
+    let near = |one: &TemplateSeen| node.is_some_and(|node| one.node == node);
+    fitting.max_by(|one, other| {
+        let by_room = free(one).cmp(&free(other)).then(other.vmid.cmp(&one.vmid));
+        near(one).cmp(&near(other)).then(by_room)
+    })
+}
+
+/// The templates that serve together by the name of one of them, in the order of their nodes: it, and
+/// those of other nodes that fit and can be cloned in the same way. `storage` and `bridge` are what an
+/// administrator named in place of the templates' own.
+pub(super) fn namesakes<'a>(
+    seen: &'a ClusterSeen,
+    found: &'a TemplateSeen,
+    (storage, bridge): (Option<&str>, Option<&str>),
+) -> Vec<&'a TemplateSeen> {
+    // drover refuses a node with several templates of one name.
+    let is_alone = |one: &TemplateSeen| namesakes_on(seen, one) == 1;
+    if found.name.is_empty() || !is_alone(found) {
+        return vec![found];
+    }
+    let linked = |one: &TemplateSeen| one.storage.as_ref().is_some_and(|name| links(seen, name));
+    let has_storage = |one: &TemplateSeen| {
+        let wanted = storage.or(one.storage.as_deref());
+        let there = seen.storages.iter().find(|seen| Some(seen.name.as_str()) == wanted);
+        there.is_some_and(|there| there.takes("images") && there.free.contains_key(&one.node))
+    };
+    let has_bridge = |one: &TemplateSeen| {
+        let Some(wanted) = bridge.or(one.bridge.as_deref()) else { return false };
+        seen.online().any(|node| node.name == one.node && node.bridges.contains(wanted))
+    };
+    let serves = |one: &TemplateSeen| {
+        one.name == found.name
+            && is_alone(one)
+            && one.problem().is_none()
+            && linked(one) == linked(found)
+            && has_storage(one)
+            && has_bridge(one)
+    };
+    let all = seen.templates.iter().filter(|one| one.vmid == found.vmid || serves(one));
+    let mut all: Vec<&TemplateSeen> = all.collect();
+    all.sort_by(|one, other| one.node.cmp(&other.node));
+    all
+}
+
+/// How many templates of a template's node have its name.
+pub(super) fn namesakes_on(seen: &ClusterSeen, found: &TemplateSeen) -> usize {
+    let same = |one: &&TemplateSeen| one.name == found.name && one.node == found.node;
+    seen.templates.iter().filter(same).count()
 }
 
 #[cfg(test)]

@@ -21,6 +21,7 @@ mod cluster;
 mod contact;
 mod endpoints;
 mod proposal;
+mod token;
 mod yaml;
 
 #[cfg(test)]
@@ -28,7 +29,8 @@ mod tests;
 
 pub use choice::{TEMPLATE_MAKE, VmidRange};
 pub use cluster::{ClusterSeen, NodeSeen, StorageSeen, TemplateSeen};
-pub use contact::{ContactError, Presented, present, trusts};
+pub use contact::{ContactError, Presented, present, recognise, trusts};
 pub use endpoints::{NodeWays, ways};
-pub use proposal::{Answers, Image, Proposal, Refusals, Source, Trust, propose};
-pub use yaml::{earlier, is_blank, yaml};
+pub use proposal::{Answers, Image, Proposal, Refusals, Source, Trust, propose, wrong_settings};
+pub use token::{TakenToken, taken_token};
+pub use yaml::{Files, earlier, is_blank, yaml};

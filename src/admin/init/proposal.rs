@@ -1,10 +1,11 @@
 //! What init would set up: every choice, or all that is in the way.
 
 use std::fmt::Write as _;
+use std::slice;
 
 use super::choice::{
     TEMPLATE_MAKE, VmidRange, best_bridge, best_node, best_storage, best_template, free_range,
-    links, range_problem,
+    links, namesakes, namesakes_on, range_problem,
 };
 use super::cluster::{ClusterSeen, NodeSeen, TemplateSeen};
 
@@ -30,7 +31,7 @@ pub struct Image {
 /// What an administrator answered; none where they did not.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Answers {
-    /// A VMID, or `make`.
+    /// A VMID, a name, or `make`.
     pub template: Option<String>,
     pub image: Option<Image>,
     pub node: Option<String>,
@@ -48,6 +49,11 @@ pub struct Answers {
 }
 
 impl Answers {
+    /// The token that drover gets, `user@realm!name`.
+    pub fn token(&self) -> &str {
+        self.token.as_deref().unwrap_or(TOKEN)
+    }
+
     /// These answers, and where one is missing the earlier one.
     #[must_use]
     pub fn or(self, earlier: Self) -> Self {
@@ -86,12 +92,15 @@ pub enum Trust {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
     Template {
-        vmid: u32,
+        /// The VMID and the node of each template that serves.
+        guests: Vec<(u32, String)>,
         name: String,
+        /// Whether the YAML names it by its name: each node clones its own.
+        by_name: bool,
         /// The nodes that agents run on.
         nodes: Vec<String>,
         linked: bool,
-        /// The storage of the disks.
+        /// The storage of the disks; several, separated by commas, where templates have their own.
         storage: String,
         /// Whether the storage is not the template's own.
         moved: bool,
@@ -148,62 +157,85 @@ pub fn propose(
     earlier: Option<VmidRange>,
 ) -> Result<Proposal, Refusals> {
     let mut work = Work { seen, answers, wrong: Vec::new(), reasons: Vec::new() };
-    if !seen.quorate {
-        let text = "the cluster has no quorum, so nothing can be made there: \
-                    `pvecm status` on a node says which nodes are missing";
-        work.wrong.push(text.to_owned());
-    }
     let source = work.source();
-    let vmids = answers.vmids.unwrap_or_else(|| free_range(&seen.vmids));
-    if earlier != Some(vmids) {
-        work.wrong.extend(range_problem(vmids, &seen.vmids));
-    }
-    let labels = answers.labels.clone().unwrap_or_else(|| vec![LABEL.to_owned()]);
-    let is_label = |label: &String| !label.is_empty() && !label.contains([' ', ',', '"', '\\']);
-    if labels.is_empty() || !labels.iter().all(is_label) {
-        work.wrong.push("labels are words without blanks: --labels linux,docker".to_owned());
-    }
-    let word = |text: &str| {
-        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-        !text.is_empty() && text.chars().all(plain)
-    };
-    let text = |given: &Option<String>, default: &str| given.clone().unwrap_or(default.to_owned());
-    let (pool, guest_user) = (text(&answers.pool, POOL), text(&answers.guest_user, GUEST_USER));
-    if !word(&pool) {
-        work.wrong.push(format!("`{pool}` is no name of a pool: --pool drover"));
-    }
-    if !word(&guest_user) {
-        work.wrong.push(format!("`{guest_user}` is no name of a user: --guest-user debian"));
-    }
-    let token = text(&answers.token, TOKEN);
-    let parts = token.split_once('!').and_then(|(user, name)| Some((user.split_once('@')?, name)));
-    match parts {
-        Some(((user, realm), name)) if word(user) && word(realm) && word(name) => {}
-        Some(_) | None => {
-            work.wrong.push(format!("`{token}` is no token: --token drover@pve!ci"));
-        }
-    }
-    if token.starts_with("root@pam!") {
-        let text =
-            "a token of root@pam may do everything: --token drover@pve!ci is made with few rights";
-        work.wrong.push(text.to_owned());
-    }
-    let Work { wrong, reasons, .. } = work;
+    let Work { mut wrong, reasons, .. } = work;
+    wrong.extend(wrong_settings(seen, answers, earlier));
     let Some(source) = source.filter(|_| wrong.is_empty()) else { return Err(Refusals(wrong)) };
     Ok(Proposal {
         cluster: seen.name.clone(),
         api_urls,
         trust,
-        vmids,
-        labels,
-        pool,
-        guest_user,
-        token,
+        vmids: vmids(seen, answers),
+        labels: labels(answers),
+        pool: given(&answers.pool, POOL),
+        guest_user: given(&answers.guest_user, GUEST_USER),
+        token: answers.token().to_owned(),
         source,
         ssh_port: answers.ssh_port,
         guest_networks: answers.guest_networks.clone().unwrap_or_default(),
         reasons,
     })
+}
+
+fn vmids(seen: &ClusterSeen, answers: &Answers) -> VmidRange {
+    answers.vmids.unwrap_or_else(|| free_range(&seen.vmids))
+}
+
+fn labels(answers: &Answers) -> Vec<String> {
+    answers.labels.clone().unwrap_or_else(|| vec![LABEL.to_owned()])
+}
+
+fn given(answer: &Option<String>, default: &str) -> String {
+    answer.clone().unwrap_or(default.to_owned())
+}
+
+/// What is wrong with the cluster, and with answers that are not about the template. `earlier` are the
+/// VMIDs of an earlier run, which may have agents in them.
+pub fn wrong_settings(
+    seen: &ClusterSeen,
+    answers: &Answers,
+    earlier: Option<VmidRange>,
+) -> Vec<String> {
+    let mut wrong = Vec::new();
+    if !seen.quorate {
+        let text = "the cluster has no quorum, so nothing can be made there: \
+                    `pvecm status` on a node says which nodes are missing";
+        wrong.push(text.to_owned());
+    }
+    let vmids = vmids(seen, answers);
+    if earlier != Some(vmids) {
+        wrong.extend(range_problem(vmids, &seen.vmids));
+    }
+    let labels = labels(answers);
+    let is_label = |label: &String| !label.is_empty() && !label.contains([' ', ',', '"', '\\']);
+    if labels.is_empty() || !labels.iter().all(is_label) {
+        wrong.push("labels are words without blanks: --labels linux,docker".to_owned());
+    }
+    let word = |text: &str| {
+        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+        !text.is_empty() && text.chars().all(plain)
+    };
+    let (pool, guest_user) = (given(&answers.pool, POOL), given(&answers.guest_user, GUEST_USER));
+    if !word(&pool) {
+        wrong.push(format!("`{pool}` is no name of a pool: --pool drover"));
+    }
+    if !word(&guest_user) {
+        wrong.push(format!("`{guest_user}` is no name of a user: --guest-user debian"));
+    }
+    let token = answers.token();
+    let parts = token.split_once('!').and_then(|(user, name)| Some((user.split_once('@')?, name)));
+    match parts {
+        Some(((user, realm), name)) if word(user) && word(realm) && word(name) => {}
+        Some(_) | None => {
+            wrong.push(format!("`{token}` is no token: --token drover@pve!ci"));
+        }
+    }
+    if token.starts_with("root@pam!") {
+        let text =
+            "a token of root@pam may do everything: --token drover@pve!ci is made with few rights";
+        wrong.push(text.to_owned());
+    }
+    wrong
 }
 
 struct Work<'a> {
@@ -213,36 +245,18 @@ struct Work<'a> {
     reasons: Vec<(&'static str, String)>,
 }
 
-impl Work<'_> {
+impl<'a> Work<'a> {
     fn source(&mut self) -> Option<Source> {
         let seen = self.seen;
         match self.answers.template.as_deref() {
             Some(TEMPLATE_MAKE) => self.image(),
             Some(text) => {
-                let known = text.parse().ok();
-                let Some(vmid): Option<u32> = known else {
-                    let text =
-                        format!("`{text}` is no template: --template VMID, or --template make");
-                    self.wrong.push(text);
-                    return None;
-                };
-                let Some(found) = seen.templates.iter().find(|one| one.vmid == vmid) else {
-                    let known = seen.templates.iter().map(|one| one.vmid.to_string());
-                    let known = known.collect::<Vec<_>>().join(", ");
-                    let known = if known.is_empty() { "none".to_owned() } else { known };
-                    self.wrong.push(format!(
-                        "{vmid} is no template of an online node: there are {known}"
-                    ));
-                    return None;
-                };
-                if let Some(problem) = found.problem() {
-                    self.wrong.push(format!("template {vmid} does not fit: {problem}"));
-                    return None;
-                }
-                self.template(found)
+                let found = self.named(text)?;
+                let by_name = found.vmid.to_string() != text;
+                self.template(found, by_name)
             }
-            None => match best_template(seen) {
-                Some(found) => self.template(found),
+            None => match best_template(seen, None, self.answers.node.as_deref()) {
+                Some(found) => self.template(found, false),
                 None => {
                     let mut text = "no template fits".to_owned();
                     for one in &seen.templates {
@@ -259,6 +273,36 @@ impl Work<'_> {
                 }
             },
         }
+    }
+
+    /// The template of a VMID or name.
+    fn named(&mut self, text: &str) -> Option<&'a TemplateSeen> {
+        let seen = self.seen;
+        let meant = |one: &&TemplateSeen| one.vmid.to_string() == text || one.name == text;
+        let Some(first) = seen.templates.iter().find(meant) else {
+            let known = seen.templates.iter().map(|one| format!("{} `{}`", one.vmid, one.name));
+            let known = known.collect::<Vec<_>>().join(", ");
+            let known = if known.is_empty() { "none".to_owned() } else { known };
+            self.wrong.push(format!(
+                "`{text}` is no template of an online node: there are {known}; --template make lets \
+                 drover build one"
+            ));
+            return None;
+        };
+        let by_name = || best_template(seen, Some(text), self.answers.node.as_deref());
+        let found = if first.name == text { by_name().unwrap_or(first) } else { first };
+        let (vmid, node) = (found.vmid, &found.node);
+        if let Some(problem) = found.problem() {
+            self.wrong.push(format!("template {vmid} does not fit: {problem}"));
+            return None;
+        }
+        if found.name == text && namesakes_on(seen, found) > 1 {
+            self.wrong.push(format!(
+                "{node} has several templates called `{text}`: name one by its VMID, as --template {vmid}"
+            ));
+            return None;
+        }
+        Some(found)
     }
 
     /// The node that was named, or the one with the most free memory.
@@ -306,14 +350,21 @@ impl Work<'_> {
         }
     }
 
-    fn template(&mut self, found: &TemplateSeen) -> Option<Source> {
+    fn template(&mut self, found: &'a TemplateSeen, by_name: bool) -> Option<Source> {
         let seen = self.seen;
         let own = found.storage.clone()?;
-        let storage = self.answers.storage.clone().unwrap_or_else(|| own.clone());
-        let moved = storage != own;
         let common =
             |name: &str| seen.storages.iter().any(|one| one.name == name && one.is_common(seen));
-        let mut nodes = vec![found.node.clone()];
+        let named = self.answers.storage.clone();
+        let all_reach = common(&own) && named.as_deref().is_none_or(common);
+        let all = match &self.answers.node {
+            None if !all_reach && found.bridge.is_some() => {
+                let own = (named.as_deref(), self.answers.bridge.as_deref());
+                namesakes(seen, found, own)
+            }
+            None | Some(_) => vec![found],
+        };
+        let mut nodes: Vec<String> = all.iter().map(|one| one.node.clone()).collect();
         if let Some(named) = self.answers.node.clone() {
             if named != found.node && !common(&own) {
                 let (vmid, node) = (found.vmid, &found.node);
@@ -323,28 +374,56 @@ impl Work<'_> {
             } else {
                 nodes = self.node().map(|one| vec![one.name.clone()])?;
             }
-        } else if common(&own) && common(&storage) {
+        } else if all_reach {
             nodes = seen.online().map(|one| one.name.clone()).collect();
             let why = format!("all of them, since they share storage `{own}`");
             self.reasons.push(("node", why));
         } else {
-            self.reasons.push(("node", "the template's disk is there".to_owned()));
+            self.reasons.push(("node", whose_clones(seen, &nodes, (&found.name, &own))));
         }
-        self.check_storage(&storage, nodes.first()?);
+        let mut storages: Vec<String> = Vec::new();
+        for one in &all {
+            let storage = named.clone().or(one.storage.clone())?;
+            // Clones go to the nodes that were chosen, and each is made where its template is.
+            let at = if all.len() > 1 { &one.node } else { nodes.first()? };
+            self.check_storage(&storage, at);
+            if !storages.contains(&storage) {
+                storages.push(storage);
+            }
+        }
+        let moved = all.iter().any(|one| named.is_some() && one.storage != named);
         let linked = !moved && links(seen, &own);
-        let how =
-            if linked { "clones share the template's disk" } else { "clones are full copies" };
+        let how = match (linked, all.len()) {
+            (true, 1) => "clones share the template's disk",
+            (true, _) => "clones share the disk of their node's template",
+            (false, _) => "clones are full copies",
+        };
         self.reasons.push(("storage", how.to_owned()));
+        let differs = |name: &String| all.iter().any(|one| one.bridge.as_ref() != Some(name));
         let bridge = match (&self.answers.bridge, &found.bridge) {
-            (Some(named), own) => Some(named.clone()).filter(|named| Some(named) != own.as_ref()),
+            (Some(named), _) => Some(named.clone()).filter(differs),
             (None, Some(_)) => None,
             (None, None) => best_bridge(seen, nodes.first()?),
         };
-        if let Some(used) = bridge.clone().or(found.bridge.clone()) {
-            self.check_bridge(&used, &nodes);
+        match &bridge {
+            Some(used) => self.check_bridge(used, &nodes),
+            None => {
+                for one in &all {
+                    let at = if all.len() > 1 { slice::from_ref(&one.node) } else { &nodes };
+                    self.check_bridge(one.bridge.as_ref()?, at);
+                }
+            }
         }
-        let (vmid, name) = (found.vmid, found.name.clone());
-        Some(Source::Template { vmid, name, nodes, linked, storage, moved, bridge })
+        Some(Source::Template {
+            guests: all.iter().map(|one| (one.vmid, one.node.clone())).collect(),
+            name: found.name.clone(),
+            by_name: by_name || all.len() > 1,
+            nodes,
+            linked,
+            storage: storages.join(", "),
+            moved,
+            bridge,
+        })
     }
 
     fn image(&mut self) -> Option<Source> {
@@ -378,7 +457,7 @@ impl Work<'_> {
         };
         let bridge = match self.answers.bridge.clone() {
             Some(named) => {
-                self.check_bridge(&named, std::slice::from_ref(&node));
+                self.check_bridge(&named, slice::from_ref(&node));
                 named
             }
             None => match best_bridge(seen, &node) {
@@ -402,10 +481,44 @@ impl Work<'_> {
         });
         let common = here(&storage).is_some_and(|one| one.is_common(seen));
         let many = common && seen.online().count() > 1;
+        if seen.online().count() > 1 {
+            let agents = match common {
+                true => "agents run on all nodes".to_owned(),
+                false => format!(
+                    "agents run on this node alone, because the other nodes do not share its storage `{storage}`"
+                ),
+            };
+            let why = self.reasons.iter_mut().find(|(about, _)| *about == "node");
+            match why {
+                Some((_, why)) => *why = format!("{why}; {agents}"),
+                None => self.reasons.push(("node", agents)),
+            }
+        }
         let nodes = seen.online().filter(|_| many).map(|one| one.name.clone()).collect();
         let linked = links(seen, &storage);
         let image = image?;
         Some(Source::Image { image, node, nodes, storage, import_storage, prepare, bridge, linked })
+    }
+}
+
+/// Why agents run on the nodes whose own template they are cloned from.
+fn whose_clones(seen: &ClusterSeen, nodes: &[String], (name, storage): (&str, &str)) -> String {
+    let others: Vec<&str> = seen
+        .online()
+        .map(|one| one.name.as_str())
+        .filter(|one| !nodes.iter().any(|n| n == one))
+        .collect();
+    match (nodes.len(), others.is_empty()) {
+        (1, true) => "the template's disk is there".to_owned(),
+        (1, false) => format!(
+            "agents run on this node alone, because the template's disk is on its storage `{storage}`, \
+             which the other nodes do not share"
+        ),
+        (_, true) => format!("each has a template `{name}`, from which its agents are cloned"),
+        (_, false) => format!(
+            "each has a template `{name}`, from which its agents are cloned; none that fits is on {}",
+            others.join(", ")
+        ),
     }
 }
 
@@ -427,9 +540,18 @@ impl Proposal {
         };
         lines.push(("trust", trust));
         match &self.source {
-            Source::Template { vmid, name, nodes, storage, bridge, .. } => {
-                lines.push(("template", format!("{vmid} `{name}`")));
-                lines.push(("node", nodes.join(", ")));
+            Source::Template { guests, name, by_name, nodes, storage, bridge, .. } => {
+                let each = |(vmid, node): &(u32, String)| match by_name {
+                    true => format!("{vmid} on {node}"),
+                    false => vmid.to_string(),
+                };
+                let all = guests.iter().map(each).collect::<Vec<_>>().join(", ");
+                lines.push(match by_name {
+                    true => ("template", format!("`{name}`, which is {all}")),
+                    false => ("template", format!("{all} `{name}`")),
+                });
+                let subject = if nodes.len() > 1 { "nodes" } else { "node" };
+                lines.push((subject, nodes.join(", ")));
                 lines.push(("storage", storage.clone()));
                 let bridge = bridge.clone().unwrap_or_else(|| "the template's own".to_owned());
                 lines.push(("bridge", bridge));
@@ -451,7 +573,8 @@ impl Proposal {
         lines.push(("token", format!("{} (with the least rights that this needs)", self.token)));
         lines.push(("login in guests", self.guest_user.clone()));
         for (subject, text) in &mut lines {
-            if let Some((_, why)) = self.reasons.iter().find(|(about, _)| about == subject) {
+            let subject = if *subject == "nodes" { "node" } else { subject };
+            if let Some((_, why)) = self.reasons.iter().find(|(about, _)| *about == subject) {
                 let _ = write!(text, " ({why})");
             }
         }

@@ -70,9 +70,13 @@ fn make() -> Answers {
     Answers { template: Some("make".into()), image, ..Answers::default() }
 }
 
+fn files(authority: &str) -> Files<'_> {
+    Files { authority, service: None }
+}
+
 fn shown(plan: &Proposal) -> String {
     let lines = plan.summary().into_iter().map(|(subject, text)| format!("{subject}: {text}\n"));
-    format!("{}---\n{}", lines.collect::<String>(), yaml(plan, "pve-root-ca.pem"))
+    format!("{}---\n{}", lines.collect::<String>(), yaml(plan, files("pve-root-ca.pem")))
 }
 
 // Invariant: without any answer the proposal is one that works, with a reason for each choice, in at
@@ -81,6 +85,72 @@ fn shown(plan: &Proposal) -> String {
 #[test]
 fn a_template_that_fits_is_proposed_where_its_disk_is() {
     insta::assert_snapshot!("a_template", shown(&made(&cluster(), &Answers::default())));
+}
+
+// Invariant: every node that has a template of one name serves, each with its own; one that cannot is left
+// out, and a node that somebody names is alone.
+
+/// A third node, and a template of the same name on each.
+fn three() -> ClusterSeen {
+    let mut seen = cluster();
+    seen.nodes.push(node("pve3", 8));
+    for one in &mut seen.storages {
+        if one.name.starts_with("local") {
+            one.free.insert("pve3".into(), 1 << 40);
+        }
+    }
+    seen.templates.push(template(9001, "pve2", "local-lvm"));
+    seen.templates.push(template(9002, "pve3", "local-lvm"));
+    seen
+}
+
+#[test]
+fn templates_of_one_name_serve_on_all_their_nodes() {
+    insta::assert_snapshot!("namesakes", shown(&made(&three(), &Answers::default())));
+    let nodes = |seen: &ClusterSeen, answers: &Answers| match made(seen, answers).source {
+        Source::Template { guests, by_name, nodes, .. } => {
+            let ids: Vec<u32> = guests.iter().map(|(vmid, _)| *vmid).collect();
+            format!("{by_name} {ids:?} {}", nodes.join(" "))
+        }
+        Source::Image { .. } => String::new(),
+    };
+    let of = |text: &str| Answers { template: Some(text.into()), ..Answers::default() };
+    assert_eq!(nodes(&three(), &of("9002")), "true [9000, 9001, 9002] pve1 pve2 pve3");
+    assert_eq!(nodes(&three(), &of("debian-13")), "true [9000, 9001, 9002] pve1 pve2 pve3");
+    let alone = |text: &str| Answers { node: Some("pve3".into()), ..of(text) };
+    assert_eq!(nodes(&three(), &alone("9002")), "false [9002] pve3");
+    assert_eq!(nodes(&three(), &alone("debian-13")), "true [9002] pve3");
+    // One that does not fit, two of one node, a storage or bridge that is not there.
+    let mut seen = three();
+    seen.templates[1].has_agent = false;
+    assert_eq!(nodes(&seen, &of("9000")), "true [9000, 9002] pve1 pve3");
+    seen.templates.push(template(9003, "pve3", "local-lvm"));
+    assert_eq!(nodes(&seen, &of("9000")), "false [9000] pve1");
+    let said = proposed(&seen, &Answers { node: Some("pve3".into()), ..of("debian-13") });
+    assert_eq!(
+        said.unwrap_err().to_string(),
+        "pve3 has several templates called `debian-13`: name one by its VMID, as --template 9002"
+    );
+    let mut seen = three();
+    seen.nodes[1].bridges.clear();
+    seen.storages[1].free.remove("pve3");
+    assert_eq!(nodes(&seen, &of("9000")), "false [9000] pve1");
+}
+
+#[test]
+fn a_template_of_one_node_says_why_agents_run_there_alone() {
+    let node = |seen: &ClusterSeen, answers: &Answers| {
+        let lines = made(seen, answers).summary();
+        lines.into_iter().find(|(about, _)| *about == "node").unwrap().1
+    };
+    let mut seen = three();
+    seen.templates.truncate(1);
+    let mut all = vec![node(&seen, &Answers::default())];
+    seen.templates.push(template(9002, "pve3", "local-lvm"));
+    all.push(node(&seen, &Answers::default()));
+    let local = Answers { storage: Some("local-lvm".into()), ..make() };
+    all.push(node(&seen, &local));
+    insta::assert_snapshot!(all.join("\n"));
 }
 
 #[test]
@@ -101,9 +171,14 @@ fn no_configuration_has_more_than_30_lines_and_each_passes_the_check() {
         ..answers
     };
     let moved = Answers { storage: Some("ceph".into()), ..Answers::default() };
-    for answers in [Answers::default(), make(), moved] {
+    for (seen, answers) in [
+        (cluster(), Answers::default()),
+        (cluster(), make()),
+        (cluster(), moved),
+        (three(), Answers::default()),
+    ] {
         for answers in [answers.clone(), reached(answers)] {
-            let text = yaml(&made(&cluster(), &answers), "pve-root-ca.pem");
+            let text = yaml(&made(&seen, &answers), files("pve-root-ca.pem"));
             assert!(text.lines().count() <= 30, "{text}");
             std::fs::write(folder.path().join("drover.yaml"), &text).unwrap();
             let environment = drover_config::Environment::of(&[]).without_secrets();
@@ -119,10 +194,14 @@ fn no_configuration_has_more_than_30_lines_and_each_passes_the_check() {
 #[test]
 fn a_second_run_proposes_what_the_first_one_wrote() {
     let moved = Answers { storage: Some("ceph".into()), ..Answers::default() };
-    for answers in [Answers::default(), make(), moved] {
-        let mut seen = cluster();
+    for (mut seen, answers) in [
+        (cluster(), Answers::default()),
+        (cluster(), make()),
+        (cluster(), moved),
+        (three(), Answers::default()),
+    ] {
         let first = made(&seen, &answers);
-        let text = yaml(&first, "ca.pem");
+        let text = yaml(&first, files("ca.pem"));
         let (old, urls) = earlier(&text).unwrap();
         assert_eq!(urls, first.api_urls);
         // Agents are there now, and another node has more room.
@@ -132,8 +211,14 @@ fn a_second_run_proposes_what_the_first_one_wrote() {
         let trust = Trust::Authority("PEM".into());
         let answers = Answers::default().or(old);
         let again = propose(&seen, &answers, (urls, trust), range).unwrap();
-        assert_eq!(yaml(&again, "ca.pem"), text);
+        assert_eq!(yaml(&again, files("ca.pem")), text);
     }
+    let text = yaml(&made(&three(), &Answers::default()), {
+        let service = Some(("/srv/lab/state".as_ref(), Some("/srv/lab/drover.sock".as_ref())));
+        Files { authority: "ca.pem", service }
+    });
+    let own = "service: {stateDirectory: \"/srv/lab/state\", socket: \"/srv/lab/drover.sock\"}";
+    assert!(text.lines().last().unwrap().starts_with(own), "{text}");
     assert_eq!(earlier("service: {}"), None);
     assert!(is_blank("# an example\n\n#cloudConfigurations:\n") && !is_blank("# a\nb: 1\n"));
 }

@@ -1,6 +1,7 @@
 //! The text of the first configuration, and what an earlier one answers.
 
 use std::fmt::Write as _;
+use std::path::Path;
 
 use serde_yaml::Value;
 
@@ -19,9 +20,18 @@ fn list(items: &[String]) -> String {
     format!("[{}]", items.iter().map(|item| quoted(item)).collect::<Vec<_>>().join(", "))
 }
 
-/// The YAML of a proposal: at most 30 lines. `authority` is the file of the cluster's own authority,
-/// beside the YAML.
-pub fn yaml(plan: &Proposal, authority: &str) -> String {
+/// What a configuration keeps beside its YAML.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Files<'a> {
+    /// The cluster's own authority.
+    pub authority: &'a str,
+    /// State directory and socket of a drover that no unit runs; none for the unit's own.
+    pub service: Option<(&'a Path, Option<&'a Path>)>,
+}
+
+/// The YAML of a proposal: at most 30 lines, and one more with a state directory.
+pub fn yaml(plan: &Proposal, files: Files<'_>) -> String {
+    let Files { authority, service } = files;
     let mut out = String::new();
     let mut line = |text: String| {
         out.push_str(text.trim_end());
@@ -77,8 +87,13 @@ pub fn yaml(plan: &Proposal, authority: &str) -> String {
     line("  linux:".to_owned());
     line("    cloudIds: [primary]".to_owned());
     let linked = match &plan.source {
-        Source::Template { vmid, name, nodes, storage, moved, bridge, linked } => {
-            line(format!("    templateVmId: {vmid}   # {name}"));
+        Source::Template { guests, name, by_name, nodes, storage, moved, bridge, linked } => {
+            for (vmid, _) in guests.iter().filter(|_| !by_name) {
+                line(format!("    templateVmId: {vmid}   # {name}"));
+            }
+            if *by_name {
+                line(format!("    templateName: {}   # each node clones its own", quoted(name)));
+            }
             match &nodes[..] {
                 [node] => line(format!("    node: {node}")),
                 _ => line(format!("    nodes: [{}]", nodes.join(", "))),
@@ -113,6 +128,14 @@ pub fn yaml(plan: &Proposal, authority: &str) -> String {
     }
     line("    singleUse: true   # a fresh machine for each lease".to_owned());
     line(format!("    instanceCap: {CAP}   # agents at a time; `instanceMin: 1` keeps one ready"));
+    if let Some((state, socket)) = service {
+        let path = |path: &Path| quoted(&path.display().to_string());
+        let mut keys = format!("stateDirectory: {}", path(state));
+        if let Some(socket) = socket {
+            let _ = write!(keys, ", socket: {}", path(socket));
+        }
+        line(format!("service: {{{keys}}}   # remove this line where the unit runs drover"));
+    }
     out
 }
 
@@ -153,7 +176,9 @@ pub fn earlier(text: &str) -> Option<(Answers, Vec<String>)> {
         node: word(template, "node"),
         storage: word(template, "targetStorage"),
         bridge: word(template, "bridge"),
-        template: number(template, "templateVmId").map(|vmid| vmid.to_string()),
+        template: number(template, "templateVmId")
+            .map(|vmid| vmid.to_string())
+            .or(word(template, "templateName")),
         image: None,
     };
     if let Some(image) = all.get("images").and_then(|images| images.get("debian")) {

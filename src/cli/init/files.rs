@@ -5,16 +5,16 @@ use std::io;
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 
-use drover_admin::init::{Proposal, Trust, is_blank};
+use drover_admin::init::{Files, Proposal, Trust, is_blank, yaml};
 use drover_admin::setup::machine::FileToWrite;
 use drover_admin::setup::{service_group, write_secret};
-use drover_config::Environment;
+use drover_config::{Environment, SOCKET_PATH_MAX};
 use drover_ssh::PrivateKey;
 use rand::TryRng;
 use rand::rngs::SysRng;
 use secrecy::{ExposeSecret as _, SecretString};
 
-use super::super::config::{config_path, replace};
+use super::super::config::{DEFAULT_CONFIG, config_path, replace};
 use super::super::error::{CliError, failed};
 use super::super::global::Global;
 use super::super::setup::SetupOutput;
@@ -28,6 +28,11 @@ const YAML: &str = "drover.yaml";
 const CREDENTIALS: &str = "credentials";
 /// The key for guests.
 const KEY: &str = "agent-ssh-key";
+/// The secret of drover's token.
+const TOKEN: &str = "proxmox-token";
+/// Journal and socket of a drover that its unit does not run.
+const STATE: &str = "state";
+const SOCKET: &str = "drover.sock";
 
 /// Where the configuration is.
 pub(super) struct Place {
@@ -61,6 +66,31 @@ impl Place {
         self.config.clone()
     }
 
+    /// Whether it is where the unit reads it.
+    pub(super) fn is_usual(&self) -> bool {
+        self.file == Path::new(DEFAULT_CONFIG).join(YAML)
+    }
+
+    /// The file that has, or gets, a token's secret.
+    pub(super) fn secret(&self, token: &str) -> PathBuf {
+        let named = drover_config::token_place(&self.config, &Environment::of_process(), token);
+        let named = named.ok().and_then(|place| place.secret_file);
+        named.unwrap_or_else(|| self.beside(CREDENTIALS).join(TOKEN))
+    }
+
+    /// The text of the YAML. Another place than the unit's has a state directory and a socket of its own,
+    /// so that what runs there shares nothing with the unit's drover.
+    pub(super) fn yaml(&self, plan: &Proposal) -> io::Result<String> {
+        let folder = std::path::absolute(match self.folder.as_os_str().is_empty() {
+            true => Path::new("."),
+            false => &self.folder,
+        })?;
+        let (state, socket) = (folder.join(STATE), folder.join(SOCKET));
+        let socket = Some(socket.as_path()).filter(|one| one.as_os_str().len() <= SOCKET_PATH_MAX);
+        let service = (!self.is_usual()).then_some((state.as_path(), socket));
+        Ok(yaml(plan, Files { authority: AUTHORITY, service }))
+    }
+
     /// A file beside the YAML.
     pub(super) fn beside(&self, name: &str) -> PathBuf {
         self.folder.join(name)
@@ -92,11 +122,12 @@ impl Place {
                 Some((at, (is, would))) => {
                     format!("line {} is `{}` and would be `{}`", at + 1, is.trim(), would.trim())
                 }
-                None => "one has more lines".to_owned(),
+                None => "one of them has more lines".to_owned(),
             };
             return Err(failed(format!(
-                "{} exists and differs ({shown}); nothing was written. --replace keeps it as {}.old; \
-                 --dir names another folder; `drover setup rights` makes what that file needs",
+                "{} exists and differs ({shown}); nothing was written. --replace writes the new one, and \
+                 keeps the old one as {}.old. --dir names another folder. `drover setup rights` makes \
+                 what the old one needs",
                 self.file.display(),
                 self.file.display()
             )));
@@ -109,8 +140,8 @@ impl Place {
             };
             if let Some(other) = entries.map(|entry| entry.path()).find(is_other) {
                 return Err(failed(format!(
-                    "{} is a configuration already, by {}; nothing was written: --dir names another \
-                     folder, and `drover setup rights` makes what that one needs",
+                    "{} has a configuration already: {}; nothing was written. --dir names another \
+                     folder. `drover setup rights` makes what that configuration needs",
                     self.folder.display(),
                     other.display()
                 )));

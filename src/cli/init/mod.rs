@@ -1,17 +1,21 @@
 //! `drover init`: what is set up is worked out by [`drover_admin::init`]; here it is asked for, shown,
 //! confirmed and carried out.
 //!
-//! 1. `trust`: the node's certificate, before any login is sent.
-//! 2. `questions`: what the options leave open, on a terminal only.
-//! 3. A summary, the YAML and the `pveum` lines; nothing is written before a yes.
-//! 4. `files`: CA, key and YAML; then the rights, as `drover setup rights` makes them; then the storage of
+//! 1. `trust`: whether the node is a Proxmox VE, and its certificate, before any login is sent.
+//! 2. `login`, then `token`: a token whose secret is elsewhere ends it here.
+//! 3. `questions`: what the options leave open, on a terminal only. An answer that does not fit is asked for
+//!    again; an option that does not fit is an error.
+//! 4. A summary, the YAML and the `pveum` lines; nothing is written before a yes.
+//! 5. `files`: CA, key and YAML; then the rights, as `drover setup rights` makes them; then the storage of
 //!    cloud images takes these.
-//! 5. The doctor, and the next commands.
+//! 6. The doctor, and the next commands.
 //!
 //! Each step finds what an earlier run did. A failure names what to run again.
 
 mod files;
+mod login;
 mod questions;
+mod token;
 mod trust;
 
 use std::path::{Path, PathBuf};
@@ -20,23 +24,22 @@ use std::process::ExitCode;
 use clap::Args;
 use drover_admin::doctor::{ROLE_PREFIX, Report};
 use drover_admin::init::{
-    Answers, ClusterSeen, Image, Proposal, Source, VmidRange, earlier, propose, yaml,
+    Answers, ClusterSeen, Image, Proposal, Source, VmidRange, earlier, propose,
 };
 use drover_ci::Severity;
 use drover_config::Environment;
 use drover_hypervisor::Client;
-use drover_model::id::CloudId;
 use drover_ssh::quote;
-use proxmox_client::{Connection, Endpoint, Login, PveError, WireDialer};
-use secrecy::SecretString;
+use proxmox_client::Endpoint;
 
 use super::config::DEFAULT_CONFIG;
 use super::doctor::{self, DoctorOptions};
 use super::error::{CliError, failed, usage};
 use super::global::Global;
 use super::prompt;
-use super::setup::{RightsOptions, SetupOutput, password, reporting, rights_as};
-use files::{AUTHORITY, Place};
+use super::setup::{RightsOptions, SetupOutput, reporting, rights_as, role_prefix};
+use files::Place;
+use login::{Admin, login};
 
 /// Options of `init`.
 #[derive(Debug, Clone, Default, Args)]
@@ -57,8 +60,8 @@ pub struct InitOptions {
     /// PEM file of the authority that signed the node's certificate
     #[arg(long, value_name = "FILE")]
     pub ca_file: Option<PathBuf>,
-    /// VMID of a template image, or `make`: drover builds one later [default: one that fits]
-    #[arg(long, value_name = "VMID|make")]
+    /// VMID or name of a template image, or `make`: drover builds one later [default: one that fits]
+    #[arg(long, value_name = "VMID|NAME|make")]
     pub template: Option<String>,
     /// With `make`: disk image of the cloud image to build from
     #[arg(long, value_name = "URL", requires = "image_checksum")]
@@ -66,7 +69,7 @@ pub struct InitOptions {
     /// With `make`: its SHA-256 or SHA-512
     #[arg(long, value_name = "SUM", requires = "image_url")]
     pub image_checksum: Option<String>,
-    /// Node of the agents [default: the template's, else the one with most free memory]
+    /// Node of the agents [default: all that have the template, else the one with most free memory]
     #[arg(long, value_name = "NODE")]
     pub node: Option<String>,
     /// Storage of the agents' disks [default: the template's, else the best that takes disk images]
@@ -90,6 +93,12 @@ pub struct InitOptions {
     /// The token to make for drover (default: drover@pve!ci)
     #[arg(long, value_name = "TOKEN")]
     pub token: Option<String>,
+    /// Give that token another secret where it exists: its file is lost
+    #[arg(long)]
+    pub renew: bool,
+    /// What the names of roles begin with; another word for each drover of a cluster, in every run
+    #[arg(long, value_name = "WORD", default_value = ROLE_PREFIX, value_parser = role_prefix)]
+    pub role_prefix: String,
     /// SSH port of guests [default: 22]
     #[arg(long, value_name = "PORT")]
     pub ssh_port: Option<u16>,
@@ -135,22 +144,6 @@ pub(super) fn run(global: &Global, options: &InitOptions) -> ExitCode {
     reporting(global, async |out| init(global, options, out).await)
 }
 
-/// The administrator, for this run alone.
-struct Admin {
-    user: String,
-    secret: SecretString,
-}
-
-impl Admin {
-    fn login(&self) -> Login {
-        let (user, secret) = (self.user.clone(), self.secret.clone());
-        match user.contains('!') {
-            true => Login::Token { id: user, secret },
-            false => Login::Password { username: user, secret },
-        }
-    }
-}
-
 async fn init(
     global: &Global,
     options: &InitOptions,
@@ -165,24 +158,24 @@ async fn init(
     let place = Place::of(global, options);
     let there = place.read()?;
     let known = there.as_deref().and_then(earlier);
-    let urls = questions::urls(options, known.as_ref().map(|(_, urls)| &urls[..]), asks)?;
-    let Some(first) = urls.first() else {
-        return Err(usage("name one node: --node-url https://pve1.example.com:8006"));
-    };
-    let contact = trust::contact(first, options, &place, asks).await?;
-    let environment = Environment::of_process();
+    let earlier_urls = known.as_ref().map(|(_, urls)| &urls[..]);
+    let (urls, contact) = questions::reached(options, earlier_urls, &place, asks).await?;
+    let Some(first) = urls.first() else { return Err(usage("name one node with --node-url")) };
     let user = questions::user(options, asks)?;
-    let secret = password(&environment, options.password_file.as_deref(), &user)?;
-    let admin = Admin { user, secret };
-    let connection = Connection::new(vec![first.clone()], admin.login(), contact.tls.clone());
-    let client = Client::new(CloudId::new("primary"), &connection, &WireDialer)
-        .map_err(|error| failed(error.chain()))?;
     let live = out.live();
+    let file = options.password_file.as_deref();
+    let (admin, client) = login(&user, file, (first, &contact), &live).await?;
     let step = live.step(&format!("reading the cluster at {first}"));
-    let_in(&client, first).await?;
     let seen = ClusterSeen::read(&client).await;
     drop(step);
     let seen = seen.map_err(|error| failed(client.fault(&error).text))?;
+    let mut answers = options.answers();
+    let old = known.map(|(answers, _)| answers);
+    let vmids = old.as_ref().and_then(|old| old.vmids);
+    if let Some(old) = old.clone() {
+        answers = answers.or(old);
+    }
+    token::refuse_unknown(&client, &answers, old.as_ref(), &place, options).await?;
     if options.urls.len() < 2 && seen.nodes.iter().any(|node| !node.online) {
         let gone: Vec<_> = seen.nodes.iter().filter(|node| !node.online).collect();
         for node in gone {
@@ -192,47 +185,14 @@ async fn init(
     let step = live.step("looking at the certificates of the nodes");
     let (api_urls, trusted) = trust::endpoints(&client, &urls, &contact, &seen, out).await?;
     drop(step);
-    let mut answers = options.answers();
-    let old = known.map(|(answers, _)| answers);
-    let vmids = old.as_ref().and_then(|old| old.vmids);
-    if let Some(old) = old {
-        answers = answers.or(old);
-    }
     if asks && !options.dry_run && !options.yes {
-        answers = questions::rest(&seen, answers)?;
+        answers = questions::rest(&seen, answers, vmids)?;
     }
     let plan = propose(&seen, &answers, (api_urls, trusted), vmids);
     let plan = plan.map_err(|wrong| failed(format!("nothing was written: {wrong}")))?;
-    let text = yaml(&plan, AUTHORITY);
+    let text = place.yaml(&plan)?;
     let work = Work { global, options, place, plan, text, admin, client };
     work.run(there.as_deref(), asks, out).await
-}
-
-/// Logs in; says what is wrong where that fails.
-async fn let_in(client: &Client, url: &Endpoint) -> Result<(), CliError> {
-    let error = match client.version().await {
-        Ok(_) => return Ok(()),
-        Err(error) => error,
-    };
-    let who = client.login();
-    Err(failed(match &error {
-        PveError::Refused { refusal, .. } if refusal.status == 401 => format!(
-            "{url} does not let {who} in: {}: check the password or secret (--password-file, or \
-             $DROVER_ADMIN_PASSWORD), and that the user is enabled; nothing was written",
-            refusal.text
-        ),
-        PveError::SecondFactor(_) => format!(
-            "{who} needs a second factor, which drover cannot answer; nothing was written. On a node: \
-             `pveum user token add {who} setup --privsep 0` shows a secret once; give --user \
-             '{who}!setup' and that secret, and afterwards `pveum user token remove {who} setup`"
-        ),
-        PveError::Refused { .. }
-        | PveError::Unreachable { .. }
-        | PveError::Lost { .. }
-        | PveError::Unsent { .. }
-        | PveError::Shape { .. }
-        | PveError::Setup { .. } => client.fault(&error).text,
-    }))
 }
 
 /// Everything that is decided, and nothing of it written.
@@ -305,7 +265,8 @@ impl Work<'_> {
         let global = Global { config: Some(config.to_owned()), ..self.global.clone() };
         let mut options = RightsOptions {
             dry_run,
-            role_prefix: ROLE_PREFIX.to_owned(),
+            renew: self.options.renew,
+            role_prefix: self.options.role_prefix.clone(),
             ..RightsOptions::default()
         };
         options.login.user = Some(self.admin.user.clone());
@@ -340,8 +301,7 @@ impl Work<'_> {
         let config = self.place.config();
         let checked = drover_config::load(&config, &Environment::of_process())
             .map_err(|error| CliError::Config(Box::new(error)))?;
-        let is_usual = config == Path::new(DEFAULT_CONFIG);
-        let named = Some(config.as_path()).filter(|_| !is_usual);
+        let named = Some(config.as_path()).filter(|_| !self.place.is_usual());
         let report = doctor::look(&checked, &DoctorOptions::default(), named, &out.live()).await;
         out.text(&report.text())?;
         let drover = match named {
@@ -350,7 +310,11 @@ impl Work<'_> {
         };
         let mut next = Vec::new();
         next.push(match named {
-            Some(_) => format!("{drover} run   # the unit reads {DEFAULT_CONFIG}"),
+            Some(_) => {
+                format!(
+                    "{drover} run   # in a terminal of its own: the unit reads {DEFAULT_CONFIG}"
+                )
+            }
             None => "systemctl enable --now drover".to_owned(),
         });
         if matches!(self.plan.source, Source::Image { .. }) {

@@ -2,7 +2,9 @@
 
 use std::fs;
 
-use drover_admin::init::{ClusterSeen, ContactError, Presented, Trust, present, trusts, ways};
+use drover_admin::init::{
+    ClusterSeen, ContactError, Presented, Trust, present, recognise, trusts, ways,
+};
 use drover_hypervisor::Client;
 use futures_util::future::join_all;
 use proxmox_client::types::Certificate;
@@ -25,24 +27,45 @@ pub(super) struct Contact {
     pub shown: Presented,
 }
 
-fn silent(error: &ContactError) -> CliError {
-    failed(format!(
-        "{error}: check the address, that the node is up, and that this machine reaches its port; \
-         nothing was written"
-    ))
+/// Why there is no contact.
+pub(super) enum Unreached {
+    /// Another address may be the right one.
+    Address(String),
+    /// The address is not what is wrong.
+    Over(CliError),
 }
 
-/// Makes the first contact; no login is sent to a node that nobody vouches for.
+impl From<CliError> for Unreached {
+    fn from(error: CliError) -> Self {
+        Self::Over(error)
+    }
+}
+
+fn unreached(error: &ContactError) -> Unreached {
+    let help = match error {
+        ContactError::Silent { .. } => {
+            ": check the address, that the node is up, and that this machine reaches its port"
+        }
+        ContactError::Stranger { .. } => {
+            ": check host and port; the API of Proxmox VE is at port 8006 of each node"
+        }
+        ContactError::Refused { .. } => "",
+    };
+    Unreached::Address(format!("{error}{help}"))
+}
+
+/// Makes the first contact; no login is sent to a node that nobody vouches for, or to what is no node.
 pub(super) async fn contact(
     url: &Endpoint,
     options: &InitOptions,
     place: &Place,
     asks: bool,
-) -> Result<Contact, CliError> {
-    let shown = present(url).await.map_err(|error| silent(&error))?;
+) -> Result<Contact, Unreached> {
+    let shown = present(url).await.map_err(|error| unreached(&error))?;
+    recognise(url).await.map_err(|error| unreached(&error))?;
     let by = async |tls: Tls| match trusts(url, &tls).await {
         Ok(shown) => Ok(Contact { tls, shown }),
-        Err(error) => Err(failed(format!("{error}; nothing was written"))),
+        Err(error) => Err(unreached(&error)),
     };
     if let Some(file) = &options.ca_file {
         let text = fs::read_to_string(file)
@@ -63,18 +86,18 @@ pub(super) async fn contact(
     }
     let Presented { sha256, about } = &shown;
     if !asks || options.yes {
-        return Err(usage(format!(
+        return Err(Unreached::Over(usage(format!(
             "no authority of this system signed the certificate of {url} (SHA-256 {sha256} {about}): \
              compare it with what `{READ}` prints on the node, and give --fingerprint {sha256}; or \
              give the cluster's /etc/pve/pve-root-ca.pem with --ca-file"
-        )));
+        ))));
     }
     let question = format!(
         "No authority of this system signed the certificate of {url}.\n  SHA-256 {sha256}\n  {about}\n\
          The node prints the same with: {READ}\nIs it the same?"
     );
     if !confirm(&question)? {
-        return Err(failed("the certificate was not confirmed; nothing was written"));
+        return Err(failed("the certificate was not confirmed; nothing was written").into());
     }
     let pin = parse_pin(sha256).map_err(|error| failed(error.to_string()))?;
     Ok(Contact { tls: Tls::Pins(vec![pin]), shown })
@@ -112,7 +135,9 @@ pub(super) async fn endpoints(
                 ContactError::Refused { .. } => {
                     return Err(failed(format!("{error}; nothing was written")));
                 }
-                ContactError::Silent { .. } => out.note(format!("{error}: it stays in apiUrls"))?,
+                ContactError::Silent { .. } | ContactError::Stranger { .. } => {
+                    out.note(format!("{error}: it stays in apiUrls"))?;
+                }
             }
         }
         return Ok((found, trust));

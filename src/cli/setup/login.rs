@@ -101,11 +101,15 @@ pub(in super::super) fn password(
     if let Some(secret) = environment.get(PASSWORD) {
         return Ok(secret.into());
     }
+    let instead = format!("give --password-file, or set {PASSWORD}");
     if !io::stdin().is_terminal() {
-        return Err(usage(format!("no password: give --password-file, or set {PASSWORD}")));
+        return Err(usage(format!("no password: {instead}")));
     }
-    hidden(&format!("password of {username}: ")).map_err(|error| {
-        let way = "give --password-file, or set";
-        failed(format!("the terminal cannot hide a password ({error}): {way} {PASSWORD}"))
-    })
+    let what = if username.contains('!') { "secret" } else { "password" };
+    hidden(&format!("{what} of {username}: "), &instead)
+}
+
+/// Whether [`password`] asks somebody on the terminal.
+pub(in super::super) fn asks_password(environment: &Environment, file: Option<&Path>) -> bool {
+    file.is_none() && environment.get(PASSWORD).is_none() && io::stdin().is_terminal()
 }

@@ -24,10 +24,10 @@ use super::runtime::runtime;
 use super::stdout::not_written;
 
 pub use dhcp::DhcpOptions;
-pub(super) use login::password;
+pub(super) use login::{asks_password, password};
 pub(super) use output::SetupOutput;
 pub use rights::RightsOptions;
-pub(super) use rights::run_as as rights_as;
+pub(super) use rights::{role_prefix, run_as as rights_as};
 pub use service::ServiceOptions;
 pub use vip::VipOptions;
 

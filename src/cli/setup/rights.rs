@@ -416,7 +416,7 @@ fn left_out(facts: &Facts, grants: &mut Grants) -> Vec<String> {
 }
 
 /// Checks the beginning of roles' names: letters, digits, `-` and `_`, and none of Proxmox's own.
-fn role_prefix(text: &str) -> Result<String, String> {
+pub(in super::super) fn role_prefix(text: &str) -> Result<String, String> {
     let sound = |ch: char| ch.is_ascii_alphanumeric() || matches!(ch, '-' | '_');
     if text.is_empty() || !text.chars().all(sound) {
         return Err("use letters, digits, `-` and `_`".into());
