@@ -113,7 +113,11 @@ fn of_kind(kind: EventKind, event: &Event<'_>) -> String {
         }
         EventKind::Resets => {
             let resets = count(event.number("/resets/count"), "reset");
-            format!("template {}: {resets} went well {}", text("/template"), text("/resets/detail"))
+            let detail = match text("/resets/detail") {
+                detail if detail.is_empty() => detail,
+                detail => format!("; {detail}"),
+            };
+            format!("template {}: {resets} went well{detail}", text("/template"))
         }
         EventKind::HoldNext => match event.given("/seconds") {
             Some(seconds) => {

@@ -403,6 +403,9 @@ async fn said(world: &World, lease: &LeaseId) -> String {
 
 async fn waits_for_a_node(keys: &str, closed: NodeOrder) {
     let world = World::started(Setup::linux(keys)).await;
+    // An order needs the names of the nodes.
+    world.pass(MINUTE).await;
+    nodes(&world).await;
     for name in ["pve1", "pve2", "pve3"] {
         order(&world, name, closed).await.unwrap();
     }
