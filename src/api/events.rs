@@ -10,7 +10,7 @@ macro_rules! kinds {
         }
 
         impl EventKind {
-            /// All kinds.
+            /// Every kind that this version of drover sends or prints.
             pub const ALL: &'static [Self] = &[$(Self::$kind),*];
 
             /// The word in the stream.
