@@ -12,7 +12,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use super::error::{CliError, failed, usage};
 use super::term::shown;
 
-/// What is said where the input ends, as by Ctrl-D: whoever asks has done nothing yet.
+/// What is said where the input ends, as by Ctrl-D: a command asks before it does anything.
 const ENDED: &str = "the input ended before the last answer; nothing was written or made";
 /// What is said where Ctrl-C ends a question.
 const CUT: &str = "nothing was written or made";
@@ -88,7 +88,7 @@ pub(super) fn hidden(question: &str, instead: &str) -> Result<SecretString, CliE
 /// Ends drover as Ctrl-C does at a visible question, and says first that nothing was done. It returns
 /// where somebody who started drover makes it ignore that signal.
 fn interrupted() -> CliError {
-    // Neither has another way: whoever ignores the signal learns it from the error.
+    // Neither has another way: where the signal is ignored, the error ends the command.
     let _ = writeln!(io::stderr(), "drover: {CUT}");
     let _ = kill_process(getpid(), Signal::INT);
     failed("Ctrl-C ended the question")

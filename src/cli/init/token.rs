@@ -37,8 +37,8 @@ pub(super) async fn refuse_unknown(
          shows a secret once; nothing was written or made\n\
          \x20 Another drover may use this token. Run the same command again with a token for this one:\n\
          \x20   --token {}{replace}\n\
-         \x20 Where no other drover uses it, give it a new secret. The old secret ends at once, and whoever \
-         has it is locked out{}:\n\
+         \x20 Where no other drover uses it, give it a new secret. The old secret ends at once, and a drover \
+         that has it is locked out{}:\n\
          \x20   {renew}",
         secret.display(),
         quote(&free),
