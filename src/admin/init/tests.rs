@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use super::*;
 
@@ -178,8 +179,11 @@ fn no_configuration_has_more_than_30_lines_and_each_passes_the_check() {
         (three(), Answers::default()),
     ] {
         for answers in [answers.clone(), reached(answers)] {
-            let text = yaml(&made(&seen, &answers), files("pve-root-ca.pem"));
+            let (state, socket) = (Path::new("state"), Path::new("drover.sock"));
+            let own = Files { authority: "pve-root-ca.pem", service: Some((state, Some(socket))) };
+            let text = yaml(&made(&seen, &answers), own);
             assert!(text.lines().count() <= 30, "{text}");
+            let text = yaml(&made(&seen, &answers), files("pve-root-ca.pem"));
             std::fs::write(folder.path().join("drover.yaml"), &text).unwrap();
             let environment = drover_config::Environment::of(&[]).without_secrets();
             let checked = drover_config::load(folder.path(), &environment);

@@ -29,7 +29,7 @@ pub struct Files<'a> {
     pub service: Option<(&'a Path, Option<&'a Path>)>,
 }
 
-/// The YAML of a proposal: at most 30 lines, and one more with a state directory.
+/// The YAML of a proposal: at most 30 lines.
 pub fn yaml(plan: &Proposal, files: Files<'_>) -> String {
     let Files { authority, service } = files;
     let mut out = String::new();
@@ -64,10 +64,11 @@ pub fn yaml(plan: &Proposal, files: Files<'_>) -> String {
     line(format!("    endVmId: {}", plan.vmids.last));
     if let Source::Image { image, node, storage, import_storage, bridge, .. } = &plan.source {
         let algorithm = if image.checksum.len() == 64 { "sha256" } else { "sha512" };
-        line("images:".to_owned());
-        line("  debian: {   # `drover image build debian` makes a template image of it".to_owned());
+        line(
+            "images:   # `drover image build debian` makes a template image of this one".to_owned(),
+        );
         line(format!(
-            "    source: {{url: {}, checksumAlgorithm: {algorithm}, checksum: {}}},",
+            "  debian: {{source: {{url: {}, checksumAlgorithm: {algorithm}, checksum: {}}},",
             quoted(&image.url),
             quoted(&image.checksum)
         ));
