@@ -86,13 +86,14 @@ pub(crate) fn status(runner: &RunnerName) -> String {
     )
 }
 
-/// Stops the runner with everything it started, and removes its folder.
+/// Stops the runner with everything it started, and removes its folder. A group is written as every
+/// `kill` reads it: that of dash takes no `--` behind `-TERM`, and busybox takes none at all.
 pub(crate) fn stop(runner: &RunnerName) -> String {
     let folder = folder(runner);
     format!(
         "cd {folder} 2>/dev/null || exit 0; \
-         if [ -s pid ]; then kill -TERM -- -\"$(cat pid)\" 2>/dev/null && sleep 1; \
-         kill -KILL -- -\"$(cat pid)\" 2>/dev/null; fi; cd && rm -rf {folder}"
+         if [ -s pid ]; then kill -TERM -\"$(cat pid)\" 2>/dev/null && sleep 1; \
+         kill -KILL -\"$(cat pid)\" 2>/dev/null; fi; cd && rm -rf {folder}"
     )
 }
 
@@ -100,7 +101,8 @@ pub(crate) fn stop(runner: &RunnerName) -> String {
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
-    use std::path::Path;
+    use std::os::unix::process::CommandExt as _;
+    use std::path::{Path, PathBuf};
     use std::process::Command;
 
     use super::*;
@@ -113,6 +115,10 @@ mod tests {
         let mut sh = Command::new("sh");
         let out = sh.args(["-c", command]).env("HOME", home).output().unwrap();
         (out.status.code(), String::from_utf8(out.stdout).unwrap())
+    }
+
+    fn folder_of(home: &Path) -> PathBuf {
+        home.join(RUNNERS_FOLDER).join(name().as_str())
     }
 
     /// Starts a runner and returns its status once that begins with `life`.
@@ -132,8 +138,10 @@ mod tests {
                 break words;
             }
         };
+        let pid = std::fs::read_to_string(folder_of(home).join("pid")).unwrap();
         shell(home, &stop(&name()));
         assert_eq!(shell(home, &super::status(&name())).0, Some(2), "nothing is left");
+        assert_ne!(shell(home, &format!("kill -0 {pid}")).0, Some(0), "it still runs");
         words
     }
 
@@ -154,6 +162,33 @@ mod tests {
         assert!(words.starts_with("runs 0 "), "{words}");
         let words = reported("kill -KILL $(cat pid)", false, "died");
         assert!(words.starts_with("died 0 "), "{words}");
+    }
+
+    #[test]
+    fn one_that_is_stopped_leaves_no_process_in_any_shell() {
+        for shell_of_guest in [&["dash"][..], &["bash"], &["busybox", "sh"]] {
+            let with = |command: &str| {
+                let mut shell = Command::new(shell_of_guest[0]);
+                shell.args(&shell_of_guest[1..]).args(["-c", command]);
+                shell
+            };
+            // A machine need not have all of them.
+            if with(":").status().is_err() {
+                continue;
+            }
+            let home = tempfile::tempdir().unwrap();
+            let home = home.path();
+            let folder = folder_of(home);
+            std::fs::create_dir_all(&folder).unwrap();
+            let mut run = Command::new("sh");
+            let mut runs = run.args(["-c", "sleep 1000; true"]).process_group(0).spawn().unwrap();
+            std::fs::write(folder.join("pid"), runs.id().to_string()).unwrap();
+            let stopped = with(&stop(&name())).env("HOME", home).status().unwrap();
+            assert!(stopped.success(), "{shell_of_guest:?}");
+            assert!(!folder.exists());
+            let status = runs.try_wait().unwrap();
+            assert!(status.is_some(), "{shell_of_guest:?}: it still runs");
+        }
     }
 
     #[test]

@@ -157,7 +157,7 @@ runner-words)
     ;;
 runner-end)
     runner "$1" || exit 0
-    [ ! -s pid ] || kill -KILL -- -"$(cat pid)" 2>/dev/null
+    [ ! -s pid ] || kill -KILL -"$(cat pid)" 2>/dev/null
     cd && rm -rf "$HOME/.drover-runners/$1"
     ;;
 *) fail "unknown script \`$verb\`" ;;
