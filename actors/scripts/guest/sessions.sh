@@ -4,9 +4,11 @@
 set -u
 export LC_ALL=C
 
+# shellcheck disable=SC2317 # not every script needs it
 as_root() {
     if [ "$(id -u)" = 0 ]; then "$@"; else sudo -n "$@" 2>/dev/null; fi
 }
+# shellcheck disable=SC2317 # not every script needs it
 has() { command -v "$1" >/dev/null 2>&1; }
 
 end_other_sessions() {
