@@ -2,8 +2,7 @@
 //!
 //! After a wanted change the failing test prints the new table.
 
-use drover_model::id::ClusterId;
-use drover_model::id::NodeName;
+use drover_model::id::{ClusterId, NodeName};
 use drover_model::size::Size;
 use drover_model::state_machine::{Row, table};
 
