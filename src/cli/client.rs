@@ -32,6 +32,8 @@ pub struct Client {
     /// A configuration that has faults and names no socket: whether the service runs by it is to be
     /// proven.
     doubt: Option<Doubt>,
+    /// See [`Client::program`].
+    program: String,
 }
 
 /// Why another service may listen at the usual socket.
@@ -89,7 +91,8 @@ impl Client {
             }
         };
         let http = builder.build().map_err(|fault| CliError::Failed(chain(&fault)))?;
-        Ok(Self { http, base, place, token, doubt })
+        let program = global.program(std::env::var_os("DROVER_CONFIG").as_deref());
+        Ok(Self { http, base, place, token, doubt, program })
     }
 
     /// Prepares calls to the service that the options name, and makes sure that it is the one.
@@ -128,6 +131,11 @@ impl Client {
             self.place
         );
         Ok(term.progress(json, &text, json!({ "config": config }))?)
+    }
+
+    /// How commands that ask the same service begin, such as `drover --config lab`.
+    pub fn program(&self) -> &str {
+        &self.program
     }
 
     /// Whether the service is the one that the options mean.

@@ -131,7 +131,8 @@ fn is_over(detail: &str) -> bool {
 
 /// The fault of a lease that ended in this way before its command began.
 pub(super) fn end_of(detail: &str, text: String) -> CliError {
-    if is_over(detail) { CliError::Over(text) } else { CliError::Failed(text) }
+    let is_ended = matches!(detail, "released" | "cancelled");
+    if is_over(detail) || is_ended { CliError::Over(text) } else { CliError::Failed(text) }
 }
 
 /// Waits until the lease of a running command has ended, whatever ended it; gives the fault of that.

@@ -1,8 +1,10 @@
 //! Options of all commands.
 
+use std::ffi::OsStr;
 use std::path::PathBuf;
 
 use clap::Args;
+use drover_ssh::quote;
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 
 use super::screen::{ColorWhen, Output};
@@ -52,6 +54,16 @@ impl Global {
         signal.is_ok() && is_there
     }
 
+    /// How commands that ask the same service begin. `known` is the configuration that a variable names,
+    /// so that no command needs to.
+    pub(super) fn program(&self, known: Option<&OsStr>) -> String {
+        let named = self.config.as_deref().filter(|config| Some(config.as_os_str()) != known);
+        match named.filter(|_| self.socket.is_none() && self.url.is_none()) {
+            Some(config) => format!("drover --config {}", quote(&config.display().to_string())),
+            None => "drover".to_owned(),
+        }
+    }
+
     /// How to print.
     pub(super) fn output(&self) -> Output {
         match self.output {
@@ -65,5 +77,20 @@ impl Global {
     pub(super) fn settled(mut self) -> Self {
         self.json |= matches!(self.output, Some(Output::Json | Output::Yaml));
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Invariant: a command that is printed asks the service that was asked, as it is typed.
+
+    #[test]
+    fn a_configuration_that_an_option_names_stands_in_the_commands_that_are_printed() {
+        let lab = Global { config: Some("my lab".into()), ..Global::default() };
+        assert_eq!(lab.program(None), "drover --config 'my lab'");
+        assert_eq!(lab.program(Some(OsStr::new("my lab"))), "drover", "a variable names it");
+        assert_eq!(Global::default().program(None), "drover");
     }
 }

@@ -420,20 +420,21 @@ fn show(
     if term.screen.output == Screened::Name {
         return Ok(writeln!(term.out, "{id}")?);
     }
+    let drover = leasing.client.program();
     let until = lease.expires_at.as_deref().unwrap_or("it is released");
     writeln!(term.out, "lease {id} lasts until {until}")?;
     // drover keeps no key of the user's own, and cannot log in with it later.
     if identity.file.is_none() {
-        writeln!(term.out, "shell:   drover ssh {id}")?;
-        writeln!(term.out, "copy:    drover cp FILE {id}:/tmp/")?;
+        writeln!(term.out, "shell:   {drover} ssh {id}")?;
+        writeln!(term.out, "copy:    {drover} cp FILE {id}:/tmp/")?;
     }
     writeln!(term.out, "log in:  {command}")?;
     if options.user_data.is_some() {
         let (data, env) = (guest::data_path(&lease.id), guest::env_path(&lease.id));
         writeln!(term.out, "there:   {data}; as variables: . {env}")?;
     }
-    writeln!(term.out, "renew:   drover lease renew {id} --ttl 1h")?;
-    writeln!(term.out, "release: drover release {id}")?;
+    writeln!(term.out, "renew:   {drover} lease renew {id} --ttl 1h")?;
+    writeln!(term.out, "release: {drover} release {id}")?;
     Ok(())
 }
 

@@ -40,7 +40,9 @@ impl Socket {
 /// cannot be read.
 pub fn socket(path: &Path, environment: &Environment) -> Result<Socket, LoadError> {
     let found = named(path, environment);
+    let beside = beside(path);
     match found {
+        Err(error) if beside.exists() => Ok(Socket { path: beside, doubt: Some(error) }),
         Err(LoadError::Faults { faults, sources }) => {
             let speaks = sources.files().iter().any(|file| file.text.contains("socket"));
             let doubt = LoadError::Faults { faults, sources };
@@ -52,6 +54,12 @@ pub fn socket(path: &Path, environment: &Environment) -> Result<Socket, LoadErro
         Err(error @ (LoadError::Missing { .. } | LoadError::Io { .. })) => Err(error),
         Ok(path) => Ok(Socket::certain(path)),
     }
+}
+
+/// Where `drover init` puts the socket of a configuration in a folder of its own.
+fn beside(path: &Path) -> PathBuf {
+    let folder = if path.is_dir() { path } else { path.parent().unwrap_or(path) };
+    folder.join("drover.sock")
 }
 
 /// The socket that is certain.

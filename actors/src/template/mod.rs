@@ -497,7 +497,7 @@ impl Handler<TemplateCommand> for Template {
             TemplateCommand::VersionBuilt => self.seek_at_once(ctx),
             TemplateCommand::NodeOpened(node) => {
                 self.act(Event::NodeOpened(node), ctx);
-                self.seek_at_once(ctx);
+                self.look_again(ctx);
             }
             TemplateCommand::Stop => {
                 self.kept.stopping = true;

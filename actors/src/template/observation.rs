@@ -38,6 +38,13 @@ impl Template {
         }
     }
 
+    /// Looks again where anything is known or sought: what is said of it may hold no longer.
+    pub(super) fn look_again(&mut self, ctx: &mut Context<Self>) {
+        if self.seeking.is_some() || self.mind.knows_source() {
+            self.seek_now(LISTED, ctx);
+        }
+    }
+
     /// Asks, and again after a pause. A look that runs already or was to come next is forgotten.
     fn seek_now(&mut self, pause: Duration, ctx: &mut Context<Self>) {
         self.looks += 1;

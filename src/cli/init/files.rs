@@ -171,8 +171,13 @@ impl Place {
         }
         self.key(out)?;
         if let Some(old) = there.filter(|old| *old != text) {
-            let kept = PathBuf::from(format!("{}.old", self.file.display()));
-            self.plain(&kept, old, out)?;
+            let named = |end: String| PathBuf::from(format!("{}.old{end}", self.file.display()));
+            let further = (2..).map(|number| named(format!(".{number}")));
+            // An earlier one stays: the first of them may be what somebody wrote by hand.
+            let mut all = std::iter::once(named(String::new())).chain(further);
+            if let Some(kept) = all.find(|kept| !kept.exists()) {
+                self.plain(&kept, old, out)?;
+            }
         }
         self.plain(&self.file, text, out)
     }

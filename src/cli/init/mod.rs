@@ -175,6 +175,10 @@ async fn init(
     if let Some(old) = old.clone() {
         answers = answers.or(old);
     }
+    // The rights of a drover end at its pool, so that one with roles of its own has a pool of its own.
+    if options.role_prefix != ROLE_PREFIX && answers.pool.is_none() {
+        answers.pool = Some(format!("drover-{}", options.role_prefix.to_lowercase()));
+    }
     token::refuse_unknown(&client, &answers, old.as_ref(), &place, options).await?;
     if options.urls.len() < 2 && seen.nodes.iter().any(|node| !node.online) {
         let gone: Vec<_> = seen.nodes.iter().filter(|node| !node.online).collect();
@@ -234,7 +238,8 @@ impl Work<'_> {
         };
         done.await.map_err(|error| match error {
             CliError::Failed(text) => failed(format!(
-                "{text}\nwhat is done above stays; the same command goes on from there"
+                "{text}\nwhat is done above stays; the same command goes on from there, with --renew where \
+                 the token was made and its secret did not arrive"
             )),
             error @ (CliError::Usage(_)
             | CliError::Config(_)

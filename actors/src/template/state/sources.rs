@@ -49,6 +49,11 @@ impl TemplateMind {
             || self.breaker.phase() != BreakerPhase::Closed
     }
 
+    /// Whether it was found what can be cloned, or that nothing can.
+    pub fn knows_source(&self) -> bool {
+        self.source.is_some()
+    }
+
     /// Why nothing is started for a while, where that is not by the breaker.
     pub fn paused(&self, now: Moment) -> Option<String> {
         match &self.source {
