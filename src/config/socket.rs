@@ -210,6 +210,22 @@ mod tests {
         }
     }
 
+    // Invariant: a configuration that is lost says nothing of a service that runs by it.
+
+    #[test]
+    fn a_socket_beside_a_configuration_that_is_lost_is_asked_in_doubt() {
+        let folder = tempfile::tempdir().unwrap();
+        let own = folder.path().join("drover.sock");
+        std::fs::write(&own, "").unwrap();
+        for lost in [None, Some(""), Some("x: [\n"), Some("service: {socket: 1")] {
+            if let Some(text) = lost {
+                std::fs::write(folder.path().join("drover.yaml"), text).unwrap();
+            }
+            let Socket { path, doubt } = socket(folder.path(), &Environment::default()).unwrap();
+            assert!(path == own && doubt.is_some(), "{lost:?}");
+        }
+    }
+
     // Invariant: the usual socket is in doubt where a section may be lost, and is none where the files
     // speak of one.
 

@@ -439,6 +439,24 @@ async fn what_waits_for_a_drained_node_is_tried_as_soon_as_it_is_used_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_template_that_idles_says_nothing_of_a_cordon_that_was_taken_back() {
+    let world = World::started(Setup::linux(ANYWHERE)).await;
+    world.pass(MINUTE).await;
+    nodes(&world).await;
+    order(&world, "pve3", NodeOrder::Cordon).await.unwrap();
+    let lease = world.lease("linux").await;
+    world.ready(&lease).await;
+    let source = || world.view().templates()[0].source.clone().unwrap_or_default();
+    let before = source();
+    assert!(before.contains("uncordon pve3"), "{before}");
+    order(&world, "pve3", NodeOrder::Use).await.unwrap();
+    world.pass(Duration::from_secs(2)).await;
+    let after = source();
+    assert!(!after.is_empty() && !after.contains("cordon"), "{after}");
+    end(world, &[lease]).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_node_in_maintenance_takes_nothing_new() {
     let world = World::started(Setup::linux(ANYWHERE)).await;
     world

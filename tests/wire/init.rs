@@ -393,16 +393,19 @@ fn roles_of_its_own_are_made_for_a_second_drover() {
         said.contains("pveum role add SecondReader") && !said.contains("DroverReader"),
         "{said}"
     );
+    assert!(said.contains("# pool: drover-second ("), "each has a pool of its own: {said}");
 }
 
 // Invariant: on a terminal nothing is shown of the password, and a no, or Ctrl-C, leaves nothing.
 
 /// Runs a program on a pseudo-terminal: answers each question, and gives what was shown.
 pub const TERMINAL: &str = r#"
-import os, pty, sys, select, time
+import os, pty, signal, sys, select, time
 answers = [part.split("=>", 1) for part in sys.argv[1].split("||")]
 pid, fd = pty.fork()
 if pid == 0:
+    # As a terminal starts programs, whatever this one was started by.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     os.execv(sys.argv[2], sys.argv[2:])
 seen, at, read, limit = "", 0, 0, time.monotonic() + 60
 while True:
