@@ -32,7 +32,7 @@ pub struct Client {
     /// A configuration that has faults and names no socket: whether the service runs by it is to be
     /// proven.
     doubt: Option<Doubt>,
-    /// See [`Client::program`].
+    /// How commands that ask the same service begin, such as `drover --config lab`.
     program: String,
 }
 
