@@ -105,8 +105,7 @@ pub fn choose(spec: &TemplateSpec, found: &Found, ground: &dyn Ground) -> Result
         return Err(passed.join("; "));
     };
     let mut choice = choices.swap_remove(first);
-    let preferred = &spec.placement.preferred[..];
-    choice.origin.why = explain(&choice, preferred, &choosing.sought, &choosing.best, &passed);
+    choice.origin.why = choosing.explain(&choice, &passed);
     Ok(choice)
 }
 
@@ -440,52 +439,68 @@ impl<'a> Choosing<'a> {
         let why = self.scene.lacks_space(observation, disk_gb, headroom)?;
         Some(format!("storage `{storage}`: {why}"))
     }
-}
 
-/// Describes the choice: from how many, and what was passed over.
-fn explain(
-    choice: &Choice,
-    preferred: &[NodeName],
-    sought: &Sought,
-    best: &[&Candidate],
-    passed: &[String],
-) -> String {
-    let Choice { vmid, node, origin, .. } = choice;
-    if let Sought::Os(template) = sought {
-        let mut text = format!("a new container of `{}` on node {node}", template.volume());
+    /// Describes the choice: from how many, and what was passed over.
+    fn explain(&self, choice: &Choice, passed: &[String]) -> String {
+        let Choice { vmid, node, origin, .. } = choice;
+        if let Sought::Os(template) = &self.sought {
+            let mut text = format!("a new container of `{}` on node {node}", template.volume());
+            add_passed(&mut text, passed);
+            return text;
+        }
+        let chosen = self.best.iter().find(|one| one.vmid == *vmid);
+        let name = chosen.map(|one| one.name.as_str()).filter(|name| !name.is_empty());
+        let name = name.map(|name| format!(" `{name}`")).unwrap_or_default();
+        let mut text = format!("VMID {vmid}{name} on node {}", origin.home);
+        if origin.home != *node {
+            text.push_str(&format!(", cloned to node {node} over shared storage"));
+        }
+        if let [_, _, ..] = self.best[..] {
+            let is_own = origin.home == *node && matches!(self.sought.by(), Sought::Name(_));
+            text.push_str(&if is_own { self.own_of_each() } else { self.rank_of(choice) });
+        }
+        let preferred = &self.spec.placement.preferred;
+        if !preferred.is_empty() && !preferred.contains(node) {
+            let names: Vec<&str> = preferred.iter().map(NodeName::as_str).collect();
+            text.push_str(&format!("; none of preferredNodes takes it: {}", names.join(", ")));
+        }
         add_passed(&mut text, passed);
-        return text;
+        text
     }
-    let chosen = best.iter().find(|one| one.vmid == *vmid);
-    let name = chosen.map(|one| one.name.as_str()).filter(|name| !name.is_empty());
-    let name = name.map(|name| format!(" `{name}`")).unwrap_or_default();
-    let mut text = format!("VMID {vmid}{name} on node {}", origin.home);
-    if origin.home != *node {
-        text.push_str(&format!(", cloned to node {node} over shared storage"));
-    }
-    if let [_, _, ..] = best {
-        let newer = best.iter().take_while(|one| one.vmid != *vmid).count();
-        let place = if newer == 0 {
-            "the newest".to_owned()
+
+    /// What each node clones that has an image of the name. A node with several takes none of them.
+    fn own_of_each(&self) -> String {
+        let only = |node: &NodeName| self.homes.get(node) == Some(&1);
+        let places = self.places().into_iter().filter(only);
+        let own = places.filter_map(|node| {
+            let image = self.best.iter().find(|one| one.node == node)?;
+            Some(format!("{node} VMID {}", image.vmid))
+        });
+        let all: Vec<String> = own.collect();
+        if all.len() < 2 {
+            String::new()
         } else {
-            format!("newer than the rest it can take; {newer} newer passed over")
-        };
-        text.push_str(&format!("; {place} of {} of which each {sought}", best.len()));
-        let created = chosen.and_then(|one| one.created);
-        let equal = best.iter().filter(|one| one.created == created && one.vmid != *vmid);
+            format!("; each node its own: {}", all.join(", "))
+        }
+    }
+
+    /// The place of a choice among the images by their age.
+    fn rank_of(&self, choice: &Choice) -> String {
+        let Choice { vmid, node, .. } = choice;
+        let newer = self.best.iter().take_while(|one| one.vmid != *vmid).count();
+        let which = if newer == 0 { String::new() } else { format!(" that node {node} can take,") };
+        let mut text =
+            format!("; the newest{which} of {} of which each {}", self.best.len(), self.sought);
+        let created = self.best.get(newer).and_then(|one| one.created);
+        let equal = self.best.iter().filter(|one| one.created == created && one.vmid != *vmid);
         let equal: Vec<String> = equal.map(|one| one.vmid.to_string()).collect();
         if newer == 0 && !equal.is_empty() {
             let age = if created.is_some() { "as old" } else { "of no known age either" };
             let is = if equal.len() == 1 { "is" } else { "are" };
             text.push_str(&format!("; {} {is} {age}: the highest VMID wins", equal.join(", ")));
         }
+        text
     }
-    if !preferred.is_empty() && !preferred.contains(node) {
-        let names: Vec<&str> = preferred.iter().map(NodeName::as_str).collect();
-        text.push_str(&format!("; none of preferredNodes takes it: {}", names.join(", ")));
-    }
-    add_passed(&mut text, passed);
-    text
 }
 
 fn add_passed(text: &mut String, passed: &[String]) {

@@ -168,7 +168,32 @@ fn an_older_one_is_taken_where_the_newest_is_out_of_reach() {
     let spec = sought(tag(), &[]);
     assert_eq!(chosen(&spec, &found, &Bed::default()), ok(9001, "pve1", "pve1"));
     let why = choose(&spec, &found, &Bed::default()).unwrap().origin.why;
-    assert!(why.contains("passed over: node `pve2`: it is offline"), "{why}");
+    assert_eq!(
+        why,
+        "VMID 9001 `debian-13` on node pve1; the newest that node pve1 can take, of 2 of which each \
+         carries the tag `golden`; passed over: node `pve2`: it is offline \
+         (`pvecm status` on another node says more)"
+    );
+}
+
+// Invariant: of templates with one image on each node the text names every one, and none as a fault.
+
+#[test]
+fn by_name_the_text_says_which_image_each_node_clones() {
+    let images =
+        [on("pve1", 9001, 10, "lvm"), on("pve2", 9002, 20, "lvm"), on("pve3", 9003, 30, "lvm")];
+    let spec = sought(name(), &["pve1", "pve2", "pve3"]);
+    let why = choose(&spec, &found(images.to_vec()), &Bed::default()).unwrap().origin.why;
+    assert_eq!(
+        why,
+        "VMID 9001 `debian-13` on node pve1; each node its own: pve1 VMID 9001, pve2 VMID 9002, pve3 VMID 9003"
+    );
+    let two = sought(name(), &["pve1", "pve2"]);
+    let why = choose(&two, &found(images[..2].to_vec()), &Bed::default()).unwrap().origin.why;
+    assert!(why.ends_with("; each node its own: pve1 VMID 9001, pve2 VMID 9002"), "{why}");
+    let alone = sought(name(), &["pve1"]);
+    let why = choose(&alone, &found(images.to_vec()), &Bed::default()).unwrap().origin.why;
+    assert_eq!(why, "VMID 9001 `debian-13` on node pve1");
 }
 
 // Invariant: each named node takes its own template of the name, else one on storage it shares.
