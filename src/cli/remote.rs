@@ -27,7 +27,7 @@ use super::options::{
 };
 use super::over_ssh::OverSsh;
 use super::progress::Live;
-use super::screen::{Output, Screen};
+use super::screen::{self, Output, Screen};
 use super::term::{Term, page, print, shown};
 use super::watch::frame;
 use super::{
@@ -82,7 +82,8 @@ async fn repeat(
             Err(fault) => return Err(fault),
         }
         let text = String::from_utf8_lossy(&text);
-        term.out.write_all(frame(&text, term.screen.is_terminal, is_first).as_bytes())?;
+        let frame = frame(&text, term.screen.is_terminal, screen::size(), is_first);
+        term.out.write_all(frame.as_bytes())?;
         term.out.flush()?;
         is_first = false;
         tokio::select! {

@@ -8,6 +8,7 @@ use jiff::Timestamp;
 
 use super::list_options::ViewOptions;
 use super::table::View;
+use super::watch::Size;
 
 /// The form of what a command prints.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
@@ -69,9 +70,15 @@ impl Screen {
 
 /// The columns of the terminal, else those of `COLUMNS`.
 fn width() -> Option<usize> {
-    let size = rustix::termios::tcgetwinsize(io::stdout()).ok();
-    let columns = size.map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0);
+    let columns = size().map(|size| size.columns);
     columns.or_else(|| std::env::var("COLUMNS").ok()?.parse().ok().filter(|columns| *columns > 0))
+}
+
+/// The size of the terminal at this moment; none where it has none.
+pub(super) fn size() -> Option<Size> {
+    let size = rustix::termios::tcgetwinsize(io::stdout()).ok()?;
+    let size = Size { rows: size.ws_row.into(), columns: size.ws_col.into() };
+    (size.columns > 0 && size.rows > 0).then_some(size)
 }
 
 /// Whether states are coloured: a variable that is set and not empty counts, `0` turns

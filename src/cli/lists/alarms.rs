@@ -9,8 +9,8 @@ impl Listed for AlarmOut {
     const COLUMNS: &'static [Column] = &[
         column("ABOUT", Kind::Text, 0),
         column("RAISED", Kind::Time, 1),
-        column("ALARM", Kind::Text, 0),
-        column("RUN", Kind::Text, 2),
+        column("ALARM", Kind::Prose, 0),
+        column("RUN", Kind::Prose, 0),
     ];
 
     fn name(&self) -> String {

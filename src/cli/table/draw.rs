@@ -4,7 +4,7 @@ use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
 use super::fit::{GAP, Want, fit};
 use super::ids::Ids;
-use super::page::clean;
+use super::page::{clean, wrapped};
 use super::view::View;
 use super::{Cell, Column, Kind, Tone};
 
@@ -38,7 +38,10 @@ impl Table {
                     .map(|((cell, column), ids)| spell(cell, column.kind, ids, view))
                     .collect();
                 // Nothing stands behind the last text, which needs no mark of its place.
-                let is_text = self.columns.last().is_some_and(|last| last.kind == Kind::Text);
+                let is_text = self
+                    .columns
+                    .last()
+                    .is_some_and(|last| matches!(last.kind, Kind::Text | Kind::Prose));
                 if let (true, Some(last), Some(Cell::None)) =
                     (is_text, cells.last_mut(), row.last())
                 {
@@ -93,6 +96,7 @@ impl Table {
         widths.iter().zip(&wants).map(|(width, want)| width.map(|_| want.natural)).collect()
     }
 
+    /// A row: one line, and more where prose goes on.
     fn line(
         &self,
         cells: &[(String, Tone)],
@@ -100,26 +104,65 @@ impl Table {
         view: &View,
         is_heading: bool,
     ) -> String {
-        let mut line = String::new();
         let shown = cells.iter().zip(&self.columns).zip(widths);
-        let shown = shown.filter_map(|(cell, width)| Some((cell, (*width)?)));
-        for (at, (((text, tone), column), width)) in shown.enumerate() {
-            let text = cut(text, width);
-            let pad = " ".repeat(width.saturating_sub(text.width()));
-            let text = match is_heading {
-                true => view.bold(&text),
-                false => view.paint(*tone, &text),
-            };
-            if at > 0 {
-                line += &" ".repeat(GAP);
+        let shown =
+            shown.filter_map(|((cell, column), width)| Some((cell, column.kind, (*width)?)));
+        let shown: Vec<_> = shown
+            .map(|((text, tone), kind, width)| match kind {
+                Kind::Prose => (paragraph(text, width), *tone, kind, width),
+                Kind::Id | Kind::Name | Kind::State | Kind::Time | Kind::Number | Kind::Text => {
+                    (vec![cut(text, width)], *tone, kind, width)
+                }
+            })
+            .collect();
+        let height = shown.iter().map(|(lines, ..)| lines.len()).max().unwrap_or(1);
+        let mut drawn = String::new();
+        for row in 0..height {
+            let mut line = String::new();
+            for (at, (lines, tone, kind, width)) in shown.iter().enumerate() {
+                let text = lines.get(row).map_or("", String::as_str);
+                let pad = " ".repeat(width.saturating_sub(text.width()));
+                let text = match is_heading {
+                    true => view.bold(text),
+                    false => view.paint(*tone, text),
+                };
+                if at > 0 {
+                    line += &" ".repeat(GAP);
+                }
+                line += &match kind {
+                    Kind::Number => pad + &text,
+                    Kind::Id | Kind::Name | Kind::State | Kind::Time | Kind::Text | Kind::Prose => {
+                        text + &pad
+                    }
+                };
             }
-            line += &match column.kind {
-                Kind::Number => pad + &text,
-                Kind::Id | Kind::Name | Kind::State | Kind::Time | Kind::Text => text + &pad,
-            };
+            drawn += &format!("{}\n", line.trim_end());
         }
-        format!("{}\n", line.trim_end())
+        drawn
     }
+}
+
+/// A text in lines of at most so many columns, broken between words; a longer word is broken too.
+fn paragraph(text: &str, width: usize) -> Vec<String> {
+    let (mut lines, mut rest) = (Vec::new(), text);
+    while rest.width() > width {
+        let (part, more) = wrapped(rest, Some(width));
+        if part.width() <= width {
+            lines.push(part.to_owned());
+            rest = more;
+            continue;
+        }
+        let end = rest
+            .char_indices()
+            .find(|(at, c)| *at > 0 && rest[..at + c.len_utf8()].width() > width)
+            .map_or(rest.len(), |(at, _)| at);
+        lines.push(rest[..end].to_owned());
+        rest = &rest[end..];
+    }
+    if !rest.is_empty() || lines.is_empty() {
+        lines.push(rest.to_owned());
+    }
+    lines
 }
 
 /// A cell as text, and its tone.

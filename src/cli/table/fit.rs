@@ -1,7 +1,7 @@
 //! Which columns a terminal has room for, and how wide each is.
 //!
 //! Long texts give way first, down to [`TEXT_LEAST`]. Then columns are left out, empty ones first, then
-//! those of the highest rank. Names are cut last. With `--wide` no column is left out.
+//! those of the highest rank. Names are cut last. With `--wide` no column is left out, and none is cut.
 
 use super::Kind;
 
@@ -27,22 +27,27 @@ pub(super) struct Want {
 
 impl Want {
     fn first_least(&self) -> usize {
-        if self.kind == Kind::Text { self.natural.min(TEXT_LEAST) } else { self.natural }
+        if matches!(self.kind, Kind::Text | Kind::Prose) {
+            self.natural.min(TEXT_LEAST)
+        } else {
+            self.natural
+        }
     }
 
     fn is_cuttable(&self) -> bool {
-        matches!(self.kind, Kind::Text | Kind::Name)
+        matches!(self.kind, Kind::Text | Kind::Prose | Kind::Name)
     }
 }
 
 /// The width of each column; none for those that are left out.
 pub(super) fn fit(wants: &[Want], room: Option<usize>, keeps_all: bool) -> Vec<Option<usize>> {
     let mut widths: Vec<Option<usize>> = wants.iter().map(|one| Some(one.natural)).collect();
-    let Some(room) = room.filter(|room| total(&widths) > *room) else { return widths };
+    let room = room.filter(|room| !keeps_all && total(&widths) > *room);
+    let Some(room) = room else { return widths };
     for (width, want) in widths.iter_mut().zip(wants) {
         *width = Some(want.first_least());
     }
-    while total(&widths) > room && !keeps_all {
+    while total(&widths) > room {
         let droppable = |at: &usize| widths[*at].is_some() && wants[*at].rank > 0;
         let victim = (0..wants.len())
             .filter(droppable)
@@ -56,7 +61,7 @@ pub(super) fn fit(wants: &[Want], room: Option<usize>, keeps_all: bool) -> Vec<O
         let Some(widest) = widest else { break };
         widths[widest] = widths[widest].map(|width| width - 1);
     }
-    while total(&widths) > room && !keeps_all {
+    while total(&widths) > room {
         let Some(last) = (1..wants.len()).rev().find(|at| widths[*at].is_some()) else { break };
         widths[last] = None;
     }
@@ -105,9 +110,9 @@ mod tests {
     }
 
     #[test]
-    fn every_column_stays_where_all_are_asked_for() {
-        assert_eq!(fit(&WANTS, Some(76), true), [Some(6), Some(26), Some(10), Some(6), Some(20)]);
-        let narrow = fit(&WANTS, Some(20), true);
-        assert_eq!(narrow, [Some(6), Some(8), Some(10), Some(6), Some(8)]);
+    fn every_column_stays_whole_where_all_are_asked_for() {
+        for room in [Some(200), Some(76), Some(20)] {
+            assert_eq!(fit(&WANTS, room, true), fit(&WANTS, None, false));
+        }
     }
 }

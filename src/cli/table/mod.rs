@@ -40,6 +40,8 @@ pub(super) enum Kind {
     Number,
     /// Cut to the room that is left.
     Text,
+    /// Never cut: what has no room goes on below, in the same column.
+    Prose,
 }
 
 /// A column of a list.

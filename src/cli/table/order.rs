@@ -77,7 +77,7 @@ fn holds(cell: &Cell, kind: Kind, value: &str) -> bool {
         let text = text.to_lowercase();
         match kind {
             Kind::Id => text.starts_with(value),
-            Kind::Text => text.contains(value),
+            Kind::Text | Kind::Prose => text.contains(value),
             Kind::Name => {
                 text == value || text.rsplit_once('/').is_some_and(|(_, name)| name == value)
             }
@@ -108,7 +108,7 @@ fn compare(one: &Cell, other: &Cell, kind: Kind, is_reversed: bool) -> Ordering 
     let order = match kind {
         Kind::Time => one.parse::<Timestamp>().ok().cmp(&other.parse::<Timestamp>().ok()),
         Kind::Number => number(&one).total_cmp(&number(&other)),
-        Kind::Id | Kind::Name | Kind::State | Kind::Text => one.cmp(&other),
+        Kind::Id | Kind::Name | Kind::State | Kind::Text | Kind::Prose => one.cmp(&other),
     };
     if is_reversed { order.reverse() } else { order }
 }

@@ -141,7 +141,7 @@ impl Page {
 }
 
 /// The words that fit into so many columns, and the rest; a longer word stays whole.
-fn wrapped(text: &str, room: Option<usize>) -> (&str, &str) {
+pub(super) fn wrapped(text: &str, room: Option<usize>) -> (&str, &str) {
     let Some(room) = room.filter(|room| text.width() > *room) else { return (text, "") };
     let lead = text.len() - text.trim_start().len();
     let mut spaces = text.match_indices(' ').map(|(at, _)| at).filter(|at| *at >= lead).peekable();

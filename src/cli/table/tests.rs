@@ -93,6 +93,40 @@ fn states_are_coloured_and_alignment_does_not_change_by_it() {
     insta::assert_snapshot!("colours", coloured.replace('\u{1b}', "␛"));
 }
 
+// Invariant: prose is never cut: it goes on below, in its column.
+
+#[test]
+fn prose_goes_on_in_its_own_column_and_loses_nothing() {
+    const COLUMNS: &[Column] = &[
+        column("ABOUT", Kind::Text, 0),
+        column("RAISED", Kind::Time, 1),
+        column("ALARM", Kind::Prose, 0),
+        column("RUN", Kind::Prose, 0),
+    ];
+    let text = "refused, the old configuration stays: agentConfigurations.linux.instanceCap: expected \
+                a whole number, found text (/etc/drover/proxmox-cloud-of-the-office.yaml:32:18)";
+    let row = |about: &str, text: &str, run: &str| {
+        let at = Cell::Time("2026-11-21T08:10:50Z".to_owned());
+        vec![Cell::of(about), at, Cell::of(text), Cell::of(run)]
+    };
+    let table = Table::new(
+        COLUMNS,
+        vec![
+            row("configuration", text, "drover check"),
+            row("agent a3", "`lock: clone` stays", ""),
+        ],
+    );
+    let narrow = table.draw(&terminal(80));
+    let words = |text: &str| text.split_whitespace().map(str::len).sum::<usize>();
+    let all = format!("ABOUT RAISED ALARM RUN configuration 12s ago {text} drover check agent a3");
+    assert_eq!(words(&narrow), words(&all) + words("12s ago `lock: clone` stays"));
+    assert!(
+        narrow.lines().all(|line| unicode_width::UnicodeWidthStr::width(line) <= 80),
+        "{narrow}"
+    );
+    insta::assert_snapshot!(narrow);
+}
+
 // Invariant: several filters must all hold, and a key that a list does not have is named with those it has.
 
 fn order(
