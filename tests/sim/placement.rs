@@ -438,6 +438,34 @@ async fn what_waits_for_a_drained_node_is_tried_as_soon_as_it_is_used_again() {
     waits_for_a_node(ANYWHERE, NodeOrder::Drain).await;
 }
 
+// Invariant: what cannot start anywhere is not tried again and again: a look at the cluster says when it can.
+
+#[tokio::test(start_paused = true)]
+async fn hours_of_a_cordon_with_a_waiting_lease_begin_one_agent_at_most() {
+    let mut world = World::started(Setup::linux(ANYWHERE)).await;
+    world.pass(MINUTE).await;
+    nodes(&world).await;
+    for name in ["pve1", "pve2", "pve3"] {
+        order(&world, name, NodeOrder::Cordon).await.unwrap();
+    }
+    let lease = world.lease("linux").await;
+    world.pass(60 * MINUTE).await;
+    let gone = |world: &World| -> Vec<String> {
+        world.view().gone_agents().iter().map(|one| one.reason.to_string()).collect()
+    };
+    assert!(gone(&world).len() <= 1, "{:#?}", gone(&world));
+    world.restart(MINUTE).await;
+    world.pass(60 * MINUTE).await;
+    assert!(gone(&world).len() <= 1, "{:#?}", gone(&world));
+    let detail = world.view().lease(&lease).unwrap().detail.clone();
+    assert!(detail.contains("`drover uncordon pve1` lets it be used again"), "{detail}");
+    order(&world, "pve2", NodeOrder::Use).await.unwrap();
+    world.pass(Duration::from_millis(1500)).await;
+    assert_eq!(world.view().agents().iter().filter(|agent| agent.node.is_some()).count(), 1);
+    world.ready(&lease).await;
+    end(world, &[lease]).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_template_that_idles_says_nothing_of_a_cordon_that_was_taken_back() {
     let world = World::started(Setup::linux(ANYWHERE)).await;

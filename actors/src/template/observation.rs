@@ -20,6 +20,8 @@ use crate::source::choose;
 
 /// How often it asks while it waits for something else to clone.
 const AGAIN: Duration = Duration::from_secs(30);
+/// How often it asks while no node has a place for an agent, which an agent that ends can change.
+const AGAIN_FOR_PLACE: Duration = Duration::from_secs(10);
 /// After this time Proxmox's list of guests has one that just came (book: proxmox, section 8).
 const LISTED: Duration = Duration::from_secs(12);
 
@@ -27,7 +29,8 @@ impl Template {
     /// Asks what can be cloned, at once and again after a while for as long as that is wanted.
     pub(super) fn seek(&mut self, ctx: &mut Context<Self>) {
         if self.seeking.is_none() {
-            self.seek_now(AGAIN, ctx);
+            let pause = if self.mind.lacks_place() { AGAIN_FOR_PLACE } else { AGAIN };
+            self.seek_now(pause, ctx);
         }
     }
 

@@ -38,7 +38,7 @@ impl TemplateMind {
     /// Whether the cluster must be asked what can be cloned.
     ///
     /// It must while that is unknown although the spec searches by more than a VMID, while there is
-    /// nothing, and while the breaker is not closed.
+    /// nothing, while an agent found no place, and while the breaker is not closed.
     pub fn wants_source(&self) -> bool {
         if !self.open || !self.configured || self.stopping {
             return false;
@@ -46,7 +46,14 @@ impl TemplateMind {
         let unknown = self.spec.search.is_some() && self.source.is_none();
         unknown
             || matches!(self.source, Some(Err(_)))
+            || self.lacks_place()
             || self.breaker.phase() != BreakerPhase::Closed
+    }
+
+    /// Whether the last agent found no place. A look at the cluster says when there is one again, and no
+    /// further agent has to try.
+    pub fn lacks_place(&self) -> bool {
+        self.obstacle.as_ref().is_some_and(|obstacle| !obstacle.placed)
     }
 
     /// Whether it was found what can be cloned, or that nothing can.
@@ -79,7 +86,9 @@ impl TemplateMind {
         self.pace.place_opened();
         self.trials.place_opened();
         self.unplaced = Unplaced::default();
-        self.obstacle.take_if(|obstacle| !obstacle.placed);
+        if self.lacks_place() {
+            self.obstacle = None;
+        }
         // The body looks again, and nothing starts before it knows what can be cloned.
         if let Some(Err(why)) = &mut self.source {
             *why = format!("node `{node}` is used again, and drover looks what can be cloned");
