@@ -35,6 +35,13 @@ pub enum What {
         /// The configuration that stays: later reports of it or of earlier ones change nothing.
         after: Generation,
     },
+    /// An operator ordered something of the whole or of a node, and it was taken.
+    Ordered {
+        /// The principal.
+        by: String,
+        /// What it did, as the rest of a sentence about it.
+        order: String,
+    },
     /// An agent changed.
     Agent(Arc<AgentStatus>),
     /// A step of preparing an agent ended.

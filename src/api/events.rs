@@ -26,6 +26,7 @@ macro_rules! kinds {
 kinds! {
     ConfigApplied = "configApplied",
     ConfigRefused = "configRefused",
+    Ordered = "ordered",
     Agent = "agent",
     Step = "step",
     AgentGone = "agentGone",

@@ -103,6 +103,7 @@ fn log(view: &View, what: &What) {
         What::Agent(status) => log_agent(view, status),
         // Who saw them has logged them.
         What::OtherDrover { .. }
+        | What::Ordered { .. }
         // The configuration's watch has logged the faults with their places.
         | What::ConfigRefused { .. }
         | What::Source(_)

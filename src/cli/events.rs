@@ -163,7 +163,7 @@ mod tests {
                      \"\\u001b[2Jwaits\"}}\n\n";
         insta::assert_snapshot!(
             line(agent, false).unwrap_or_default(),
-            @"3-17  2026-11-21T08:11:02.000Z  agent a1 lab/linux Booting ?[2Jwaits"
+            @"3-17  2026-11-21T08:11:02.000Z  agent a1 of lab/linux is Booting: ?[2Jwaits"
         );
         let lagged = "event: lagged\ndata: {\"missed\":10}\n\n";
         insta::assert_snapshot!(

@@ -1,6 +1,7 @@
 //! What an event says, as one sentence for each kind.
 
 use drover_api::{EventKind, faults_in_one_line};
+use drover_model::phase::BreakerPhase;
 use serde_json::Value;
 
 use super::sentences::count;
@@ -69,36 +70,33 @@ fn of_kind(kind: EventKind, event: &Event<'_>) -> String {
                 faults_in_one_line(&text("/text"))
             )
         }
-        EventKind::Agent => format!(
-            "agent {} {} {} {}",
-            text("/agent/id"),
-            text("/agent/template"),
-            text("/agent/state"),
-            text("/agent/detail")
-        ),
-        EventKind::Step => format!(
-            "agent {} {} step {} ended {}: {}",
-            text("/step/agent"),
-            text("/step/template"),
-            text("/step/name"),
-            match event.given("/step/exit") {
+        EventKind::Ordered => format!("{} {}", text("/by"), text("/order")),
+        EventKind::Agent => {
+            let (id, template) = (text("/agent/id"), text("/agent/template"));
+            let state = text("/agent/state");
+            because(format!("agent {id} of {template} is {state}"), &text("/agent/detail"))
+        }
+        EventKind::Step => {
+            let (id, step) = (text("/step/agent"), text("/step/name"));
+            let how = match event.given("/step/exit") {
                 Some(exit) => format!("with {exit}"),
                 None => "by a signal or its time limit".to_owned(),
-            },
-            text("/step/log")
-        ),
+            };
+            because(format!("agent {id}: its step {step} ended {how}"), &text("/step/log"))
+        }
         EventKind::AgentGone => {
             format!("agent {} gone: {}", text("/agent/id"), text("/agent/detail"))
         }
         EventKind::Alarm => {
             format!("ALARM agent {}: {}", text("/alarm/agent"), text("/alarm/text"))
         }
-        EventKind::Lease => format!(
-            "lease {} {} {}",
-            text("/lease/id"),
-            text("/lease/state"),
-            text("/lease/detail")
-        ),
+        EventKind::Lease => {
+            let state = match text("/lease/state").as_str() {
+                "ended" => "has ended".to_owned(),
+                other => format!("is {other}"),
+            };
+            because(format!("lease {} {state}", text("/lease/id")), &text("/lease/detail"))
+        }
         EventKind::Template => template(event),
         EventKind::Breaker => {
             let until = event.given("/breaker/retryAt").map(|at| format!(" until {at}"));
@@ -128,11 +126,9 @@ fn of_kind(kind: EventKind, event: &Event<'_>) -> String {
         EventKind::TemplateGone => {
             format!("template {} is gone: it left the configuration", text("/template"))
         }
-        EventKind::Cloud => format!(
-            "cloud {} {} {}",
-            text("/cloud/id"),
-            text("/cloud/health"),
-            text("/cloud/detail")
+        EventKind::Cloud => because(
+            format!("cloud {} is {}", text("/cloud/id"), text("/cloud/health")),
+            &text("/cloud/detail"),
         ),
         EventKind::CloudGone => {
             format!("cloud {} is gone: it left the configuration", text("/cloud"))
@@ -166,21 +162,17 @@ fn of_kind(kind: EventKind, event: &Event<'_>) -> String {
                 pools => format!("address pools: {}", pools.join("; ")),
             }
         }
-        EventKind::Image => format!(
-            "image {} build {} on {} {} {}",
-            text("/image/image"),
-            text("/image/build"),
-            text("/image/node"),
-            text("/image/state"),
-            text("/image/detail")
-        ),
-        EventKind::Machine => format!(
-            "machine {} {} {} {}",
-            text("/machine/name"),
-            text("/machine/state"),
-            text("/machine/power"),
-            text("/machine/detail")
-        ),
+        EventKind::Image => {
+            let (build, image) = (text("/image/build"), text("/image/image"));
+            let (node, state) = (text("/image/node"), text("/image/state"));
+            let line = format!("build {build} of image {image} on {node} is {state}");
+            because(line, &text("/image/detail"))
+        }
+        EventKind::Machine => {
+            let (name, state) = (text("/machine/name"), text("/machine/state"));
+            let line = format!("machine {name} is {state} and {}", text("/machine/power"));
+            because(line, &text("/machine/detail"))
+        }
         EventKind::Reconciled => match event.given("/unread") {
             Some(why) => format!("cluster {} was not reconciled: {why}", text("/cluster")),
             None => {
@@ -202,13 +194,22 @@ fn of_kind(kind: EventKind, event: &Event<'_>) -> String {
     }
 }
 
+/// A sentence and what there is to say of it, if anything.
+fn because(line: String, detail: &str) -> String {
+    if detail.is_empty() { line } else { format!("{line}: {detail}") }
+}
+
 fn template(event: &Event<'_>) -> String {
     let states = event.0.pointer("/template/states").and_then(Value::as_object);
     let states = states.into_iter().flatten().filter(|(_, count)| count.as_u64() != Some(0));
     let states: Vec<String> = states.map(|(state, count)| format!("{count} {state}")).collect();
     let states = if states.is_empty() { "no agents".to_owned() } else { states.join(", ") };
-    let breaker = event.text("/template/breaker");
-    format!("template {} {breaker}, {states}", event.text("/template/id"))
+    let breaker = match event.text("/template/breaker") {
+        // What works as it should needs no word in each line.
+        breaker if breaker == BreakerPhase::Closed.name() => String::new(),
+        breaker => format!("; its breaker is {breaker}"),
+    };
+    format!("template {} has {states}{breaker}", event.text("/template/id"))
 }
 
 fn source(event: &Event<'_>) -> String {

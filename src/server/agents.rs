@@ -119,10 +119,12 @@ pub(super) async fn retire(
     fields.flag("trialOver");
     let RetireIn { trial_over } = fields.finish()?;
     let (agent, by) = (AgentId::new(&*id), caller.by());
+    let order = format!("retired agent {agent}");
     let on_trial = state.doors.view.agent(&agent).is_some_and(|agent| agent.on_trial);
     let reason = if trial_over && on_trial { Reason::TrialOver } else { Reason::Asked };
     let command = |reply| HerdCommand::Retire { agent, reason, by, reply };
     state.ask(state.limits.reply, command).await?.map_err(Rejection::refused)?;
+    state.report_order(&caller, order);
     Ok(HttpResponse::Accepted().finish())
 }
 

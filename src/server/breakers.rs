@@ -7,6 +7,7 @@ use actix_web::web;
 use drover_actors::message::HerdCommand;
 use drover_api::{BreakerOut, BreakersOut, Problem, ResetOut};
 
+use super::auth::Caller;
 use super::problem::Rejection;
 use super::shapes::{Shown, rfc3339};
 use super::state::State;
@@ -61,6 +62,7 @@ pub(super) async fn list(state: web::Data<State>) -> web::Json<BreakersOut> {
 )]
 pub(super) async fn reset(
     state: web::Data<State>,
+    caller: web::ReqData<Caller>,
     id: web::Path<String>,
 ) -> Result<web::Json<ResetOut>, Rejection> {
     let name = id.into_inner();
@@ -75,6 +77,10 @@ pub(super) async fn reset(
         breakers(view).into_iter().map(|one| one.id).chain(tried_again).collect();
     let command = |reply| HerdCommand::ResetBreaker { name, reply };
     let answer = state.ask(state.limits.reply, command).await?;
-    let out = |id| ResetOut { flowed: !shut.contains(&id), id };
-    answer.map(|id| web::Json(out(id))).map_err(Rejection::refused)
+    let id = answer.map_err(Rejection::refused)?;
+    let flowed = !shut.contains(&id);
+    if !flowed {
+        state.report_order(&caller, format!("closed breaker {id}"));
+    }
+    Ok(web::Json(ResetOut { flowed, id }))
 }

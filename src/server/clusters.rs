@@ -5,6 +5,7 @@ use drover_actors::message::HerdCommand;
 use drover_api::{ConfirmIn, ConfirmOut, Problem};
 use drover_model::id::CloudId;
 
+use super::auth::Caller;
 use super::body::Fields;
 use super::problem::Rejection;
 use super::state::State;
@@ -22,6 +23,7 @@ use super::state::State;
 )]
 pub(super) async fn confirm(
     state: web::Data<State>,
+    caller: web::ReqData<Caller>,
     id: web::Path<String>,
     body: Result<web::Bytes, actix_web::Error>,
 ) -> Result<web::Json<ConfirmOut>, Rejection> {
@@ -31,6 +33,7 @@ pub(super) async fn confirm(
     let cloud = CloudId::new(id.into_inner());
     let command = |reply| HerdCommand::ConfirmCluster { cloud, no_guests, reply };
     let done = state.ask(state.limits.resync, command).await?.map_err(Rejection::refused)?;
+    state.report_order(&caller, format!("confirmed the cluster of cloud {}", done.cloud));
     Ok(web::Json(ConfirmOut {
         cloud: done.cloud.to_string(),
         cluster: done.cluster.to_string(),

@@ -34,12 +34,15 @@ type Body = Result<web::Bytes, actix_web::Error>;
 #[utoipa::path(post, path = "/v1/reap", request_body = ReapIn, responses((status = 200, body = ReapOut)))]
 pub(super) async fn reap(
     state: web::Data<State>,
+    caller: web::ReqData<Caller>,
     body: Body,
 ) -> Result<web::Json<ReapOut>, Rejection> {
     let mut fields = Fields::<ReapIn>::parse(body)?;
     fields.flag("all");
     let ReapIn { all } = fields.finish()?;
     let retired = state.ask(state.limits.reply, |reply| HerdCommand::Reap { all, reply }).await?;
+    let also = if all { ", the warm minimum too" } else { "" };
+    state.report_order(&caller, format!("reaped idle agents{also}: {retired} retire"));
     Ok(web::Json(ReapOut { retired }))
 }
 
@@ -69,6 +72,7 @@ pub(super) async fn resync(
     };
     let found = state.ask(state.limits.resync, |reply| HerdCommand::Resync { reply }).await?;
     let (clusters, unread) = parted(&state.doors.view, found, |line| line);
+    state.report_order(&caller, "resynced every cluster".to_owned());
     Ok(web::Json(ResyncOut { clusters, unread, refused }))
 }
 
@@ -125,11 +129,13 @@ fn parted<F, T>(
 )]
 pub(super) async fn reload(
     state: web::Data<State>,
+    caller: web::ReqData<Caller>,
     body: Body,
 ) -> Result<web::Json<ReloadOut>, Rejection> {
     Fields::<Nothing>::parse(body)?.finish()?;
     match (state.doors.reload)().await {
         Ok(generation) => {
+            state.report_order(&caller, "reloaded the configuration".to_owned());
             Ok(web::Json(ReloadOut { generation, path: state.doors.configuration.clone() }))
         }
         Err(NotReloaded::Unknown(text)) => Err(Rejection::refused(Refusal::Unavailable(text))),

@@ -15,6 +15,7 @@ use drover_model::placement::report::{NodeReport, WhyReport};
 use drover_model::record::Reason;
 use drover_model::status::AgentStatus;
 
+use super::auth::Caller;
 use super::body::Fields;
 use super::problem::Rejection;
 use super::shapes::{Shown, rfc3339};
@@ -127,13 +128,14 @@ pub(super) async fn list(state: web::Data<State>) -> Result<web::Json<NodesOut>,
 )]
 pub(super) async fn cordon(
     state: web::Data<State>,
+    caller: web::ReqData<Caller>,
     node: web::Path<String>,
     body: Result<web::Bytes, actix_web::Error>,
 ) -> Result<web::Json<DrainOut>, Rejection> {
     let mut fields = Fields::<CordonIn>::parse(body)?;
     fields.text("cloud", LONGEST);
     let CordonIn { cloud } = fields.finish()?;
-    order(&state, node.into_inner(), cloud, NodeOrder::Cordon).await
+    order(&state, &caller, node.into_inner(), cloud, NodeOrder::Cordon).await
 }
 
 /// Drains a node, across restarts, until it is used again; or takes a drain or a cordon back.
@@ -148,6 +150,7 @@ pub(super) async fn cordon(
 )]
 pub(super) async fn drain(
     state: web::Data<State>,
+    caller: web::ReqData<Caller>,
     node: web::Path<String>,
     body: Result<web::Bytes, actix_web::Error>,
 ) -> Result<web::Json<DrainOut>, Rejection> {
@@ -156,11 +159,12 @@ pub(super) async fn drain(
     fields.flag("undrain");
     let DrainIn { cloud, undrain } = fields.finish()?;
     let wanted = if undrain { NodeOrder::Use } else { NodeOrder::Drain };
-    order(&state, node.into_inner(), cloud, wanted).await
+    order(&state, &caller, node.into_inner(), cloud, wanted).await
 }
 
 async fn order(
     state: &State,
+    caller: &Caller,
     node: String,
     cloud: Option<String>,
     order: NodeOrder,
@@ -168,6 +172,17 @@ async fn order(
     let (node, cloud) = (NodeName::new(node), cloud.map(CloudId::new));
     let command = |reply| HerdCommand::OrderNode { node, cloud, order, reply };
     let done = state.ask(state.limits.reply, command).await?.map_err(Rejection::refused)?;
+    if done.changed {
+        let node = &done.node;
+        state.report_order(
+            caller,
+            match done.order {
+                NodeOrder::Cordon => format!("cordoned node {node}"),
+                NodeOrder::Drain => format!("drained node {node}"),
+                NodeOrder::Use => format!("let node {node} be used again"),
+            },
+        );
+    }
     Ok(web::Json(DrainOut {
         cluster: done.cluster.to_string(),
         node: done.node.to_string(),

@@ -20,6 +20,7 @@ pub fn event_out(view: &View, fact: &Fact, by: &By) -> (EventKind, Value) {
             (EventKind::ConfigApplied, json!({ "generation": generation.0 }))
         }
         What::ConfigRefused { text, .. } => (EventKind::ConfigRefused, json!({ "text": text })),
+        What::Ordered { by, order } => (EventKind::Ordered, json!({ "by": by, "order": order })),
         What::Agent(agent) => {
             (EventKind::Agent, json!({ "agent": shapes::agent(view, agent, by) }))
         }

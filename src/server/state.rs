@@ -7,14 +7,17 @@ use std::time::Duration;
 use actix::Recipient;
 use drover_actors::message::HerdCommand;
 use drover_ci::Hooks;
+use drover_model::fact::{Fact, What};
 use drover_model::id::{AgentId, LeaseId};
+use drover_model::ports::Observer as _;
+use drover_model::time::WallTime;
 use drover_runtime::reply::Reply;
 use drover_shell::user_data::UserDataStore;
 use futures_util::future::BoxFuture;
 use parking_lot::RwLock;
 use tokio::sync::{Semaphore, watch};
 
-use crate::auth::Auth;
+use crate::auth::{Auth, Caller};
 use crate::crowd::Room;
 use crate::problem::Rejection;
 use crate::view::View;
@@ -166,6 +169,13 @@ impl State {
             Ok(Ok(Ok(answer))) => Ok(answer),
             Ok(Ok(Err(_)) | Err(_)) | Err(_) => Err(Rejection::unknown_outcome()),
         }
+    }
+
+    /// Reports what a caller ordered, once it is taken: `order` is the rest of a sentence about the caller.
+    pub(super) fn report_order(&self, caller: &Caller, order: String) {
+        let at = WallTime(jiff::Timestamp::now().as_millisecond());
+        let by = caller.principal.clone();
+        self.doors.view.observe(Fact { at, what: What::Ordered { by, order } });
     }
 
     /// Ends when the server stops, so that long answers end too.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
-use drover_model::fact::What;
+use drover_model::fact::{Fact, What};
 use drover_model::id::{AgentId, CloudId, LeaseId};
 use drover_model::journal_state::JournalState;
 use drover_model::phase::LeasePhase;
@@ -161,10 +161,8 @@ impl Herd {
         for (lease, ended) in &journal_state.ended {
             tracing::debug!(lease = %lease, "lease is known as ended");
             let shown = status(&ended.ask, LeasePhase::Ended, how_ended(&ended.why, &ended.cause));
-            self.observe(What::Lease(Box::new(LeaseStatus {
-                agent: ended.agent.clone(),
-                ..shown
-            })));
+            let what = What::Lease(Box::new(LeaseStatus { agent: ended.agent.clone(), ..shown }));
+            self.common.ports.observer.observe(Fact { at: ended.at, what });
         }
         for (agent, entry) in &journal_state.agents {
             for granted in entry.leases.values() {

@@ -54,7 +54,8 @@ impl Listed for LeaseOut {
             Cell::of(&self.principal),
             Cell::of(&self.owner),
             Cell::time(self.asked_at.as_ref()),
-            Cell::time(self.expires_at.as_ref()),
+            // One that has ended does not run out any more.
+            Cell::time(self.expires_at.as_ref().filter(|_| self.state != LeasePhase::Ended)),
             Cell::of(&self.detail),
         ]
     }

@@ -94,6 +94,7 @@ fn rest() -> Vec<What> {
             text: "  × unknown key `clouds`\n    ╭─[/etc/drover/drover.yaml:40:1]\n".into(),
             after: Generation(4),
         },
+        What::Ordered { by: "ops".into(), order: "cordoned node pve1".into() },
         step(Some(1)),
         step(None),
         What::AgentGone {

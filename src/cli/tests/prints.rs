@@ -529,7 +529,7 @@ async fn events_are_followed_until_the_service_stops() {
     served.stop().await;
     let (result, text) = follow.await.unwrap();
     assert_eq!(result, Err("the event stream ended: drover stops".into()));
-    insta::assert_snapshot!(text, @"3-2  2026-11-21T08:11:02.000Z  agent a1 lab/linux Booting");
+    insta::assert_snapshot!(text, @"3-2  2026-11-21T08:11:02.000Z  agent a1 of lab/linux is Booting");
 }
 
 #[tokio::test]

@@ -17,6 +17,9 @@ use crate::testing::{
     seconds, template, unreachable,
 };
 
+/// When a lease ended, long before the start.
+const ENDED: WallTime = WallTime(-5_000);
+
 /// The states and details shown of a lease, repetitions left out.
 fn shown(bed: &Bed, lease: &str) -> Vec<String> {
     let of = |what: &What| {
@@ -181,7 +184,7 @@ fn a_start_shows_waiting_granted_and_ended_leases() {
             agent: Some(AgentId::new("old")),
             why: "lost".into(),
             cause: "node n1 is offline".into(),
-            at: at(0).wall,
+            at: ENDED,
         };
         journal_state.ended.insert(LeaseId::new("l1"), gone);
         let mut leased = entry("leased", 10_000, template("c/t", &[]), AgentPhase::Leased);
@@ -199,6 +202,12 @@ fn a_start_shows_waiting_granted_and_ended_leases() {
         let spec = herd(vec![cloud("c", Some(0))], vec![template("c/t", &[])]);
         let bed = Bed::start(World::new(&["c"]), spec, journal_state);
         assert_eq!(shown(&bed, "l1"), ["ended: lost: node n1 is offline"]);
+        let is_ended =
+            |fact: &&Fact| matches!(&fact.what, What::Lease(one) if one.state == LeasePhase::Ended);
+        let times: Vec<WallTime> = bed
+            .world
+            .with(|script| script.facts.iter().filter(is_ended).map(|fact| fact.at).collect());
+        assert_eq!(times, [ENDED], "it ended long before the start");
         assert_eq!(shown(&bed, "l2")[0], "granted: its agent is taken over");
         assert_eq!(shown(&bed, "l3")[0], "waiting: waits for an agent");
     });
