@@ -311,6 +311,29 @@ fn a_configuration_that_differs_is_left_alone_and_kept_when_it_is_replaced() {
     assert!(said.contains("has a configuration already: SCENE/etc/site.yaml;"), "{said}");
 }
 
+// Invariant: what an option says is checked as what is typed, and before anything is written.
+
+#[test]
+fn options_that_cannot_be_meant_are_refused_with_what_helps() {
+    let scene = Scene::with(&["--guests", "none", "--all-nodes"]);
+    let said = scene.refuses(&["--node", "pve22"], 1);
+    let known = "the cluster has no node `pve22`; it has pve1, pve2, pve3";
+    assert!(said.contains(known), "{said}");
+    for odd in ["a&&b", "a||b", "!a", "(a)", "a b"] {
+        let said = scene.refuses(&["--labels", &format!("linux,{odd}")], 1);
+        assert!(said.contains(&format!("`{odd}` is no label")), "{said}");
+    }
+    let (url, sum) = ("https://cloud.example/debian-13.qcow2", "ab".repeat(32));
+    for (url, sum, says) in [
+        ("ftp://cloud.example/debian-13.qcow2", sum.as_str(), "is no URL: write https://"),
+        (url, "abc", "a sum has 64 or 128 hexadecimal digits"),
+    ] {
+        let image = ["--template", "make", "--image-url", url, "--image-checksum", sum];
+        let said = scene.refuses(&image, 2);
+        assert!(said.contains(says), "{said}");
+    }
+}
+
 // Invariant: a failure on the way says so, and the same command goes on from there.
 
 #[test]

@@ -3,6 +3,8 @@
 use std::fmt::Write as _;
 use std::slice;
 
+use drover_model::labels::LabelExpression;
+
 use super::choice::{
     TEMPLATE_MAKE, VmidRange, best_bridge, best_node, best_storage, best_template, free_range,
     links, namesakes, namesakes_on, range_problem,
@@ -206,11 +208,8 @@ pub fn wrong_settings(
     if earlier != Some(vmids) {
         wrong.extend(range_problem(vmids, &seen.vmids));
     }
-    let labels = labels(answers);
-    let is_label = |label: &String| !label.is_empty() && !label.contains([' ', ',', '"', '\\']);
-    if labels.is_empty() || !labels.iter().all(is_label) {
-        wrong.push("labels are words without blanks: --labels linux,docker".to_owned());
-    }
+    wrong.extend(unknown_node(seen, answers));
+    wrong.extend(wrong_label(&labels(answers)));
     let word = |text: &str| {
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
         !text.is_empty() && text.chars().all(plain)
@@ -236,6 +235,55 @@ pub fn wrong_settings(
         wrong.push(text.to_owned());
     }
     wrong
+}
+
+/// A node that was named, and that the cluster does not have.
+fn unknown_node(seen: &ClusterSeen, answers: &Answers) -> Option<String> {
+    let named = answers.node.as_ref().filter(|named| !has_node(seen, named))?;
+    let known: Vec<&str> = seen.nodes.iter().map(|one| one.name.as_str()).collect();
+    Some(format!("the cluster has no node `{named}`; it has {}", known.join(", ")))
+}
+
+fn has_node(seen: &ClusterSeen, name: &str) -> bool {
+    seen.nodes.iter().any(|one| one.name == name)
+}
+
+/// Why a label does not serve: nobody could ask for it, since its signs mean something in an expression.
+fn wrong_label(labels: &[String]) -> Option<String> {
+    let is_plain = |label: &str| {
+        let alone = LabelExpression::parse(label).ok().and_then(|all| all.conjunction());
+        alone.is_some_and(|all| all.iter().eq([label])) && !label.contains([',', '\\'])
+    };
+    if labels.is_empty() {
+        return Some("agents need a label: --labels linux,docker".to_owned());
+    }
+    let odd = labels.iter().find(|label| !is_plain(label))?;
+    Some(format!(
+        "`{odd}` is no label: labels are words without blanks and without the signs of label expressions, \
+         such as `&&`, `||`, `!` and parentheses: --labels linux,docker"
+    ))
+}
+
+/// Reads the URL of a cloud image.
+///
+/// # Errors
+/// What is wrong with it, and how to write it.
+pub fn image_url(text: &str) -> Result<String, String> {
+    match text.split_once("://") {
+        Some(("http" | "https", rest)) if !rest.is_empty() => Ok(text.to_owned()),
+        Some(_) | None => {
+            Err(format!("`{text}` is no URL: write https://…, with the file at its end"))
+        }
+    }
+}
+
+/// Reads the SHA-512 or SHA-256 of a cloud image.
+///
+/// # Errors
+/// How to write it.
+pub fn image_checksum(text: &str) -> Result<String, String> {
+    let sound = matches!(text.len(), 64 | 128) && text.chars().all(|c| c.is_ascii_hexdigit());
+    sound.then(|| text.to_owned()).ok_or("a sum has 64 or 128 hexadecimal digits".to_owned())
 }
 
 struct Work<'a> {
@@ -311,7 +359,7 @@ impl<'a> Work<'a> {
         let known = || seen.online().map(|one| one.name.as_str()).collect::<Vec<_>>().join(", ");
         if let Some(named) = &self.answers.node {
             let found = seen.online().find(|one| one.name == *named);
-            if found.is_none() {
+            if found.is_none() && has_node(seen, named) {
                 self.wrong.push(format!("no node `{named}` is online: --node takes {}", known()));
             }
             return found;
@@ -368,9 +416,12 @@ impl<'a> Work<'a> {
         if let Some(named) = self.answers.node.clone() {
             if named != found.node && !common(&own) {
                 let (vmid, node) = (found.vmid, &found.node);
-                self.wrong.push(format!(
-                    "template {vmid} is on {node}, and its storage `{own}` is that node's alone: --node {node}"
-                ));
+                // That there is no such node is said once.
+                self.wrong.extend(has_node(seen, &named).then(|| {
+                    format!(
+                        "template {vmid} is on {node}, and its storage `{own}` is that node's alone: --node {node}"
+                    )
+                }));
             } else {
                 nodes = self.node().map(|one| vec![one.name.clone()])?;
             }

@@ -24,7 +24,8 @@ use std::process::ExitCode;
 use clap::Args;
 use drover_admin::doctor::{ROLE_PREFIX, Report};
 use drover_admin::init::{
-    Answers, ClusterSeen, Image, Proposal, Source, VmidRange, earlier, propose,
+    Answers, ClusterSeen, Image, Proposal, Source, VmidRange, earlier, image_checksum, image_url,
+    propose,
 };
 use drover_ci::Severity;
 use drover_config::Environment;
@@ -64,10 +65,10 @@ pub struct InitOptions {
     #[arg(long, value_name = "VMID|NAME|make")]
     pub template: Option<String>,
     /// With `make`: disk image of the cloud image to build from
-    #[arg(long, value_name = "URL", requires = "image_checksum")]
+    #[arg(long, value_name = "URL", requires = "image_checksum", value_parser = image_url)]
     pub image_url: Option<String>,
     /// With `make`: its SHA-256 or SHA-512
-    #[arg(long, value_name = "SUM", requires = "image_url")]
+    #[arg(long, value_name = "SUM", requires = "image_url", value_parser = image_checksum)]
     pub image_checksum: Option<String>,
     /// Node of the agents [default: all that have the template, else the one with most free memory]
     #[arg(long, value_name = "NODE")]

@@ -4,7 +4,7 @@ use std::io::{self, Write as _};
 
 use drover_admin::init::{
     Answers, ClusterSeen, Image, Proposal, Refusals, Source, TEMPLATE_MAKE, TemplateSeen, Trust,
-    VmidRange, propose, wrong_settings,
+    VmidRange, image_checksum, image_url, propose, wrong_settings,
 };
 use proxmox_client::Endpoint;
 
@@ -199,16 +199,9 @@ fn image() -> Result<Image, CliError> {
     let sums = "https://cloud.debian.org/images/cloud/trixie/";
     let file = "debian-13-genericcloud-amd64-DAY.qcow2";
     let question = format!("URL of a cloud image ({sums} has a folder for each day, with {file})");
-    let url = ask(&question, None, |url| match url.split_once("://") {
-        Some(("http" | "https", rest)) if !rest.is_empty() => Ok(url.to_owned()),
-        Some(_) | None => {
-            Err(format!("`{url}` is no URL: write https://…, with the file at its end"))
-        }
-    })?;
-    let checksum = ask("Its SHA-512 or SHA-256, of SHA512SUMS beside it", None, |sum| {
-        let sound = matches!(sum.len(), 64 | 128) && sum.chars().all(|c| c.is_ascii_hexdigit());
-        sound.then(|| sum.to_owned()).ok_or("a sum has 64 or 128 hexadecimal digits".to_owned())
-    })?;
+    let url = ask(&question, None, image_url)?;
+    let sums = "Its SHA-512 or SHA-256, of SHA512SUMS beside it";
+    let checksum = ask(sums, None, image_checksum)?;
     Ok(Image { url, checksum })
 }
 
