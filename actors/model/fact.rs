@@ -37,7 +37,7 @@ pub enum What {
     },
     /// An operator ordered something of the whole or of a node, and it was taken.
     Ordered {
-        /// The principal.
+        /// The principal that ordered it.
         by: String,
         /// What it did, as the rest of a sentence about it.
         order: String,

@@ -75,7 +75,7 @@ mod tests {
         assert_eq!(frame("a\n", false, None, true) + &frame("a\n", false, None, false), "a\n\na\n");
     }
 
-    // Invariant: nothing scrolls, so that what is wrong, which stands first, stays in sight.
+    // Invariant: nothing scrolls: what is wrong stands first, and stays on the terminal.
 
     #[test]
     fn a_text_that_is_longer_than_the_terminal_is_shown_from_its_top() {
