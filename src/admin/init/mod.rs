@@ -21,6 +21,7 @@ mod cluster;
 mod contact;
 mod endpoints;
 mod proposal;
+mod settings;
 mod token;
 mod yaml;
 
@@ -31,9 +32,7 @@ pub use choice::{TEMPLATE_MAKE, VmidRange};
 pub use cluster::{ClusterSeen, NodeSeen, StorageSeen, TemplateSeen};
 pub use contact::{ContactError, Presented, present, recognise, trusts};
 pub use endpoints::{NodeWays, ways};
-pub use proposal::{
-    Answers, Image, Proposal, Refusals, Source, Trust, image_checksum, image_url, propose,
-    wrong_settings,
-};
+pub use proposal::{Answers, Image, Proposal, Refusals, Source, Trust, propose};
+pub use settings::{image_checksum, image_url, wrong_settings};
 pub use token::{TakenToken, taken_token};
 pub use yaml::{Files, earlier, is_blank, yaml};
