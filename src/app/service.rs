@@ -78,12 +78,9 @@ struct Service {
     /// The number of the last reload by a signal, until its outcome.
     reloading: Option<u64>,
     start_settings: StartSettings,
-    /// Whether a setting changed that only a restart applies.
-    restart_due: bool,
 }
 
 /// The settings that only a restart applies.
-#[derive(PartialEq, Eq)]
 struct StartSettings {
     listen: Option<std::net::SocketAddr>,
     socket: PathBuf,
@@ -99,6 +96,18 @@ impl StartSettings {
             mode: spec.socket_mode,
             state: spec.state_directory.clone(),
         }
+    }
+
+    /// The keys of what others have another value of.
+    fn differing(&self, other: &Self) -> Vec<&'static str> {
+        let Self { listen, socket, mode, state } = self;
+        let all = [
+            ("service.listen", *listen != other.listen),
+            ("service.socket", *socket != other.socket),
+            ("service.socketMode", *mode != other.mode),
+            ("service.stateDirectory", *state != other.state),
+        ];
+        all.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect()
     }
 }
 
@@ -319,7 +328,6 @@ impl Service {
             resync_due: None,
             reloading: None,
             start_settings,
-            restart_due: false,
         })
     }
 
@@ -365,7 +373,9 @@ impl Service {
         }
         self.reloading = None;
         self.notifier.ready(match result {
-            Ok(_) if self.restart_due => "configuration reloaded; part of it needs a restart",
+            Ok(_) if !self.view.restart_due().is_empty() => {
+                "configuration reloaded; part of it needs a restart"
+            }
             Ok(_) => "configuration reloaded",
             Err(_) => "configuration refused, the old one stays in force: see drover status",
         });
@@ -382,12 +392,12 @@ impl Service {
         self.on_stop = checked.service.on_stop;
         self.stop_timeout = checked.service.stop_timeout;
         let start_settings = StartSettings::of(&checked.service);
-        if start_settings != self.start_settings {
-            let text = "changes of service.listen, socket, socketMode and stateDirectory take \
-                        effect at the next start";
-            tracing::warn!(text, "part of the configuration needs a restart");
-            self.restart_due = true;
+        let due = self.start_settings.differing(&start_settings);
+        if !due.is_empty() {
+            let keys = due.join(", ");
+            tracing::warn!(keys, "part of the configuration takes effect at the next start");
         }
+        self.view.mark_restart_due(due);
         if checked.service.log_level != self.log_level {
             if let Err(error) = self.level.set(&checked.service.log_level) {
                 tracing::warn!(%error, "cannot set the log level; the old one stays");

@@ -25,6 +25,11 @@ pub(super) fn alarms(view: &View) -> Vec<AlarmOut> {
         let alarm = about(CONFIGURATION.to_owned(), text, "drover check");
         all.push(AlarmOut { since: Some(rfc3339(at)), ..alarm });
     }
+    let due = view.restart_due();
+    if !due.is_empty() {
+        let text = format!("takes effect at the next start only: {}", due.join(", "));
+        all.push(about(CONFIGURATION.to_owned(), text, "systemctl restart drover"));
+    }
     let signs = view.other_drover().into_iter();
     all.extend(signs.map(|sign| about("another drover".to_owned(), owns(&sign), "")));
     for restart in view.restarts().into_iter().filter(|restart| restart.gave_up) {
@@ -188,6 +193,21 @@ mod tests {
         reported(&view, cloud(CloudHealth::Well, 2));
         reported(&view, build(ImagePhase::Failed, Some(NextBuild::Again)));
         assert_eq!(alarms(&view).len(), 1, "{}", lines(&view));
+    }
+
+    // Invariant: a value that is not in force yet is an alarm until it is, or is taken back.
+
+    #[test]
+    fn keys_that_need_a_restart_are_an_alarm_until_they_are_taken_back() {
+        let view = View::new(1);
+        view.mark_restart_due(vec!["service.listen", "service.socket"]);
+        assert_eq!(
+            lines(&view),
+            "configuration | takes effect at the next start only: service.listen, service.socket | systemctl \
+             restart drover | -\n"
+        );
+        view.mark_restart_due(Vec::new());
+        assert_eq!(lines(&view), "");
     }
 
     // Invariant: an alarm of a cloud has the time at which the cloud degraded, whatever is counted since.

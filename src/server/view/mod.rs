@@ -68,6 +68,7 @@ pub struct View {
     past: Mutex<Past>,
     readiness: watch::Sender<Readiness>,
     journal: Mutex<Option<String>>,
+    restart_due: Mutex<Vec<&'static str>>,
     calls: OnceLock<Meter>,
     feed: feed::Feed,
 }
@@ -111,6 +112,7 @@ impl View {
             past: Mutex::new(Past::default()),
             readiness: watch::Sender::new(Readiness::default()),
             journal: Mutex::new(None),
+            restart_due: Mutex::new(Vec::new()),
             calls: OnceLock::new(),
             feed: feed::Feed::new(run),
         })
@@ -134,6 +136,17 @@ impl View {
     /// Why the journal cannot be written; none when it can.
     pub fn journal_trouble(&self) -> Option<String> {
         self.journal.lock().clone()
+    }
+
+    /// Notes which keys of the configuration take effect at the next start only.
+    pub fn mark_restart_due(&self, keys: Vec<&'static str>) {
+        *self.restart_due.lock() = keys;
+    }
+
+    /// The keys whose values in the configuration are not those in force; empty where a restart changes
+    /// nothing.
+    pub fn restart_due(&self) -> Vec<&'static str> {
+        self.restart_due.lock().clone()
     }
 
     /// Says how to read how many calls to clusters run and wait; once.
