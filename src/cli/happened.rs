@@ -1,7 +1,7 @@
 //! What an event says, as one sentence for each kind.
 
 use drover_api::{EventKind, faults_in_one_line};
-use drover_model::phase::BreakerPhase;
+use drover_model::phase::{BreakerPhase, CloudHealth};
 use serde_json::Value;
 
 use super::sentences::count;
@@ -126,10 +126,14 @@ fn of_kind(kind: EventKind, event: &Event<'_>) -> String {
         EventKind::TemplateGone => {
             format!("template {} is gone: it left the configuration", text("/template"))
         }
-        EventKind::Cloud => because(
-            format!("cloud {} is {}", text("/cloud/id"), text("/cloud/health")),
-            &text("/cloud/detail"),
-        ),
+        EventKind::Cloud => {
+            // As the list of clouds has it.
+            let health = match text("/cloud/health") {
+                health if health == CloudHealth::Well.name() => "healthy".to_owned(),
+                health => health,
+            };
+            because(format!("cloud {} is {health}", text("/cloud/id")), &text("/cloud/detail"))
+        }
         EventKind::CloudGone => {
             format!("cloud {} is gone: it left the configuration", text("/cloud"))
         }
