@@ -27,6 +27,7 @@ mod actors_thread;
 mod connections;
 mod layout;
 mod observer;
+mod past_events;
 mod service;
 mod signals;
 mod state_dir;

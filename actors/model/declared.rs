@@ -4,6 +4,7 @@
 //! A guest of such a machine carries marks of [`Kind::Machine`](crate::marks::Kind::Machine), whose agent
 //! is the id of this one making of it, and whose template is the machine's name. It is nobody's agent.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
@@ -69,7 +70,8 @@ impl DeclaredSpec {
 }
 
 /// A difference between a machine and its declaration.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Drift {
     pub kind: DriftKind,
     /// What differs, such as `cores` or `net0`.
@@ -77,5 +79,5 @@ pub struct Drift {
     pub declared: String,
     pub found: String,
     /// Why drover does not put it right; none where it does.
-    pub stays: Option<&'static str>,
+    pub stays: Option<Cow<'static, str>>,
 }

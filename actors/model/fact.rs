@@ -2,8 +2,13 @@
 //!
 //! Facts inform; nothing decides by them. Everything durable is a [`crate::record::Body`]. Where a
 //! thing changed, its fact carries its [status](crate::status).
+//!
+//! The service writes facts to a file for people, and reads them at its next start. A name that is
+//! changed here costs the events of earlier versions, and nothing else.
 
 use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
 
 use crate::id::{AgentId, CloudId, ClusterId, Generation, RunnerName, SourceId, TemplateId};
 use crate::record::Reason;
@@ -14,13 +19,15 @@ use crate::status::{
 use crate::time::WallTime;
 
 /// One thing that happened.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Fact {
     pub at: WallTime,
     pub what: What,
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum What {
     /// A configuration came into force.
     ConfigApplied {

@@ -36,6 +36,7 @@ use super::actors_thread::ActorsThread;
 use super::connections::Connections;
 use super::layout::{self, Layout};
 use super::observer::ServiceObserver;
+use super::past_events::PastEvents;
 use super::signals::{SignalAction, Signals};
 use super::{RunError, Settings, state_dir, stop, twin, wiring};
 use crate::clock::SystemAmbient;
@@ -63,6 +64,7 @@ struct Service {
     shell: Arc<SshShell>,
     former: Arc<KeptKeys>,
     view: Arc<View>,
+    past_events: PastEvents,
     observer: Arc<dyn Observer>,
     ambient: Arc<dyn Ambient>,
     journal: Arc<Writer>,
@@ -244,6 +246,7 @@ impl Service {
         let hooks = Arc::new(Hooks::with_hint(move |source, body| hinted.hint(source, body)));
         hooks.replace(wiring::hook_secrets(&checked));
         let view = View::new(epoch);
+        let past_events = PastEvents::attach(&state, &view);
         view.mark_journal_folded();
         let calls = Arc::clone(&proxmox);
         view.meter_calls(Box::new(move || calls.call_loads()));
@@ -317,6 +320,7 @@ impl Service {
             hooks,
             systems,
             view,
+            past_events,
             observer,
             ambient,
             journal,
@@ -471,6 +475,7 @@ impl Service {
         if let Err(error) = self.journal.flush().await {
             tracing::warn!(%error, "the last records of the journal may be lost");
         }
+        self.past_events.flush().await;
         state_dir::write_heartbeat(&self.state);
         Ok(())
     }
@@ -479,6 +484,7 @@ impl Service {
     async fn journal_failed(self, fault: Option<JournalFault>) -> Result<(), RunError> {
         self.server.stop().await;
         self.actors.stop().await;
+        self.past_events.flush().await;
         let text = fault.map_or_else(|| "its writer panicked".to_owned(), |why| why.to_string());
         Err(RunError::Unjournalled(text))
     }
@@ -492,6 +498,7 @@ impl Service {
         if let Err(error) = self.journal.flush().await {
             tracing::warn!(%error, "the last records of the journal may be lost");
         }
+        self.past_events.flush().await;
         let text = given_up.map_or_else(
             || "their thread ended".to_owned(),
             |what| format!("{} panicked {} times: {}", what.name, what.restarts, what.panic),

@@ -1,10 +1,10 @@
 //! What an event says, as one sentence for each kind.
 
 use drover_api::{EventKind, faults_in_one_line};
-use drover_model::phase::{BreakerPhase, CloudHealth};
+use drover_model::phase::{BreakerPhase, LeasePhase};
 use serde_json::Value;
 
-use super::sentences::count;
+use super::sentences::{count, health};
 
 /// One event in a line.
 pub(super) fn sentence(kind: &str, value: &Value) -> String {
@@ -92,7 +92,7 @@ fn of_kind(kind: EventKind, event: &Event<'_>) -> String {
         }
         EventKind::Lease => {
             let state = match text("/lease/state").as_str() {
-                "ended" => "has ended".to_owned(),
+                ended if ended == LeasePhase::Ended.name() => "has ended".to_owned(),
                 other => format!("is {other}"),
             };
             because(format!("lease {} {state}", text("/lease/id")), &text("/lease/detail"))
@@ -127,11 +127,9 @@ fn of_kind(kind: EventKind, event: &Event<'_>) -> String {
             format!("template {} is gone: it left the configuration", text("/template"))
         }
         EventKind::Cloud => {
-            // As the list of clouds has it.
-            let health = match text("/cloud/health") {
-                health if health == CloudHealth::Well.name() => "healthy".to_owned(),
-                health => health,
-            };
+            let word = text("/cloud/health");
+            // A newer service may have a word that this command does not know.
+            let health = word.parse().map_or(word, |known| health(known).to_owned());
             because(format!("cloud {} is {health}", text("/cloud/id")), &text("/cloud/detail"))
         }
         EventKind::CloudGone => {

@@ -2,6 +2,7 @@
 
 use drover_api::{ProvisionOut, ResyncOut, ResyncPlanOut, UnreadOut};
 use drover_model::finding::Does;
+use drover_model::phase::CloudHealth;
 
 pub(super) use super::table::clean;
 
@@ -22,6 +23,14 @@ pub(super) fn did_you_mean<'a>(word: &str, known: impl Iterator<Item = &'a str>)
 
 pub(super) fn dash(text: Option<impl ToString>) -> String {
     text.map_or_else(|| "-".to_owned(), |text| text.to_string())
+}
+
+/// A cloud's health in a word for people.
+pub(super) fn health(health: CloudHealth) -> &'static str {
+    match health {
+        CloudHealth::Well => "healthy",
+        CloudHealth::Connecting | CloudHealth::Degraded => health.name(),
+    }
 }
 
 /// That the service says how often its clouds are reconciled.

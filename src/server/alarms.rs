@@ -81,7 +81,7 @@ pub(super) fn of_agent(alarm: &AlarmStatus) -> AlarmOut {
 
 /// That something speaks for another drover.
 fn owns(sign: &str) -> String {
-    format!("another drover may own agents: {sign}")
+    format!("may own agents: {sign}")
 }
 
 /// An alarm that is about no agent.

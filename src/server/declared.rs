@@ -25,7 +25,7 @@ impl Shown<DeclaredMachineOut> for DeclaredStatus {
             what: one.what.clone(),
             declared: one.declared.clone(),
             found: one.found.clone(),
-            stays: one.stays.map(str::to_owned),
+            stays: one.stays.as_ref().map(ToString::to_string),
         });
         DeclaredMachineOut {
             name: self.name.to_string(),

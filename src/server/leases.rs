@@ -16,7 +16,6 @@ use drover_model::id::LeaseId;
 use drover_model::labels::LabelExpression;
 use drover_model::phase::LeasePhase;
 use drover_model::record::{LeaseAsk, Want};
-use drover_model::time::WallTime;
 use drover_shell::user_data::{USER_DATA_MAX, UserDataGuard};
 use russh::keys::PublicKey;
 use serde::Deserialize;
@@ -31,7 +30,7 @@ use super::problem::Rejection;
 use super::problem::printable;
 use super::query::{Keys, Query};
 use super::shapes::{self, rfc3339};
-use super::state::State;
+use super::state::{State, now};
 
 /// How long a lease lasts when nothing is said, in seconds.
 pub const DEFAULT_TTL_SECONDS: u64 = 3600;
@@ -257,7 +256,7 @@ fn read_ask(
         public_key: asked.ssh_public_key.map(|key| key.trim().to_owned()),
         key_hash: asked.idempotency_key.map(|key| key_hash(&caller.principal, &key)),
         body_hash,
-        asked: WallTime(jiff::Timestamp::now().as_millisecond()),
+        asked: now(),
         source: None,
         whole: false,
         user_data: user_data.is_some(),

@@ -104,6 +104,11 @@ pub(super) const WAITS: (usize, usize) = (1024, 768);
 /// The largest body taken, in bytes.
 pub const BODY_LIMIT: usize = 64 * 1024;
 
+/// The time at which a request is answered.
+pub(super) fn now() -> WallTime {
+    WallTime(jiff::Timestamp::now().as_millisecond())
+}
+
 /// What every handler can reach.
 pub(crate) struct State {
     pub(super) doors: Doors,
@@ -173,7 +178,7 @@ impl State {
 
     /// Reports what a caller ordered, once it is taken: `order` is the rest of a sentence about the caller.
     pub(super) fn report_order(&self, caller: &Caller, order: String) {
-        let at = WallTime(jiff::Timestamp::now().as_millisecond());
+        let at = now();
         let by = caller.principal.clone();
         self.doors.view.observe(Fact { at, what: What::Ordered { by, order } });
     }

@@ -270,7 +270,7 @@ async fn a_declaration_that_grows_reaches_the_machine_and_a_disk_never_shrinks()
     world.until("the difference is shown", shown).await;
     world.pass(10 * MINUTE).await;
     let status = gitea(world.view()).unwrap();
-    assert_eq!(status.drift[0].stays, Some("disks cannot shrink"));
+    assert_eq!(status.drift[0].stays.as_deref(), Some("disks cannot shrink"));
     assert!(value(&world, vmid, "scsi0").unwrap().ends_with("size=40G"));
     finish(world);
 }

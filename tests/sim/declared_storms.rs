@@ -386,7 +386,8 @@ impl Storm {
         let status = gitea(self.world.view()).unwrap();
         assert!(runs(self.world.view()), "seed {}: {status:?}", self.seed);
         // What a hand changed while it ran waits for the next restart, which drover never makes.
-        let waits = |one: &Drift| one.stays.is_some_and(|why| why.contains("next restart"));
+        let waits =
+            |one: &Drift| one.stays.as_ref().is_some_and(|why| why.contains("next restart"));
         assert!(status.drift.iter().all(waits), "seed {}: {status:?}", self.seed);
         let entries = self.world.journal_state().declared;
         assert_eq!(entries.len(), 1, "seed {}: {entries:?}", self.seed);

@@ -65,6 +65,35 @@ fn agents_caught_in_every_phase_are_finished_or_undone() {
 }
 
 #[test]
+fn what_happened_before_kill_9_can_be_asked_about_after_it() {
+    let (_dir, _sim, site) = world();
+    let mut service = Service::start(&site);
+    let mut events = Events::follow(&site);
+    let lease = site.json(&["lease", "--labels", "linux", "--ttl", "10m"]);
+    let (id, agent) = (lease["id"].as_str().unwrap(), lease["agent"].as_str().unwrap());
+    assert!(site.cli(&["release", id]).status.success());
+    assert!(site.cli(&["retire", agent]).status.success());
+    events.until("agentGone", |fact| fact["agent"]["id"] == agent);
+    // An order is answered once the journal has it, and all before it.
+    assert!(site.cli(&["cordon", "pve1"]).status.success());
+    let asked: [&[&str]; 4] =
+        [&["agents", "--gone"], &["why", agent], &["show", "agent", agent], &["show", "lease", id]];
+    let before = asked.map(|command| site.json(command));
+    service.child.signal("KILL");
+    service.child.wait();
+    let mut service = Service::start(&site);
+    assert_eq!(asked.map(|command| site.json(command)), before);
+    let mut past = Events::follow_with(&site, &["--since", "1h"]);
+    let facts = past.up_to(|fact| fact["kind"] == "configApplied" && fact["generation"] == 1);
+    let facts = [facts, past.up_to(|fact| fact["kind"] == "configApplied")].concat();
+    let of_lease = facts.iter().filter(|fact| fact["lease"]["id"] == id);
+    let ends = of_lease.filter(|fact| fact["lease"]["state"] == "ended");
+    assert_eq!(ends.count(), 1, "{facts:#?}");
+    service.child.signal("TERM");
+    service.child.wait();
+}
+
+#[test]
 fn a_guest_killed_under_its_lease_is_noticed_and_replaced() {
     let (_dir, sim, site) = world();
     let yaml =

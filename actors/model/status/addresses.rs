@@ -1,10 +1,13 @@
 //! What others may know of a pool of addresses.
 
+use serde::{Deserialize, Serialize};
+
 use crate::id::AddressPoolId;
 use crate::time::WallTime;
 
 /// A pool of addresses at a moment.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct AddressPoolStatus {
     pub pool: AddressPoolId,
     /// What it gives.

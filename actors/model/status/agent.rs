@@ -6,6 +6,8 @@
 //!  (one Arc)  └─▶ fact ─▶ view, events, metrics, log        where `shows_alike` says no
 //! ```
 
+use serde::{Deserialize, Serialize};
+
 use crate::id::{AgentId, LeaseId, NodeName, TemplateId, VmId};
 use crate::order::MachineOrders;
 use crate::overrides::Overrides;
@@ -15,7 +17,8 @@ use crate::size::Size;
 use crate::time::WallTime;
 
 /// What an agent means for permits and for leases.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Standing {
     /// On its way to Ready.
     Coming,
@@ -37,7 +40,8 @@ pub enum Standing {
 }
 
 /// An agent as others know it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct AgentStatus {
     pub agent: AgentId,
     pub template: TemplateId,

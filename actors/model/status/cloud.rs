@@ -1,10 +1,13 @@
 //! What others may know of a cloud.
 
+use serde::{Deserialize, Serialize};
+
 use crate::id::{CloudId, ClusterId};
 use crate::phase::CloudHealth;
 
 /// A cloud at a moment.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct CloudStatus {
     pub cloud: CloudId,
     /// Its cluster, once known.

@@ -2,13 +2,16 @@
 
 use std::net::IpAddr;
 
+use serde::{Deserialize, Serialize};
+
 use crate::declared::{Drift, OnRemoval};
 use crate::id::{AgentId, CloudId, DeclaredName, NodeName, VmId};
 use crate::phase::{DeclaredPhase, Power};
 use crate::time::WallTime;
 
 /// One declared machine at a moment.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct DeclaredStatus {
     pub name: DeclaredName,
     /// The id in its marks, once its guest is intended.

@@ -1,11 +1,14 @@
 //! What others may know of a build of an image.
 
+use serde::{Deserialize, Serialize};
+
 use crate::id::{AgentId, NodeName, TemplateId, VmId};
 use crate::phase::ImagePhase;
 use crate::time::WallTime;
 
 /// One build at a moment, or the removal of a version.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct ImageStatus {
     /// The build's own id.
     pub build: AgentId,
@@ -30,7 +33,8 @@ pub struct ImageStatus {
 }
 
 /// What drover does by itself after a build that came to nothing.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum NextBuild {
     /// It begins the build again once its guest is gone: the service stopped in its midst.
     Again,

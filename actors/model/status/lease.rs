@@ -1,11 +1,14 @@
 //! What others may know of a lease.
 
+use serde::{Deserialize, Serialize};
+
 use crate::id::{AgentId, LeaseId};
 use crate::phase::LeasePhase;
 use crate::time::WallTime;
 
 /// A lease at a moment.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct LeaseStatus {
     pub lease: LeaseId,
     pub state: LeasePhase,

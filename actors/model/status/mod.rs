@@ -4,8 +4,10 @@
 //! reports, people in a [`fact`](crate::fact). Anyone who needs more keeps it beside the status, not
 //! in a copy of its fields.
 //!
-//! Statuses are in memory only; the journal has records. What the API shows of them is in the answers
-//! of `drover-api`, which say why they are types of their own.
+//! The journal has records, and no statuses: nothing is decided by one that was written down. The file
+//! of past events has facts with their statuses, for people alone, and does without a line that it
+//! cannot read. What the API shows of them is in the answers of `drover-api`, which say why they are
+//! types of their own.
 //!
 //! Beside this: `agent.rs`, `lease.rs`, `template.rs`, `cloud.rs`, `breaker.rs`, `source.rs`,
 //! `addresses.rs`, `declared.rs` and `image.rs`, one thing each.

@@ -1,10 +1,13 @@
 //! What others may know of a source of demand.
 
+use serde::{Deserialize, Serialize};
+
 use crate::id::SourceId;
 use crate::time::WallTime;
 
 /// A source of demand at a moment.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct SourceStatus {
     pub source: SourceId,
     /// The kind of system.

@@ -10,7 +10,8 @@ use crate::phase::{AgentPhase, BreakerPhase};
 use crate::time::WallTime;
 
 /// A template on one cloud at a moment.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct TemplateStatus {
     pub template: TemplateId,
     /// How many of its agents are in each phase.
@@ -39,7 +40,8 @@ pub struct TemplateStatus {
 }
 
 /// The versions of a template.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct CanaryStatus {
     /// The version that was proven last.
     pub proven: Option<Version>,

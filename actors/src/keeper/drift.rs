@@ -31,7 +31,7 @@ pub fn drift(spec: &DeclaredSpec, view: &MachineView) -> Vec<Drift> {
             what: "node".to_owned(),
             declared: node.to_string(),
             found: view.node.to_string(),
-            stays: Some(NEVER_MOVES),
+            stays: Some(NEVER_MOVES.into()),
         });
     }
     all.extend(values::networks(spec, view));
@@ -57,7 +57,7 @@ fn power(spec: &DeclaredSpec, view: &MachineView) -> Option<Drift> {
         what: "power".to_owned(),
         declared: spec.power.to_string(),
         found: view.power.to_string(),
-        stays,
+        stays: stays.map(Into::into),
     })
 }
 
@@ -90,7 +90,7 @@ fn number(
         Some(after) => format!("{shown}, {after} after a restart"),
         None => shown,
     };
-    let declared = declared.to_string();
+    let (declared, stays) = (declared.to_string(), stays.map(Into::into));
     Some(Drift { kind: DriftKind::Size, what: key.to_owned(), declared, found, stays })
 }
 
@@ -107,7 +107,7 @@ fn disk(spec: &DeclaredSpec, view: &MachineView) -> Option<Drift> {
         what: "disk".to_owned(),
         declared: format!("{declared} GiB"),
         found: format!("{:.1} GiB", bytes as f64 / f64::from(1 << 30)),
-        stays,
+        stays: stays.map(Into::into),
     })
 }
 

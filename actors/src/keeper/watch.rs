@@ -110,7 +110,7 @@ impl Mind {
             what: "cloud".to_owned(),
             declared: cloud.to_owned(),
             found: marks.cloud.clone(),
-            stays: Some(NEVER_MOVES),
+            stays: Some(NEVER_MOVES.into()),
         })
     }
 
@@ -342,7 +342,7 @@ impl Mind {
             what: "guest".to_owned(),
             declared: "there".into(),
             found: "gone".into(),
-            stays: Some(NOT_AGAIN),
+            stays: Some(NOT_AGAIN.into()),
         }];
         self.detail = format!(
             "its guest is gone from the cluster; `drover machine forget {}` lets drover make it again, with \

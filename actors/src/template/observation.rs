@@ -14,14 +14,13 @@ use drover_model::template_image::Found;
 
 use super::Template;
 use super::event::Event;
+use super::pace::LONGEST_LOOK;
 use crate::placement::Claim;
 use crate::source::Standing;
 use crate::source::choose;
 
 /// How often it asks while it waits for something else to clone.
 const AGAIN: Duration = Duration::from_secs(30);
-/// How often it asks while no node has a place for an agent, which an agent that ends can change.
-const AGAIN_FOR_PLACE: Duration = Duration::from_secs(10);
 /// After this time Proxmox's list of guests has one that just came (book: proxmox, section 8).
 const LISTED: Duration = Duration::from_secs(12);
 
@@ -29,7 +28,7 @@ impl Template {
     /// Asks what can be cloned, at once and again after a while for as long as that is wanted.
     pub(super) fn seek(&mut self, ctx: &mut Context<Self>) {
         if self.seeking.is_none() {
-            let pause = if self.mind.lacks_place() { AGAIN_FOR_PLACE } else { AGAIN };
+            let pause = if self.mind.lacks_place() { LONGEST_LOOK } else { AGAIN };
             self.seek_now(pause, ctx);
         }
     }

@@ -7,9 +7,9 @@ use drover_model::time::Moment;
 
 const FIRST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(60);
-/// The longest pause after an agent for which there was no place: nothing was asked of the cluster
-/// but what it has.
-const LONGEST_LOOK: Duration = Duration::from_secs(10);
+/// The longest pause after an agent for which there was no place, and how often the cluster is looked at
+/// while there is none: nothing is asked of it but what it has.
+pub(super) const LONGEST_LOOK: Duration = Duration::from_secs(10);
 
 /// A growing pause between starts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

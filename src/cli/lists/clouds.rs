@@ -4,6 +4,7 @@ use drover_api::CloudOut;
 use drover_model::phase::CloudHealth;
 
 use super::Listed;
+use crate::cli::sentences::health;
 use crate::cli::table::{Cell, Column, Kind, Tone, View, column};
 
 impl Listed for CloudOut {
@@ -21,15 +22,15 @@ impl Listed for CloudOut {
     }
 
     fn row(&self, _: &View) -> Vec<Cell> {
-        let (health, tone) = match self.health {
-            CloudHealth::Connecting => (self.health.to_string(), Tone::Busy),
-            CloudHealth::Well => ("healthy".to_owned(), Tone::Good),
-            CloudHealth::Degraded => (self.health.to_string(), Tone::Bad),
+        let tone = match self.health {
+            CloudHealth::Connecting => Tone::Busy,
+            CloudHealth::Well => Tone::Good,
+            CloudHealth::Degraded => Tone::Bad,
         };
         let cap = self.cap.map_or_else(|| "-".to_owned(), |cap| cap.to_string());
         vec![
             Cell::of(&self.id),
-            Cell::State(health, tone),
+            Cell::State(health(self.health).to_owned(), tone),
             Cell::maybe(self.version.as_ref()),
             Cell::of(format!("{}/{cap}", self.agents)),
             Cell::maybe(self.cluster.as_ref()),

@@ -1,6 +1,6 @@
 //! Everything at a glance.
 
-use drover_api::{BreakerOut, ConfigOut, LostJobOut, ReconcileOut, StatusOut};
+use drover_api::{AlarmOut, BreakerOut, ConfigOut, LostJobOut, ReconcileOut, StatusOut};
 
 use super::{build_line, page as list};
 use crate::cli::sentences::{count, every_cloud};
@@ -70,27 +70,23 @@ fn config(config: &ConfigOut, page: &mut Page) {
     }
 }
 
-/// What somebody must look at, each with what to run.
+/// What somebody must look at, each with what to run. Clouds, templates, builds and the configuration that
+/// was refused have lines of their own.
 fn troubles(status: &StatusOut, page: &mut Page) {
     let view = page.view();
-    if let Some(trouble) = &status.journal {
-        let text = format!(" cannot be written, nothing new is started: {trouble}");
-        page.toned(Tone::Bad, "JOURNAL", &text);
-    }
-    // What has no agent stands in a place of its own: here, or with the things that it is about.
-    for alarm in status.alarms.iter().filter(|alarm| !alarm.agent.is_empty()) {
+    let is_refusal = |alarm: &AlarmOut| {
+        alarm.since.is_some() && alarm.since == status.config.refused_at && alarm.agent.is_empty()
+    };
+    let is_listed = |alarm: &AlarmOut| {
+        ["cloud ", "template ", "image "].iter().any(|kind| alarm.about.starts_with(kind))
+    };
+    for alarm in status.alarms.iter().filter(|one| !is_refusal(one) && !is_listed(one)) {
         let since = alarm.since.as_ref().map(|since| format!(" {}", view.since(since)));
-        let since = since.unwrap_or_default();
-        let text = format!("{since}: agent {}: {}", alarm.agent, alarm.text);
+        let text = format!("{}: {}: {}", since.unwrap_or_default(), alarm.about, alarm.text);
         page.toned(Tone::Bad, "ALARM", &text);
-        page.lines(&format!("  run: {}", alarm.command.replace('\n', " ")));
-    }
-    for sign in &status.other_drover {
-        page.toned(Tone::Bad, "ALARM", &format!(" another drover may own agents: {sign}"));
-    }
-    for restart in status.restarts.iter().filter(|restart| restart.gave_up) {
-        let text = format!(" {}: {}", view.when(&restart.at), restart.actor);
-        page.toned(Tone::Bad, "GIVEN UP", &text);
+        if !alarm.command.is_empty() {
+            page.lines(&format!("  run: {}", alarm.command.replace('\n', " ")));
+        }
     }
 }
 

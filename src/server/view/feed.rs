@@ -1,9 +1,10 @@
-//! The stream of facts: numbered, with a bounded past, and never waiting for a slow reader.
+//! The stream of facts: numbered, with a bounded past over several starts of the service, and never
+//! waiting for a slow reader.
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::str::FromStr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use drover_model::fact::Fact;
 use parking_lot::Mutex;
@@ -64,10 +65,14 @@ pub enum Reported {
     },
 }
 
+/// Takes each event to where it is kept over a restart; never waits.
+pub type Keeper = Box<dyn Fn(&Arc<Event>) + Send + Sync>;
+
 pub(super) struct Feed {
-    run: u64,
+    pub(super) run: u64,
     ring: Mutex<Ring>,
     live: broadcast::Sender<Arc<Event>>,
+    keeper: OnceLock<Keeper>,
 }
 
 struct Ring {
@@ -75,10 +80,46 @@ struct Ring {
     kept: VecDeque<Arc<Event>>,
 }
 
+impl Ring {
+    /// How many events of this start were missed since that one, if any, and those after it that are
+    /// kept. Of an earlier start it is not known how many; where the event itself is kept, none.
+    fn after(
+        &self,
+        id: EventId,
+        run: u64,
+    ) -> (Option<Option<u64>>, impl Iterator<Item = Arc<Event>>) {
+        let place = self.kept.iter().position(|event| event.id == id);
+        let is_own = id.run == run && id.number <= self.last;
+        let (missed, skipped) = match place {
+            Some(place) => (None, place + 1),
+            None if is_own => {
+                let first = self.kept.iter().position(|event| event.id.run == run && event.id > id);
+                let first = first.unwrap_or(self.kept.len());
+                let oldest = self.kept.get(first).map_or(self.last + 1, |event| event.id.number);
+                let missed = oldest.saturating_sub(id.number + 1);
+                ((missed > 0).then_some(Some(missed)), first)
+            }
+            None => (Some(None), self.kept.len()),
+        };
+        (missed, self.kept.iter().skip(skipped).cloned())
+    }
+}
+
 impl Feed {
     pub(super) fn new(run: u64) -> Self {
         let ring = Mutex::new(Ring { last: 0, kept: VecDeque::new() });
-        Self { run, ring, live: broadcast::Sender::new(FACTS_KEPT) }
+        Self { run, ring, live: broadcast::Sender::new(FACTS_KEPT), keeper: OnceLock::new() }
+    }
+
+    /// Puts an event of an earlier start before all of this one.
+    pub(super) fn restore(&self, event: Arc<Event>) {
+        keep(&mut self.ring.lock().kept, event, FACTS_KEPT);
+    }
+
+    /// Says where events are kept over a restart; once.
+    pub(super) fn keep_with(&self, keeper: Keeper) {
+        // The first stays: there is one file.
+        let _ = self.keeper.set(keeper);
     }
 
     pub(super) fn report(&self, fact: Fact) {
@@ -86,6 +127,9 @@ impl Feed {
         ring.last += 1;
         let event = Arc::new(Event { id: EventId { run: self.run, number: ring.last }, fact });
         keep(&mut ring.kept, event.clone(), FACTS_KEPT);
+        if let Some(keeper) = self.keeper.get() {
+            keeper(&event);
+        }
         // Sent under the lock, so that a reader's past and present meet without a gap. Nobody
         // listening is no fault.
         let _ = self.live.send(event);
@@ -98,17 +142,10 @@ impl Feed {
         match after {
             None => {}
             Some(EventId::OLDEST) => past.extend(ring.kept.iter().cloned().map(Reported::Event)),
-            Some(id) if id.run != self.run || id.number > ring.last => {
-                past.push_back(Reported::Lagged { missed: None });
-            }
             Some(id) => {
-                let oldest = ring.kept.front().map_or(ring.last + 1, |event| event.id.number);
-                let missed = oldest.saturating_sub(id.number + 1);
-                if missed > 0 {
-                    past.push_back(Reported::Lagged { missed: Some(missed) });
-                }
-                let later = ring.kept.iter().filter(|event| event.id.number > id.number);
-                past.extend(later.cloned().map(Reported::Event));
+                let (missed, later) = ring.after(id, self.run);
+                past.extend(missed.map(|missed| Reported::Lagged { missed }));
+                past.extend(later.map(Reported::Event));
             }
         }
         Reader { past, live }

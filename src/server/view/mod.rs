@@ -4,6 +4,7 @@
 //! restarts by a fixed history. No guard of a map is held across an await.
 
 mod feed;
+mod fold;
 mod history;
 mod statuses;
 
@@ -16,7 +17,7 @@ use drover_model::fact::{Fact, What};
 use drover_model::id::{
     AgentId, CloudId, ClusterId, DeclaredName, Generation, LeaseId, SourceId, TemplateId,
 };
-use drover_model::phase::{AgentPhase, CloudHealth, DeclaredPhase, LeasePhase};
+use drover_model::phase::{CloudHealth, LeasePhase};
 use drover_model::ports::Observer;
 use drover_model::scope::Scope;
 use drover_model::status::{
@@ -28,10 +29,9 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use history::keep;
 use statuses::SeenCloud;
 
-pub use feed::{Event, EventId, Reader, Reported};
+pub use feed::{Event, EventId, FACTS_KEPT, Keeper, Reader, Reported};
 pub use statuses::{
     AlarmStatus, ConfigStatus, GoneAgent, LostJob, Readiness, ReconcileStatus, RestartStatus,
     TemplateAsides,
@@ -147,6 +147,11 @@ impl View {
     /// nothing.
     pub fn restart_due(&self) -> Vec<&'static str> {
         self.restart_due.lock().clone()
+    }
+
+    /// Says where events are kept over a restart; once.
+    pub fn keep_with(&self, keeper: Keeper) {
+        self.feed.keep_with(keeper);
     }
 
     /// Says how to read how many calls to clusters run and wait; once.
@@ -333,163 +338,23 @@ impl View {
         self.feed.read(after)
     }
 
+    /// Whether a fact says again what an earlier start said: that a lease ended, and how.
+    fn is_known(&self, fact: &Fact) -> bool {
+        let What::Lease(status) = &fact.what else { return false };
+        status.state == LeasePhase::Ended
+            && self.leases.get(&status.lease).is_some_and(|known| {
+                let known = known.borrow();
+                *known == fold::shown(status, &known)
+            })
+    }
+
     fn past(&self) -> MutexGuard<'_, Past> {
         self.past.lock()
-    }
-
-    fn fold(&self, fact: &Fact) {
-        match &fact.what {
-            What::ConfigApplied { generation, reconcile_seconds } => {
-                let mut past = self.past();
-                // The actors may report the one that stays after its successor was refused.
-                if *generation > past.refused_after {
-                    past.config.refused = None;
-                }
-                past.config.generation = Some(*generation);
-                past.config.reconcile_seconds = *reconcile_seconds;
-                past.config.applied = Some(fact.at);
-            }
-            What::ConfigRefused { text, after } => {
-                let mut past = self.past();
-                past.config.refused = Some((fact.at, text.clone()));
-                past.refused_after = *after;
-            }
-            What::Agent(status) => self.fold_agent(status),
-            // For those who follow what happens; the status names the step it is at.
-            What::Step { .. } => {}
-            What::AgentGone { agent, template, reason, phases } => {
-                self.agents.remove(agent);
-                self.alarms.remove(agent);
-                let mut past = self.past();
-                *past.gone_by_reason.entry(reason.label()).or_default() += 1;
-                let gone = GoneAgent {
-                    agent: agent.clone(),
-                    template: template.clone(),
-                    reason: reason.clone(),
-                    phases: phases.clone(),
-                    at: fact.at,
-                };
-                keep(&mut past.gone, gone, GONE_AGENTS_KEPT);
-            }
-            What::Alarm { agent, text, command } => {
-                let alarm = AlarmStatus {
-                    agent: agent.clone(),
-                    text: text.clone(),
-                    command: command.clone(),
-                    at: fact.at,
-                };
-                self.alarms.insert(agent.clone(), alarm);
-            }
-            What::Breaker(status) => {
-                self.places.insert(status.scope.clone(), (**status).clone());
-            }
-            What::Lease(status) => self.fold_lease(status),
-            What::Source(status) => {
-                self.sources.insert(status.source.clone(), (**status).clone());
-            }
-            What::SourceGone { source } => {
-                self.sources.remove(source);
-            }
-            What::JobLost { source, runner, agent, job } => {
-                let lost = LostJob {
-                    source: source.clone(),
-                    runner: runner.clone(),
-                    agent: agent.clone(),
-                    job: job.clone(),
-                    at: fact.at,
-                };
-                let mut past = self.past();
-                past.lost_count += 1;
-                keep(&mut past.lost, lost, LOST_JOBS_KEPT);
-            }
-            What::Reconciled { cluster, findings, unread } => {
-                let status = ReconcileStatus {
-                    cluster: cluster.clone(),
-                    findings: findings.clone(),
-                    unread: unread.clone(),
-                    at: fact.at,
-                };
-                self.reconciled.insert(cluster.clone(), status);
-            }
-            What::Restarted { actor, count, gave_up } => {
-                let restart = RestartStatus {
-                    actor: actor.clone(),
-                    count: *count,
-                    gave_up: *gave_up,
-                    at: fact.at,
-                };
-                let mut past = self.past();
-                past.restart_count += 1;
-                keep(&mut past.restarts, restart, RESTARTS_KEPT);
-            }
-            What::Resets { template, resets } => {
-                self.asides.entry(template.clone()).or_default().resets = Some(resets.clone());
-            }
-            What::HoldNext { template, seconds } => {
-                self.asides.entry(template.clone()).or_default().hold_next = *seconds;
-            }
-            What::Ordered { .. } => {}
-            What::OtherDrover { why } => self.other_drover.lock().clone_from(why),
-            What::AddressPools { pools } => {
-                self.pools.lock().clone_from(pools);
-            }
-            What::Image(status) => self.fold_image(status),
-            What::Declared(status) => self.fold_declared(status),
-            What::Template(status) => {
-                self.templates.insert(status.template.clone(), (**status).clone());
-            }
-            What::TemplateGone { template } => {
-                self.templates.remove(template);
-                self.asides.remove(template);
-            }
-            What::Cloud(status) => {
-                self.fold_cloud(status, fact.at);
-            }
-            What::CloudGone { cloud } => {
-                self.clouds.remove(cloud);
-                self.templates.retain(|template, _| &template.cloud != cloud);
-            }
-        }
-    }
-
-    fn fold_agent(&self, status: &Arc<AgentStatus>) {
-        if status.phase == AgentPhase::Gone {
-            // The fact that it is gone follows or came already, and nothing would remove it then.
-            self.agents.remove(&status.agent);
-            return;
-        }
-        if !status.phase.is_leaving() {
-            self.alarms.remove(&status.agent);
-        }
-        self.agents.insert(status.agent.clone(), Arc::clone(status));
-    }
-
-    fn fold_cloud(&self, status: &CloudStatus, at: WallTime) {
-        let known = self.clouds.get(&status.cloud).map(|seen| (seen.status.health, seen.since));
-        let same = known.filter(|(health, _)| *health == status.health);
-        let since = same.map_or(at, |(_, since)| since);
-        self.clouds.insert(status.cloud.clone(), SeenCloud { status: status.clone(), at, since });
-    }
-
-    fn fold_image(&self, status: &ImageStatus) {
-        let mut builds = self.builds.lock();
-        match builds.iter_mut().find(|known| known.build == status.build) {
-            Some(known) => known.clone_from(status),
-            None => drop(keep(&mut builds, status.clone(), BUILDS_KEPT)),
-        }
     }
 
     /// Builds of images that run, and the last that ended, in the order of their beginning.
     pub fn image_builds(&self) -> Vec<ImageStatus> {
         self.builds.lock().iter().cloned().collect()
-    }
-
-    fn fold_declared(&self, status: &DeclaredStatus) {
-        if status.phase == DeclaredPhase::Removed {
-            self.declared.remove(&status.name);
-        } else {
-            self.declared.insert(status.name.clone(), status.clone());
-        }
     }
 
     /// Declared machines, and those that left the configuration and are still there, by name.
@@ -503,36 +368,13 @@ impl View {
     pub fn declared_one(&self, name: &DeclaredName) -> Option<DeclaredStatus> {
         self.declared.get(name).map(|entry| entry.value().clone())
     }
-
-    fn fold_lease(&self, status: &LeaseStatus) {
-        {
-            let entry = self.leases.entry(status.lease.clone());
-            let sender = entry.or_insert_with(|| watch::Sender::new(status.clone()));
-            let mut status = status.clone();
-            if status.state == LeasePhase::Ended && status.agent.is_none() {
-                // Where its runner could not be started, nobody says again which agent it was on.
-                status.agent = sender.value().borrow().agent.clone();
-            }
-            sender.value().send_replace(status);
-        }
-        if status.state != LeasePhase::Ended {
-            return;
-        }
-        let dropped = {
-            let mut past = self.past();
-            if past.ended.contains(&status.lease) {
-                return;
-            }
-            keep(&mut past.ended, status.lease.clone(), ENDED_LEASES_KEPT)
-        };
-        if let Some(oldest) = dropped {
-            self.leases.remove(&oldest);
-        }
-    }
 }
 
 impl Observer for View {
     fn observe(&self, fact: Fact) {
+        if self.is_known(&fact) {
+            return;
+        }
         self.fold(&fact);
         self.feed.report(fact);
     }

@@ -1,5 +1,6 @@
 //! What the view keeps of each kind of thing that facts do not carry as a status already.
 
+use drover_model::fact::{Fact, What};
 use drover_model::id::{AgentId, ClusterId, Generation, RunnerName, SourceId, TemplateId};
 use drover_model::record::Reason;
 use drover_model::status::{CloudStatus, ResetStatus};
@@ -47,6 +48,20 @@ pub struct LostJob {
     pub at: WallTime,
 }
 
+impl LostJob {
+    /// The job that a fact says was lost, if it says so.
+    pub(super) fn of(fact: &Fact) -> Option<Self> {
+        let What::JobLost { source, runner, agent, job } = &fact.what else { return None };
+        Some(Self {
+            source: source.clone(),
+            runner: runner.clone(),
+            agent: agent.clone(),
+            job: job.clone(),
+            at: fact.at,
+        })
+    }
+}
+
 /// What is reported of a template by others than itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TemplateAsides {
@@ -66,6 +81,20 @@ pub struct GoneAgent {
     /// Milliseconds in each state.
     pub phases: Vec<(String, u64)>,
     pub at: WallTime,
+}
+
+impl GoneAgent {
+    /// The agent that a fact says is gone, if it says so.
+    pub(super) fn of(fact: &Fact) -> Option<Self> {
+        let What::AgentGone { agent, template, reason, phases } = &fact.what else { return None };
+        Some(Self {
+            agent: agent.clone(),
+            template: template.clone(),
+            reason: reason.clone(),
+            phases: phases.clone(),
+            at: fact.at,
+        })
+    }
 }
 
 /// An agent that needs an administrator.

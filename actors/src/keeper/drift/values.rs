@@ -55,7 +55,7 @@ impl Shown {
             Some(after) => format!("{}, {} after a restart", shown(self.now), shown(after)),
             None => shown(self.now),
         };
-        Some(Drift { kind, what, declared: shown(declared), found, stays: Some(stays) })
+        Some(Drift { kind, what, declared: shown(declared), found, stays: Some(stays.into()) })
     }
 }
 
@@ -196,7 +196,7 @@ pub(super) fn tags(spec: &DeclaredSpec, view: &MachineView) -> Option<Drift> {
         what: "tags".to_owned(),
         declared: shown(&declared),
         found: shown(&now),
-        stays: Some(BY_HAND),
+        stays: Some(BY_HAND.into()),
     })
 }
 

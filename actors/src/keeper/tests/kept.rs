@@ -13,7 +13,7 @@ fn with(view: MachineView, key: &str, now: &str, pending: Option<&str>) -> Machi
 
 pub(super) fn drift(play: &Play) -> Vec<String> {
     let line = |one: &drover_model::declared::Drift| {
-        let stays = one.stays.map(|why| format!(" ({why})")).unwrap_or_default();
+        let stays = one.stays.as_ref().map(|why| format!(" ({why})")).unwrap_or_default();
         format!("{} {}: {} is {}{stays}", one.kind, one.what, one.declared, one.found)
     };
     play.mind.status().drift.iter().map(line).collect()

@@ -1,0 +1,269 @@
+//! The file of past events, `events.jsonl` in the state directory: what people may still ask about after
+//! a restart.
+//!
+//! ```text
+//! {"version":1}
+//! {"id":"3-17","fact":{"at":1764230000000,"what":{"agentGone":{…}}}}
+//! ```
+//!
+//! Nothing is decided by it, so nothing waits for it: facts that come faster than the disk takes them are
+//! left out, and a line that cannot be read costs that line. The journal has all that counts.
+//!
+//! The file is bounded. It is written again with the last of each kind where it has grown by
+//! [`APPENDED_MAX`], and at each start. Beside this: `past_events/retention.rs`, what stays then.
+
+mod retention;
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::time::{Duration, Instant};
+
+use drover_model::fact::Fact;
+use drover_server::view::{Event, View};
+use serde::{Deserialize, Serialize};
+
+/// The file's name.
+const FILE: &str = "events.jsonl";
+/// The name of the next file, until it is whole.
+const NEXT: &str = "events.jsonl.next";
+/// The format that this drover writes and reads.
+const VERSION: u32 = 1;
+/// Lines and bytes after which the file is written again.
+const APPENDED_MAX: Grown = Grown { lines: 4096, bytes: 8 << 20 };
+/// Bytes of the file that are read at most.
+const READ_MAX: u64 = 64 << 20;
+/// A longer line is not written.
+const LINE_MAX: usize = 256 << 10;
+/// Events that may wait for the disk at once; more are left out.
+const WAITING_MAX: usize = 4096;
+/// How long a stop waits for the disk.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a disk that failed is left alone.
+const RETRY_INTERVAL: Duration = Duration::from_secs(60);
+
+/// The first line.
+#[derive(Serialize, Deserialize)]
+struct Head {
+    version: u32,
+}
+
+/// Every other line.
+#[derive(Serialize, Deserialize)]
+struct Line<'a> {
+    id: String,
+    fact: std::borrow::Cow<'a, Fact>,
+}
+
+/// A line as text, and the event in it.
+struct Kept {
+    text: String,
+    event: Event,
+}
+
+#[derive(Default)]
+struct Grown {
+    lines: usize,
+    bytes: usize,
+}
+
+enum Message {
+    Event(Arc<Event>),
+    /// Answers once all before it is written.
+    Flush(SyncSender<()>),
+}
+
+/// The way to the thread that writes the file.
+pub struct PastEvents {
+    messages: SyncSender<Message>,
+}
+
+impl PastEvents {
+    /// Gives the view the events of earlier starts, and writes down those of this one from here on.
+    ///
+    /// A file that cannot be read or written costs warnings, and no event of this start.
+    pub fn attach(state: &Path, view: &View) -> Self {
+        let kept = retention::retained(read(&state.join(FILE)));
+        let file = EventFile::begin(state, &kept);
+        view.restore(kept.into_iter().map(|kept| kept.event).collect());
+        let (messages, received) = sync_channel(WAITING_MAX);
+        let writing = std::thread::Builder::new().name("past-events".to_owned());
+        if let Err(error) = writing.spawn(move || write_all(file, &received)) {
+            tracing::warn!(%error, "cannot start the thread that writes past events down");
+        }
+        let sender = messages.clone();
+        view.keep_with(Box::new(move |event| {
+            // One that finds no room is left out; the thread's end was said when it ended.
+            match sender.try_send(Message::Event(Arc::clone(event))) {
+                Ok(()) | Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {}
+            }
+        }));
+        Self { messages }
+    }
+
+    /// Waits until all that was reported is in the file, or the disk takes too long.
+    pub async fn flush(&self) {
+        let messages = self.messages.clone();
+        let flushed = tokio::task::spawn_blocking(move || {
+            let (done, written) = sync_channel(1);
+            match messages.try_send(Message::Flush(done)) {
+                Ok(()) => written.recv_timeout(FLUSH_TIMEOUT),
+                Err(_) => Err(RecvTimeoutError::Timeout),
+            }
+        });
+        if !matches!(flushed.await, Ok(Ok(()))) {
+            tracing::warn!("the last events may be unknown after the restart");
+        }
+    }
+}
+
+fn write_all(mut file: EventFile, received: &Receiver<Message>) {
+    while let Ok(first) = received.recv() {
+        let mut lines = String::new();
+        let mut flushed = Vec::new();
+        for message in std::iter::once(first).chain(received.try_iter().take(WAITING_MAX)) {
+            match message {
+                Message::Event(event) => lines.extend(line_of(&event)),
+                Message::Flush(done) => flushed.push(done),
+            }
+        }
+        file.append(&lines);
+        for done in flushed {
+            // Who waited may have given up.
+            let _ = done.send(());
+        }
+    }
+}
+
+/// An event as a line; none where it is too long to keep.
+fn line_of(event: &Event) -> Option<String> {
+    let fact = std::borrow::Cow::Borrowed(&event.fact);
+    let mut line = serde_json::to_string(&Line { id: event.id.to_string(), fact }).ok()?;
+    line.push('\n');
+    (line.len() <= LINE_MAX).then_some(line)
+}
+
+/// The events of the file, in its order; those that can be read.
+fn read(path: &Path) -> Vec<Kept> {
+    let shown = path.display().to_string();
+    let file = match File::open(path) {
+        Ok(file) => BufReader::new(file.take(READ_MAX)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Vec::new(),
+        Err(error) => {
+            tracing::warn!(path = shown, %error, "cannot read past events; drover goes on without them");
+            return Vec::new();
+        }
+    };
+    let mut lines = file.split(b'\n').map_while(Result::ok);
+    let head = lines.next().and_then(|line| serde_json::from_slice::<Head>(&line).ok());
+    if head.as_ref().is_none_or(|head| head.version != VERSION) {
+        let version = head.map(|head| head.version);
+        tracing::warn!(
+            path = shown,
+            version,
+            "past events are in a format that this drover does not know"
+        );
+        return Vec::new();
+    }
+    let mut unread: usize = 0;
+    let mut all = Vec::new();
+    for line in lines {
+        match parse(line) {
+            Some(kept) => all.push(kept),
+            None => unread += 1,
+        }
+    }
+    if unread > 0 {
+        tracing::warn!(path = shown, unread, read = all.len(), "some past events cannot be read");
+    }
+    all
+}
+
+fn parse(line: Vec<u8>) -> Option<Kept> {
+    let text = String::from_utf8(line).ok()?;
+    let line: Line<'_> = serde_json::from_str(&text).ok()?;
+    let event = Event { id: line.id.parse().ok()?, fact: line.fact.into_owned() };
+    Some(Kept { text, event })
+}
+
+/// The file, open for its next lines.
+struct EventFile {
+    state: PathBuf,
+    /// None where it could not be written at the last attempt.
+    open: Option<File>,
+    grown: Grown,
+    /// When the last attempt failed.
+    failed: Option<Instant>,
+}
+
+impl EventFile {
+    /// Writes the file again with those lines.
+    fn begin(state: &Path, kept: &[Kept]) -> Self {
+        let mut file =
+            Self { state: state.to_owned(), open: None, grown: Grown::default(), failed: None };
+        match renew(state, kept) {
+            Ok(open) => file.open = Some(open),
+            Err(error) => file.fail(&error),
+        }
+        file
+    }
+
+    fn append(&mut self, lines: &str) {
+        if self.failed.is_some_and(|failed| failed.elapsed() < RETRY_INTERVAL) {
+            return;
+        }
+        let is_full =
+            self.grown.lines >= APPENDED_MAX.lines || self.grown.bytes >= APPENDED_MAX.bytes;
+        let written = match self.open.as_mut().filter(|_| !is_full) {
+            Some(open) => Ok(open),
+            None => {
+                // What a write that failed left behind goes with it.
+                let kept = retention::retained(read(&self.state.join(FILE)));
+                renew(&self.state, &kept).map(|open| {
+                    self.grown = Grown::default();
+                    self.open.insert(open)
+                })
+            }
+        };
+        match written.and_then(|open| open.write_all(lines.as_bytes())) {
+            Ok(()) => {
+                self.grown.lines += lines.matches('\n').count();
+                self.grown.bytes += lines.len();
+                self.failed = None;
+            }
+            Err(error) => self.fail(&error),
+        }
+    }
+
+    fn fail(&mut self, error: &io::Error) {
+        self.open = None;
+        if self.failed.replace(Instant::now()).is_some() {
+            return;
+        }
+        let path = self.state.join(FILE).display().to_string();
+        tracing::warn!(path, %error, "cannot write events down; a restart forgets them");
+    }
+}
+
+/// Writes the lines to a new file, puts it in the place of the old one, and leaves it open.
+fn renew(state: &Path, kept: &[Kept]) -> io::Result<File> {
+    let next = state.join(NEXT);
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    let mut file = options.open(&next)?;
+    let mut text = serde_json::to_string(&Head { version: VERSION })?;
+    text.push('\n');
+    for line in kept {
+        text.push_str(&line.text);
+        text.push('\n');
+    }
+    file.write_all(text.as_bytes())?;
+    std::fs::rename(next, state.join(FILE))?;
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests;
