@@ -208,8 +208,8 @@ pub(super) fn shown(status: &LeaseStatus, last: &LeaseStatus) -> LeaseStatus {
     if status.state != LeasePhase::Ended {
         return status.clone();
     }
-    // Where its runner could not be started, nobody says again which agent it was on. And what ended
-    // does not run out: a later start does not know when it would have.
+    // Where its runner could not be started, nobody says again which agent it was on; and a later start
+    // does not know when it would have run out.
     let agent = status.agent.clone().or_else(|| last.agent.clone());
-    LeaseStatus { agent, expires: None, ..status.clone() }
+    LeaseStatus { agent, expires: status.expires.or(last.expires), ..status.clone() }
 }
