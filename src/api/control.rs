@@ -75,6 +75,7 @@ pub struct FoundOut {
 /// What a reload brought into force.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase")]
 pub struct ReloadOut {
     /// The generation in force.
     pub generation: u64,
@@ -82,6 +83,9 @@ pub struct ReloadOut {
     #[serde(default)]
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub path: PathBuf,
+    /// The keys whose values take effect at the next start only.
+    #[serde(default)]
+    pub restart_due: Vec<String>,
 }
 
 /// The level of the log.

@@ -112,6 +112,9 @@ pub struct LeaseOut {
     pub asked_at: Option<String>,
     /// When it runs out (RFC 3339), once granted.
     pub expires_at: Option<String>,
+    /// When it ended (RFC 3339); left out while it has not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_at: Option<String>,
     /// Why it waits or ended.
     pub detail: String,
     /// How to log in, once ready; null where the lease is not the caller's.

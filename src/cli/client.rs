@@ -47,12 +47,6 @@ impl Doubt {
     fn refusal(&self) -> CliError {
         unknown_socket(&self.config, &self.fault)
     }
-
-    /// Whether a service that reads this configuration is the one that is meant.
-    fn is_settled_by(&self, path: &Path) -> bool {
-        let whole = |path: &Path| path.canonicalize().or_else(|_| std::path::absolute(path)).ok();
-        whole(path).is_some_and(|service| Some(service) == whole(&self.config))
-    }
 }
 
 impl Client {
@@ -114,14 +108,56 @@ impl Client {
         if let Some(doubt) = &client.doubt {
             client.settle(doubt, json, term).await?;
         }
-        Ok(client)
+        match &global.config {
+            Some(config) if global.socket.is_none() && global.url.is_none() => {
+                client.or_elsewhere(config, global, json, term).await
+            }
+            Some(_) | None => Ok(client),
+        }
+    }
+
+    /// The service that still listens where the configuration said at its start, if one does.
+    async fn or_elsewhere(
+        self,
+        config: &Path,
+        global: &Global,
+        json: bool,
+        term: &mut Term<'_>,
+    ) -> Result<Self, CliError> {
+        if Path::new(&self.place).exists() {
+            return Ok(self);
+        }
+        for socket in drover_config::elsewhere(config, &Environment::of_process()) {
+            let other = Global { socket: Some(socket.clone()), ..global.clone() };
+            let other = Self { program: self.program.clone(), ..Self::new(&other)? };
+            if !other.reads(config).await {
+                continue;
+            }
+            let text = format!(
+                "note: a restart applies `service.socket: {}`; until then drover on `{}` runs by the \
+                 configuration `{}`, and is asked",
+                self.place,
+                other.place,
+                config.display()
+            );
+            let socket = socket.display().to_string();
+            term.progress(json, &text, json!({ "socket": socket }))?;
+            return Ok(other);
+        }
+        Ok(self)
+    }
+
+    /// Whether the service reads this configuration.
+    async fn reads(&self, config: &Path) -> bool {
+        let status: Result<StatusOut, CallError> = self.get("/v1/status", CALL_LIMIT).await;
+        let path = status.ok().and_then(|status| status.config.path);
+        let whole = |path: &Path| path.canonicalize().or_else(|_| std::path::absolute(path)).ok();
+        path.is_some_and(|path| whole(&path).is_some_and(|read| Some(read) == whole(config)))
     }
 
     /// Asks the service which configuration it reads, and notes that this is the one that is meant.
     async fn settle(&self, doubt: &Doubt, json: bool, term: &mut Term<'_>) -> Result<(), CliError> {
-        let status: Result<StatusOut, CallError> = self.get("/v1/status", CALL_LIMIT).await;
-        let path = status.ok().and_then(|status| status.config.path);
-        if !path.is_some_and(|path| doubt.is_settled_by(&path)) {
+        if !self.reads(&doubt.config).await {
             return Err(doubt.refusal());
         }
         let config = doubt.config.display().to_string();
@@ -136,6 +172,14 @@ impl Client {
     /// How commands that ask the same service begin, such as `drover --config lab`.
     pub fn program(&self) -> &str {
         &self.program
+    }
+
+    /// A command as it asks the same service: one of drover's own names what the options name.
+    pub fn spelled(&self, command: &str) -> String {
+        match command.strip_prefix("drover ") {
+            Some(rest) => format!("{} {rest}", self.program),
+            None => command.to_owned(),
+        }
     }
 
     /// Whether the service is the one that the options mean.

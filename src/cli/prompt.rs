@@ -6,7 +6,7 @@
 use std::io::{self, IsTerminal as _, Write as _};
 
 use rustix::process::{Signal, getpid, kill_process};
-use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
+use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, tcgetattr, tcsetattr};
 use secrecy::{ExposeSecret as _, SecretString};
 
 use super::error::{CliError, failed, usage};
@@ -21,6 +21,8 @@ const ANSWER_MAX: usize = 4096;
 /// The keys that end or change what is typed while the terminal passes on everything.
 const CTRL_C: u8 = 3;
 const CTRL_D: u8 = 4;
+/// No key has this code, so none has its effect (POSIX: `_POSIX_VDISABLE`).
+const NO_KEY: u8 = 0;
 const BACKSPACE: [u8; 2] = [8, 127];
 
 /// Whether anybody can be asked.
@@ -36,12 +38,12 @@ pub(super) fn ask<T>(
 ) -> Result<T, CliError> {
     loop {
         let hint = default.map(|text| format!(" [{text}]")).unwrap_or_default();
-        write!(io::stderr(), "{}{}: ", shown(question), shown(&hint))?;
-        io::stderr().flush()?;
-        let mut line = String::new();
-        if io::stdin().read_line(&mut line)? == 0 {
-            return Err(usage(ENDED));
-        }
+        let line = match visible(&format!("{}{}: ", shown(question), shown(&hint))) {
+            Ok(line) => line,
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Err(usage(ENDED)),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Err(interrupted()),
+            Err(error) => return Err(error.into()),
+        };
         let answer = match (line.trim(), default) {
             ("", Some(default)) => default,
             (typed, _) => typed,
@@ -108,6 +110,27 @@ fn unseen(question: &str) -> io::Result<SecretString> {
     tcsetattr(&stdin, OptionalActions::Now, &before)?;
     writeln!(io::stderr())?;
     typed.map(SecretString::from)
+}
+
+/// One line that is shown. The terminal edits it as ever; Ctrl-C ends it, and no signal does: drover says
+/// first that nothing was done.
+fn visible(question: &str) -> io::Result<String> {
+    let stdin = io::stdin();
+    let before = tcgetattr(&stdin)?;
+    let mut lined = before.clone();
+    // Where somebody gave the signal another key, that key ends drover at once.
+    if before.special_codes[SpecialCodeIndex::VINTR] == CTRL_C {
+        lined.special_codes[SpecialCodeIndex::VINTR] = NO_KEY;
+        lined.special_codes[SpecialCodeIndex::VEOL] = CTRL_C;
+    }
+    tcsetattr(&stdin, OptionalActions::Now, &lined)?;
+    let asked = write!(io::stderr(), "{question}").and_then(|()| io::stderr().flush());
+    let typed = asked.and_then(|()| typed(stdin.lock()));
+    tcsetattr(&stdin, OptionalActions::Now, &before)?;
+    if typed.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::Interrupted) {
+        writeln!(io::stderr())?;
+    }
+    typed
 }
 
 /// One line as it is typed, byte by byte. An end before the first byte is

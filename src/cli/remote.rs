@@ -17,7 +17,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::client::{CALL_LIMIT, Client, LONG_LIMIT, path};
 use super::doctor::{DoctorAction, DoctorOptions};
-use super::error::CliError;
+use super::error::{CallError, CliError};
 use super::global::Global;
 use super::lease::lease;
 use super::leasing::{Leasing, TimeLimits};
@@ -105,8 +105,7 @@ async fn once(
     let json = global.json;
     match command {
         Command::Status(view) => {
-            let out: StatusOut = client.get("/v1/status", CALL_LIMIT).await?;
-            page(term, json, &view, &out, lists::status)?;
+            page(term, json, &view, &status(client).await?, lists::status)?;
         }
         Command::Agents { action: Some(action), .. } => limit(client, action, json, term).await?,
         Command::Agents { gone, list, action: None } => {
@@ -166,8 +165,7 @@ async fn once(
             lists::show(term, json, &list, out.sources, whole, |_, _| ())?;
         }
         Command::Alarms(list) => {
-            let StatusOut { alarms, other_drover, .. } =
-                client.get("/v1/status", CALL_LIMIT).await?;
+            let StatusOut { alarms, other_drover, .. } = status(client).await?;
             let whole =
                 |alarms: Vec<AlarmOut>| json!({ "alarms": alarms, "otherDrover": other_drover });
             lists::show(term, json, &list, alarms, whole, |_, _| ())?;
@@ -278,7 +276,7 @@ async fn once(
             let step = term.live.step("drover reads its configuration and looks at the clusters");
             let out: ReloadOut = client.post("/v1/reload", &Nothing {}, LONG_LIMIT).await?;
             drop(step);
-            print(term, json, &out, |out| format!("generation {} in force\n", out.generation))?;
+            print(term, json, &out, reloaded)?;
         }
         Command::Events(options) => events::follow(client, &options, None, json, term).await?,
         Command::Doctor(DoctorOptions {
@@ -304,6 +302,27 @@ async fn once(
         }
     }
     Ok(0)
+}
+
+/// Everything at a glance, with the commands that the caller runs.
+async fn status(client: &Client) -> Result<StatusOut, CallError> {
+    let mut out: StatusOut = client.get("/v1/status", CALL_LIMIT).await?;
+    for alarm in &mut out.alarms {
+        alarm.command = client.spelled(&alarm.command);
+    }
+    Ok(out)
+}
+
+/// What a reload brought into force, and what only a restart will.
+fn reloaded(out: &ReloadOut) -> String {
+    let due = match out.restart_due.is_empty() {
+        true => String::new(),
+        false => format!(
+            "takes effect at the next start only: {}\n  run: systemctl restart drover\n",
+            sentences::clean(&out.restart_due.join(", "))
+        ),
+    };
+    format!("generation {} in force\n{due}", out.generation)
 }
 
 /// Prints the whole id of the one agent or lease that a word names.

@@ -87,13 +87,8 @@ pub(super) async fn show(
         | Noun::Breaker
         | Noun::AddressPool => None,
     };
-    let next: Vec<String> = next(noun, &name, &thing)
-        .into_iter()
-        .map(|command| match command.strip_prefix("drover ") {
-            Some(rest) => format!("{} {rest}", client.program()),
-            None => command,
-        })
-        .collect();
+    let next: Vec<String> =
+        next(noun, &name, &thing).into_iter().map(|command| client.spelled(&command)).collect();
     let whole = json!({ "kind": noun.one(), noun.one(): thing, "why": why, "next": next });
     page(term, json, &ViewOptions::default(), &whole, |_, page| {
         let view = page.view();

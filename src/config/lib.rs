@@ -92,7 +92,7 @@ pub use explain::{Explained, UnknownKey, explain, sections};
 pub use fault::{Fault, LocatedFault, Place};
 pub use schema::schema;
 pub use service::{ApiToken, ServiceSpec};
-pub use socket::{Socket, socket};
+pub use socket::{Socket, elsewhere, socket};
 pub use source::{SourceFile, Sources};
 pub use token::{TokenPlace, token_place};
 pub use value::SOCKET_PATH_MAX;

@@ -56,6 +56,13 @@ pub fn socket(path: &Path, environment: &Environment) -> Result<Socket, LoadErro
     }
 }
 
+/// Where else the service of a configuration may listen that names another socket by now, which only a
+/// restart applies. It must prove that it runs by that configuration.
+pub fn elsewhere(path: &Path, environment: &Environment) -> Vec<PathBuf> {
+    let all = [beside(path), default_socket(environment)];
+    all.into_iter().filter(|socket| socket.exists()).collect()
+}
+
 /// Where `drover init` puts the socket of a configuration in a folder of its own.
 fn beside(path: &Path) -> PathBuf {
     let folder = if path.is_dir() { path } else { path.parent().unwrap_or(path) };

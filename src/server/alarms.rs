@@ -183,7 +183,7 @@ mod tests {
         agent a3 | `lock: clone` stays and no task runs | qm unlock 10420 | 2026-11-21T08:11:02Z
         journal | cannot be written, nothing new is started: no space left |  | -
         configuration | refused, the old configuration stays: agentConfigurations.linux.instanceCap: expected a whole number, found text (/etc/drover/drover.yaml:32:18); unknown key `clouds` | drover check | 2026-11-21T08:11:02Z
-        another drover | another drover may own agents: another journal writes |  | -
+        another drover | may own agents: another journal writes |  | -
         cloud office | login refused: check the token `drover@pve!ci` | drover doctor --cloud office | 2026-11-21T08:11:02Z
         image lab/debian-13 on pve1 | build 7f8z1c3px9t2vkab failed: step `setup` ended with exit code 4 | drover image build lab/debian-13 --node pve1 | 1970-01-01T00:00:02Z
         ");

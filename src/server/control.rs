@@ -136,7 +136,12 @@ pub(super) async fn reload(
     match (state.doors.reload)().await {
         Ok(generation) => {
             state.report_order(&caller, "reloaded the configuration".to_owned());
-            Ok(web::Json(ReloadOut { generation, path: state.doors.configuration.clone() }))
+            let due = state.doors.view.restart_due();
+            Ok(web::Json(ReloadOut {
+                generation,
+                path: state.doors.configuration.clone(),
+                restart_due: due.into_iter().map(str::to_owned).collect(),
+            }))
         }
         Err(NotReloaded::Unknown(text)) => Err(Rejection::refused(Refusal::Unavailable(text))),
         Err(NotReloaded::Refused(faults)) => Err(Rejection::of_configuration(faults)),

@@ -224,6 +224,7 @@ fn not_folded_yet(id: &LeaseId, asked: &LeaseAsk) -> LeaseOut {
         wants: describe(&asked.want),
         asked_at: Some(rfc3339(asked.asked)),
         expires_at: None,
+        ended_at: None,
         detail: String::new(),
         ssh: None,
     }

@@ -251,8 +251,8 @@ mod tests {
     fn an_agent_that_found_no_place_is_not_what_its_template_failed_of() {
         let view = View::new(1);
         let template = TemplateId::new(CloudId::new("lab"), "linux");
-        let gone = |kind: FaultKind, text: &str| What::AgentGone {
-            agent: AgentId::new("a1"),
+        let gone = |id: &str, kind: FaultKind, text: &str| What::AgentGone {
+            agent: AgentId::new(id),
             template: template.clone(),
             reason: Reason::Failed {
                 state: AgentPhase::Queued,
@@ -261,11 +261,11 @@ mod tests {
             },
             phases: Vec::new(),
         };
-        reported(&view, gone(FaultKind::Gone, "no template VMID 9000"));
+        reported(&view, gone("a1", FaultKind::Gone, "no template VMID 9000"));
         assert!(failed(&view, &template.to_string()).is_some());
         reported(
             &view,
-            gone(FaultKind::Contention, "`drover uncordon pve1` lets it be used again"),
+            gone("a2", FaultKind::Contention, "`drover uncordon pve1` lets it be used again"),
         );
         assert_eq!(failed(&view, &template.to_string()), None);
     }

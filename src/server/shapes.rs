@@ -59,6 +59,7 @@ pub(super) fn lease(view: &View, lease: &LeaseStatus, by: &By) -> LeaseOut {
         wants: lease.wants.clone(),
         asked_at: lease.asked.map(rfc3339),
         expires_at: lease.expires.map(rfc3339),
+        ended_at: view.lease_ended(&lease.lease).map(rfc3339),
         detail: lease.detail.clone(),
         ssh: agent.and_then(|agent| view.agent(agent)).and_then(|agent| ssh(&agent)),
     }

@@ -479,7 +479,7 @@ async fn operators_reap_resync_reload_and_set_the_log() {
     assert_eq!(synced.body, json!({ "clusters": findings }));
     assert_eq!(
         served.admin(Method::POST, "/v1/reload", "").await.body,
-        json!({ "generation": 5, "path": "/etc/drover/drover.yaml" })
+        json!({ "generation": 5, "path": "/etc/drover/drover.yaml", "restartDue": [] })
     );
     *served.reload.lock().unwrap() = Err(refused.into());
     let reload = served.admin(Method::POST, "/v1/reload", "").await;

@@ -341,6 +341,36 @@ fn options_that_cannot_be_meant_are_refused_with_what_helps() {
 // Invariant: a failure on the way says so, and the same command goes on from there.
 
 #[test]
+fn a_folder_that_is_named_is_meant_whatever_the_shell_says_of_configurations() {
+    let scene = Scene::with(&["--guests", "none", "--all-nodes"]);
+    let run = |variable: &str, args: &[&str]| {
+        let pin = scene.sim.fact("fingerprint");
+        let mut command = scene.command(&[&["--dry-run", "--fingerprint", pin], args].concat());
+        let out = command.env("DROVER_CONFIG", variable).output().unwrap();
+        (out.status.code(), scene.said(&out))
+    };
+    let (code, said) = run("/nowhere", &[]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("SCENE/etc/drover.yaml"), "{said}");
+    let (code, said) = run("/nowhere", &["--config", "/elsewhere"]);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("--dir and --config both name"), "{said}");
+}
+
+#[test]
+fn an_administrator_who_may_not_make_it_all_is_refused_before_anything_is_written() {
+    let scene = Scene::new();
+    scene.sim.send("POST", "/access/users", &[("userid", "eve@pve"), ("password", "long-enough")]);
+    let audit = [("path", "/"), ("users", "eve@pve"), ("roles", "PVEAuditor")];
+    scene.sim.send("PUT", "/access/acl", &audit);
+    fs::write(scene.dir.path().join("admin"), "long-enough").unwrap();
+    let said = scene.refuses(&["--user", "eve@pve"], 1);
+    assert!(said.contains("drover: eve@pve lacks "), "{said}");
+    assert!(said.contains(": nothing was done; log in as an administrator with --user"), "{said}");
+    assert!(!said.contains("what is done above stays"), "{said}");
+}
+
+#[test]
 fn a_run_that_failed_half_way_is_finished_by_the_next() {
     let scene = Scene::with(&["--guests", "none", "--all-nodes"]);
     // Something else is where the key goes.

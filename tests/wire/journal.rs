@@ -83,7 +83,7 @@ fn a_full_disk_stops_what_is_new_and_nothing_else() {
         assert!(problem["detail"].as_str().unwrap().contains("journal"), "{problem}");
         assert_eq!(call(&site, "GET", "/healthz", None).0, 200);
         let text = String::from_utf8_lossy(&site.cli(&["status"]).stdout).into_owned();
-        assert!(text.contains("JOURNAL cannot be written"), "{text}");
+        assert!(text.contains("ALARM: journal: cannot be written"), "{text}");
         assert_eq!(ready(&site, &held)["ssh"], before["ssh"]);
 
         small.empty();

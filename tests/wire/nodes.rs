@@ -135,12 +135,13 @@ fn a_cordoned_node_keeps_its_idle_agent_through_a_crash_and_is_reported_as_cordo
     let gone = events.until("agentGone", |fact| fact["agent"]["id"] == agent.as_str());
     assert_eq!(gone["agent"]["reason"], "node-drained");
     assert_eq!(said(&["uncordon", "pve1"]), "node pve1 is used again\n");
-    // Who ordered what is an event too.
+    // Who ordered what is an event too, also where an earlier start took the order.
     let printed = said(&["events", "--no-follow"]);
     let orders = printed
         .lines()
         .filter(|line| line.ends_with("node pve1") || line.ends_with("be used again"));
     let orders: Vec<&str> =
         orders.filter_map(|line| line.split_once("Z  ")).map(|(_, order)| order).collect();
-    assert_eq!(orders, ["uid:0 drained node pve1", "uid:0 let node pve1 be used again"]);
+    let expected = ["cordoned node pve1", "drained node pve1", "let node pve1 be used again"];
+    assert_eq!(orders, expected.map(|order| format!("uid:0 {order}")));
 }

@@ -6,7 +6,9 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::harness::{Events, Service, Sim, Site, world};
+use serde_json::Value;
+
+use crate::harness::{Events, Service, Sim, Site, drover, world};
 
 /// How long the storm lasts, and how far apart its edits are.
 const STORM: Duration = Duration::from_secs(10);
@@ -180,4 +182,31 @@ fn a_bad_file_of_a_directory_is_shown_with_its_place_until_it_is_repaired() {
     assert_eq!(cap_of(&site), 6);
     let status = site.json(&["status"]);
     assert!(status["config"]["refusal"].is_null(), "{status}");
+}
+
+// Invariant: a value that only a restart applies shuts nobody out until then.
+
+#[test]
+fn commands_still_reach_a_service_whose_configuration_names_another_socket_by_now() {
+    let (_dir, sim, site) = world();
+    let mut service = Service::start(&site);
+    let named = || {
+        let mut command = drover();
+        command.arg("--config").arg(site.config());
+        command
+    };
+    let moved = site.yaml(&sim, "").replace("/drover.sock\"", "/elsewhere.sock\"");
+    site.write_yaml(&moved);
+    let out = named().arg("reload").output().unwrap();
+    let (text, notes) =
+        (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+    assert!(out.status.success(), "{notes}");
+    assert!(text.contains("takes effect at the next start only: service.socket\n"), "{text}");
+    assert!(notes.contains("note: a restart applies `service.socket: "), "{notes}");
+    let said: Value = serde_json::from_slice(&site.cli(&["--json", "reload"]).stdout).unwrap();
+    assert_eq!(said["restartDue"], serde_json::json!(["service.socket"]));
+    service.child.signal("TERM");
+    service.child.wait();
+    let gone = named().arg("status").output().unwrap();
+    assert_eq!(gone.status.code(), Some(69), "{}", String::from_utf8_lossy(&gone.stderr));
 }

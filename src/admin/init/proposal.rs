@@ -157,7 +157,10 @@ pub fn propose(
     (api_urls, trust): (Vec<String>, Trust),
     earlier: Option<VmidRange>,
 ) -> Result<Proposal, Refusals> {
-    let mut work = Work { seen, answers, wrong: Vec::new(), reasons: Vec::new() };
+    // A node that is not there is refused below, and the rest is judged as if nobody had named one.
+    let node = answers.node.clone().filter(|named| has_node(seen, named));
+    let known = Answers { node, ..answers.clone() };
+    let mut work = Work { seen, answers: &known, wrong: Vec::new(), reasons: Vec::new() };
     let source = work.source();
     let Work { mut wrong, reasons, .. } = work;
     wrong.extend(wrong_settings(seen, answers, earlier));
@@ -263,7 +266,7 @@ impl<'a> Work<'a> {
         let known = || seen.online().map(|one| one.name.as_str()).collect::<Vec<_>>().join(", ");
         if let Some(named) = &self.answers.node {
             let found = seen.online().find(|one| one.name == *named);
-            if found.is_none() && has_node(seen, named) {
+            if found.is_none() {
                 self.wrong.push(format!("no node `{named}` is online: --node takes {}", known()));
             }
             return found;
@@ -320,12 +323,9 @@ impl<'a> Work<'a> {
         if let Some(named) = self.answers.node.clone() {
             if named != found.node && !common(&own) {
                 let (vmid, node) = (found.vmid, &found.node);
-                // That there is no such node is said once.
-                self.wrong.extend(has_node(seen, &named).then(|| {
-                    format!(
-                        "template {vmid} is on {node}, and its storage `{own}` is that node's alone: --node {node}"
-                    )
-                }));
+                self.wrong.push(format!(
+                    "template {vmid} is on {node}, and its storage `{own}` is that node's alone: --node {node}"
+                ));
             } else {
                 nodes = self.node().map(|one| vec![one.name.clone()])?;
             }

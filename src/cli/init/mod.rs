@@ -38,7 +38,7 @@ use super::doctor::{self, DoctorOptions};
 use super::error::{CliError, failed, usage};
 use super::global::Global;
 use super::prompt;
-use super::setup::{RightsOptions, SetupOutput, reporting, rights_as, role_prefix};
+use super::setup::{RightsOptions, SetupOutput, refuse_without, reporting, rights_as, role_prefix};
 use files::Place;
 use login::{Admin, login};
 
@@ -107,7 +107,7 @@ pub struct InitOptions {
     #[arg(long, value_name = "CIDRS", value_delimiter = ',')]
     pub guest_networks: Option<Vec<String>>,
     /// Folder of the configuration [default: that of --config, else /etc/drover]
-    #[arg(long, value_name = "DIR", conflicts_with = "config")]
+    #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
     /// Replace a configuration that differs, and keep it as FILE.old
     #[arg(long)]
@@ -150,6 +150,12 @@ async fn init(
     options: &InitOptions,
     out: &mut SetupOutput<'_>,
 ) -> Result<(), CliError> {
+    // The variable holds for all commands of a shell, and --dir for this one.
+    let by_variable = std::env::var_os("DROVER_CONFIG");
+    let named = global.config.as_deref().map(Path::as_os_str);
+    if options.dir.is_some() && named.is_some_and(|named| Some(named) != by_variable.as_deref()) {
+        return Err(usage("--dir and --config both name the place of the configuration: give one"));
+    }
     let asks = prompt::is_interactive();
     if !asks && !options.yes && !options.dry_run {
         let text = "nobody can be asked here, since standard input is no terminal: give --yes, or \
@@ -224,6 +230,9 @@ impl Work<'_> {
         self.rights(staged.path(), true, out).await?;
         if let Source::Image { prepare: Some(command), .. } = &self.plan.source {
             out.plan(command)?;
+            // As Proxmox asks for its `PUT /storage/{storage}` (API schema).
+            let needed = ("/storage".to_owned(), &["Datastore.Allocate"][..]);
+            refuse_without(&self.client, [needed]).await?;
         }
         if self.options.dry_run {
             return Ok(());
@@ -295,11 +304,18 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Whether the doctor found nothing but that the image is still to be built.
-    fn is_ready(&self, report: &Report) -> bool {
+    /// Whether the doctor found nothing to repair. That the image is still to be built is no fault here:
+    /// the build is the next command.
+    fn is_ready(&self, report: &mut Report) -> bool {
         let builds = matches!(self.plan.source, Source::Image { .. });
-        let mut all = report.clouds.iter().flat_map(|cloud| &cloud.lines);
-        all.all(|line| line.severity < Severity::Fail || (builds && line.about == "template linux"))
+        let mut ready = true;
+        for line in report.clouds.iter_mut().flat_map(|cloud| &mut cloud.lines) {
+            if builds && line.about == "template linux" {
+                line.severity = line.severity.min(Severity::Warn);
+            }
+            ready &= line.severity < Severity::Fail;
+        }
+        ready
     }
 
     /// Runs the doctor; says what comes next.
@@ -308,7 +324,9 @@ impl Work<'_> {
         let checked = drover_config::load(&config, &Environment::of_process())
             .map_err(|error| CliError::Config(Box::new(error)))?;
         let named = Some(config.as_path()).filter(|_| !self.place.is_usual());
-        let report = doctor::look(&checked, &DoctorOptions::default(), named, &out.live()).await;
+        let mut report =
+            doctor::look(&checked, &DoctorOptions::default(), named, &out.live()).await;
+        let is_ready = self.is_ready(&mut report);
         out.text(&report.text())?;
         let drover = match named {
             Some(path) => format!("drover --config {}", quote(&path.display().to_string())),
@@ -328,7 +346,7 @@ impl Work<'_> {
         }
         let labels = self.plan.labels.join(",");
         next.push(format!("{drover} lease --labels {labels} -- uname -a"));
-        if !self.is_ready(&report) {
+        if !is_ready {
             return Err(failed(format!(
                 "the doctor found what must be repaired first; `{drover} doctor` shows it again; then:\n  {}",
                 next.join("\n  ")

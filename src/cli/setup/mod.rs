@@ -27,7 +27,7 @@ pub use dhcp::DhcpOptions;
 pub(super) use login::{asks_password, password};
 pub(super) use output::SetupOutput;
 pub use rights::RightsOptions;
-pub(super) use rights::{role_prefix, run_as as rights_as};
+pub(super) use rights::{refuse_without, role_prefix, run_as as rights_as};
 pub use service::ServiceOptions;
 pub use vip::VipOptions;
 

@@ -84,6 +84,23 @@ pub(in super::super) async fn run_as(
     work.run(out).await
 }
 
+/// Refuses what the administrator may not do, before anything is done.
+pub(in super::super) async fn refuse_without(
+    admin: &Client,
+    needed: impl IntoIterator<Item = (String, &'static [&'static str])>,
+) -> Result<(), CliError> {
+    let lacks = missing_privileges(admin, needed).await;
+    let lacks = lacks.map_err(|error| failed(admin.fault(&error).text))?;
+    if lacks.is_empty() {
+        return Ok(());
+    }
+    Err(failed(format!(
+        "{} lacks {}: nothing was done; log in as an administrator with --user, such as root@pam",
+        admin.login(),
+        lacks.join(", ")
+    )))
+}
+
 /// Everything that is known before the cluster is asked.
 pub(super) struct Work<'a> {
     pub(super) global: &'a Global,
@@ -150,7 +167,7 @@ impl<'a> Work<'a> {
             return self.rotate(&admin, out).await;
         }
         let reads = READ_PRIVILEGES.map(|(path, any)| (path.to_owned(), any));
-        self.may(&admin, reads).await?;
+        refuse_without(&admin, reads).await?;
         let (version, facts) = facts(&admin, &self.checked.herd, &self.cloud)
             .await
             .map_err(|error| failed(admin.fault(&error).text))?;
@@ -165,7 +182,11 @@ impl<'a> Work<'a> {
         beyond.extend(left.iter().cloned());
         if self.options.dry_run {
             print(out, &actions, &beyond)?;
-            return Ok(());
+            // Where the lines are only read, somebody else may do them.
+            return match self.secret {
+                Some(_) => refuse_without(&admin, actions.iter().flat_map(Action::needs)).await,
+                None => Ok(()),
+            };
         }
         if let Some(why) = why_not_renewed(&wanted, &now) {
             return Err(failed(why));
@@ -182,7 +203,7 @@ impl<'a> Work<'a> {
             );
             return Err(failed(text));
         }
-        self.may(&admin, actions.iter().flat_map(Action::needs)).await?;
+        refuse_without(&admin, actions.iter().flat_map(Action::needs)).await?;
         for action in &actions {
             let _step = live.step(&action.to_string());
             let secret = action.run(&admin).await.map_err(reported)?;
@@ -256,24 +277,6 @@ impl<'a> Work<'a> {
             self.cloud,
             admin.login(),
             refusal.text
-        )))
-    }
-
-    /// Refuses what the administrator may not do, before anything is done.
-    pub(super) async fn may(
-        &self,
-        admin: &Client,
-        needed: impl IntoIterator<Item = (String, &'static [&'static str])>,
-    ) -> Result<(), CliError> {
-        let lacks = missing_privileges(admin, needed).await;
-        let lacks = lacks.map_err(|error| failed(admin.fault(&error).text))?;
-        if lacks.is_empty() {
-            return Ok(());
-        }
-        Err(failed(format!(
-            "{} lacks {}: nothing was done; log in as an administrator with --user, such as root@pam",
-            admin.login(),
-            lacks.join(", ")
         )))
     }
 

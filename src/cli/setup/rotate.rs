@@ -15,7 +15,7 @@ use super::super::client::{CALL_LIMIT, Client as Service};
 use super::super::config::replace;
 use super::super::error::{CallError, CliError, failed};
 use super::output::SetupOutput;
-use super::rights::Work;
+use super::rights::{Work, refuse_without};
 use drover_admin::setup::{
     Action, LeftToken, Leftovers, READ_PRIVILEGES, Rotation, RotationResult, rotate,
     rotation_comment, secrets_beside, write_secret,
@@ -43,7 +43,7 @@ impl Work<'_> {
         let _lock = self.lock()?;
         let remove = Action::RemoveToken(self.user.clone(), self.token.clone());
         let reads = READ_PRIVILEGES.first().map(|(path, any)| ((*path).to_owned(), *any));
-        self.may(admin, remove.needs().into_iter().chain(reads)).await?;
+        refuse_without(admin, remove.needs().into_iter().chain(reads)).await?;
         let before = self.leftovers(admin).await?;
         for left in before.tokens.iter().filter(|left| left.was_never_used()) {
             self.take_away(admin, left, out).await?;

@@ -23,7 +23,7 @@ impl View {
             if let What::Lease(status) = &event.fact.what
                 && status.state == LeasePhase::Ended
             {
-                self.fold_lease(status);
+                self.fold_lease(status, event.fact.at);
             }
             self.feed.restore(Arc::new(event));
         }
@@ -70,7 +70,7 @@ impl View {
             What::Breaker(status) => {
                 self.places.insert(status.scope.clone(), (**status).clone());
             }
-            What::Lease(status) => self.fold_lease(status),
+            What::Lease(status) => self.fold_lease(status, fact.at),
             What::Source(status) => {
                 self.sources.insert(status.source.clone(), (**status).clone());
             }
@@ -180,24 +180,22 @@ impl View {
         }
     }
 
-    fn fold_lease(&self, status: &LeaseStatus) {
+    fn fold_lease(&self, status: &LeaseStatus, at: WallTime) {
+        // First, so that nobody sees that it ended and not when.
+        let ends = status.state == LeasePhase::Ended && self.past().ends(&status.lease, at);
         {
             let entry = self.leases.entry(status.lease.clone());
             let sender = entry.or_insert_with(|| watch::Sender::new(status.clone()));
             let status = shown(status, &sender.value().borrow());
             sender.value().send_replace(status);
         }
-        if status.state != LeasePhase::Ended {
+        if !ends {
             return;
         }
-        let dropped = {
-            let mut past = self.past();
-            if past.ended.contains(&status.lease) {
-                return;
-            }
-            keep(&mut past.ended, status.lease.clone(), ENDED_LEASES_KEPT)
-        };
-        if let Some(oldest) = dropped {
+        let mut past = self.past();
+        if let Some(oldest) = keep(&mut past.ended, status.lease.clone(), ENDED_LEASES_KEPT) {
+            past.ended_at.remove(&oldest);
+            drop(past);
             self.leases.remove(&oldest);
         }
     }

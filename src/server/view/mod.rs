@@ -8,7 +8,7 @@ mod fold;
 mod history;
 mod statuses;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, OnceLock};
 
 use dashmap::DashMap;
@@ -85,10 +85,20 @@ struct Past {
     gone: VecDeque<GoneAgent>,
     gone_by_reason: BTreeMap<&'static str, u64>,
     ended: VecDeque<LeaseId>,
+    ended_at: HashMap<LeaseId, WallTime>,
     lost: VecDeque<LostJob>,
     lost_count: u64,
     restarts: VecDeque<RestartStatus>,
     restart_count: u64,
+}
+
+impl Past {
+    /// Notes when a lease ended; false where that is known already.
+    fn ends(&mut self, lease: &LeaseId, at: WallTime) -> bool {
+        let is_new = !self.ended_at.contains_key(lease);
+        self.ended_at.entry(lease.clone()).or_insert(at);
+        is_new
+    }
 }
 
 impl View {
@@ -214,6 +224,11 @@ impl View {
 
     pub fn lease(&self, lease: &LeaseId) -> Option<LeaseStatus> {
         self.leases.get(lease).map(|entry| entry.value().borrow().clone())
+    }
+
+    /// When a lease ended; none while it has not.
+    pub fn lease_ended(&self, lease: &LeaseId) -> Option<WallTime> {
+        self.past().ended_at.get(lease).copied()
     }
 
     /// Waits until `done` holds for a lease or the deadline passes, and gives its last status;
