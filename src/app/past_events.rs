@@ -35,7 +35,7 @@ const VERSION: u32 = 1;
 /// Lines and bytes after which the file is written again.
 const APPENDED_MAX: Grown = Grown { lines: 4096, bytes: 8 << 20 };
 /// Bytes of the file that are read at most.
-const READ_MAX: u64 = 64 << 20;
+const READ_MAX: u64 = 32 << 20;
 /// A longer line is not written.
 const LINE_MAX: usize = 256 << 10;
 /// Events that may wait for the disk at once; more are left out.
@@ -86,7 +86,10 @@ impl PastEvents {
     ///
     /// A file that cannot be read or written costs warnings, and no event of this start.
     pub fn attach(state: &Path, view: &View) -> Self {
-        let kept = retention::retained(read(&state.join(FILE)));
+        let mut kept = read(&state.join(FILE));
+        // A journal that was lost begins to count its starts again: one id names one event.
+        kept.retain(|kept| kept.event.id.run < view.run());
+        let kept = retention::retained(kept);
         let file = EventFile::begin(state, &kept);
         view.restore(kept.into_iter().map(|kept| kept.event).collect());
         let (messages, received) = sync_channel(WAITING_MAX);

@@ -165,6 +165,8 @@ async fn events_that_are_numbered_as_those_of_this_start_are_left_out() {
     // A journal that was lost begins to count again.
     let view = start(dir.path(), 1, vec![gone("a2")]).await;
     assert_eq!(ids(&all(&view, "0").await), ["1-1"]);
+    let later = start(dir.path(), 9, Vec::new()).await;
+    assert_eq!(ids(&all(&later, "0").await), ["1-1"], "nor do they come back");
 }
 
 #[tokio::test]

@@ -16,9 +16,9 @@ use super::{
 
 impl View {
     /// Takes over the events of earlier starts, oldest first: they are shown, and counts since the start
-    /// know nothing of them. Events that are numbered as those of this start will be are left out.
+    /// know nothing of them.
     pub fn restore(&self, events: Vec<Event>) {
-        for event in events.into_iter().filter(|event| event.id.run < self.feed.run) {
+        for event in events {
             self.note_over(&event.fact);
             if let What::Lease(status) = &event.fact.what
                 && status.state == LeasePhase::Ended

@@ -159,6 +159,11 @@ impl View {
         self.restart_due.lock().clone()
     }
 
+    /// Which start of the service this is, as its event ids have it.
+    pub fn run(&self) -> u64 {
+        self.feed.run
+    }
+
     /// Says where events are kept over a restart; once.
     pub fn keep_with(&self, keeper: Keeper) {
         self.feed.keep_with(keeper);

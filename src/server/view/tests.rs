@@ -266,3 +266,34 @@ async fn readiness_needs_the_journal_and_the_clouds() {
     view.mark_journal(None);
     assert!(view.ready());
 }
+
+// Invariant: a trouble has the time at which it began, however often it is found again.
+
+#[test]
+fn a_configuration_that_is_read_again_with_the_same_faults_is_refused_since_the_first_time() {
+    let view = View::new(1);
+    let refused = |at: i64, text: &str| {
+        let what = What::ConfigRefused { text: text.to_owned(), after: Generation(1) };
+        view.observe(Fact { at: WallTime(at), what });
+        view.config().refused.unwrap().0
+    };
+    assert_eq!(refused(10, "unknown key `a`"), WallTime(10));
+    assert_eq!(refused(20, "unknown key `a`"), WallTime(10));
+    assert_eq!(refused(30, "unknown key `b`"), WallTime(30));
+    let applied = What::ConfigApplied { generation: Generation(2), reconcile_seconds: None };
+    reported(&view, applied);
+    assert_eq!(refused(40, "unknown key `b`"), WallTime(40));
+}
+
+#[test]
+fn an_ended_lease_has_the_time_of_its_end_until_it_leaves_the_history() {
+    let view = View::new(1);
+    reported(&view, lease("l", LeasePhase::Ready));
+    assert_eq!(view.lease_ended(&LeaseId::new("l")), None);
+    reported(&view, lease("l", LeasePhase::Ended));
+    assert_eq!(view.lease_ended(&LeaseId::new("l")), Some(WallTime(1)));
+    for n in 0..ENDED_LEASES_KEPT {
+        reported(&view, lease(&format!("l{n}"), LeasePhase::Ended));
+    }
+    assert_eq!(view.lease_ended(&LeaseId::new("l")), None);
+}
