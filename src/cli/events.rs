@@ -1,10 +1,12 @@
 //! `drover events`: follows the event stream.
 
+use std::collections::HashMap;
 use std::io;
 use std::os::fd::AsFd as _;
 use std::pin::pin;
 
 use causes::chain;
+use drover_api::EventKind;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::io::Interest;
@@ -20,6 +22,9 @@ use drover_server::view::EventId;
 
 /// The longest event taken, in bytes.
 const EVENT_LIMIT: usize = 1024 * 1024;
+
+/// Things whose last sentence is remembered.
+const THINGS_MAX: usize = 4096;
 
 /// The first comment of the stream: what happens after it is sent.
 const OPEN: &str = ": open";
@@ -54,6 +59,7 @@ pub(super) async fn follow(
     let after = after.or_else(|| options.no_follow.then(oldest));
     let mut response = client.events(after.as_deref()).await?;
     let mut pending = Vec::new();
+    let mut said = Said::default();
     let mut unread = pin!(unread());
     loop {
         let piece = tokio::select! {
@@ -86,7 +92,7 @@ pub(super) async fn follow(
             if agent.is_some_and(|agent| !concerns(&event, agent)) {
                 continue;
             }
-            if let Some(line) = line(&event, json) {
+            if let Some(line) = line(&event, json, &mut said) {
                 writeln!(term.out, "{line}")?;
                 term.out.flush()?;
             }
@@ -131,8 +137,34 @@ fn is_before(event: &str, since: Option<Timestamp>) -> bool {
     since.is_some_and(|since| reported().is_some_and(|at| at < since))
 }
 
-/// One event as a line; none for comments.
-fn line(event: &str, json: bool) -> Option<String> {
+/// What was said last of each thing. Much of what changes in a thing is in no sentence.
+#[derive(Default)]
+struct Said(HashMap<String, String>);
+
+impl Said {
+    /// Whether a sentence says of a thing what the last about it said.
+    fn again(&mut self, kind: &str, value: &Value, sentence: &str) -> bool {
+        let Some(
+            EventKind::Agent
+            | EventKind::Lease
+            | EventKind::Template
+            | EventKind::Cloud
+            | EventKind::Source,
+        ) = EventKind::of(kind)
+        else {
+            return false;
+        };
+        let Some(id) = value[kind]["id"].as_str() else { return false };
+        if self.0.len() >= THINGS_MAX {
+            self.0.clear();
+        }
+        let last = self.0.insert(format!("{kind} {id}"), sentence.to_owned());
+        last.is_some_and(|last| last == sentence)
+    }
+}
+
+/// One event as a line; none for comments, and where people were told so before.
+fn line(event: &str, json: bool, said: &mut Said) -> Option<String> {
     let field = |name: &str| field(event, name);
     let data = field("data:")?;
     if json {
@@ -142,7 +174,11 @@ fn line(event: &str, json: bool) -> Option<String> {
     let id = field("id:").unwrap_or_else(|| "-".into());
     let value: Value = serde_json::from_str(&data).unwrap_or_default();
     let at = value["at"].as_str().map(dated).unwrap_or_default();
-    Some(clean(&format!("{id}  {at}  {}", sentence(&kind, &value))))
+    let sentence = sentence(&kind, &value);
+    if said.again(&kind, &value, &sentence) {
+        return None;
+    }
+    Some(clean(&format!("{id}  {at}  {sentence}")))
 }
 
 /// A time with milliseconds, so that all lines have theirs in one width.
@@ -162,26 +198,44 @@ mod tests {
                      {\"id\":\"a1\",\"template\":\"lab/linux\",\"state\":\"Booting\",\"detail\":\
                      \"\\u001b[2Jwaits\"}}\n\n";
         insta::assert_snapshot!(
-            line(agent, false).unwrap_or_default(),
+            line(agent, false, &mut Said::default()).unwrap_or_default(),
             @"3-17  2026-11-21T08:11:02.000Z  agent a1 of lab/linux is Booting: ?[2Jwaits"
         );
         let lagged = "event: lagged\ndata: {\"missed\":10}\n\n";
         insta::assert_snapshot!(
-            line(lagged, false).unwrap_or_default(),
+            line(lagged, false, &mut Said::default()).unwrap_or_default(),
             @"-    missed 10 events; look at `drover status`"
         );
         assert!(concerns(agent, "a1") && !concerns(agent, "a2") && !concerns(lagged, "a1"));
-        assert_eq!(line(": still here\n\n", false), None);
+        assert_eq!(line(": still here\n\n", false, &mut Said::default()), None);
         let newer = "id: 3-18\nevent: comet\ndata: {\"at\":\"2026-11-21T08:11:02.5Z\",\"kind\":\"comet\",\
                      \"tail\":1}\n\n";
         insta::assert_snapshot!(
-            line(newer, false).unwrap_or_default(),
+            line(newer, false, &mut Said::default()).unwrap_or_default(),
             @r#"3-18  2026-11-21T08:11:02.500Z  comet {"tail":1}"#
         );
         let moment = |text: &str| Some(text.parse().unwrap_or(Timestamp::MIN));
         assert!(is_before(agent, moment("2026-11-21T08:11:03Z")));
         assert!(!is_before(agent, moment("2026-11-21T08:11:02Z")) && !is_before(agent, None));
         assert!(!is_before(lagged, moment("2026-11-21T08:11:03Z")), "it has no time");
-        assert_eq!(line(lagged, true).as_deref(), Some("{\"missed\":10}"));
+        assert_eq!(line(lagged, true, &mut Said::default()).as_deref(), Some("{\"missed\":10}"));
+    }
+
+    // Invariant: people are told what changed, and programs everything.
+
+    #[test]
+    fn a_sentence_about_a_thing_is_not_said_twice_in_a_row() {
+        let agent = |id: &str, state: &str| {
+            let agent = json!({ "id": id, "template": "lab/linux", "state": state, "detail": "" });
+            format!("id: 3-1\nevent: agent\ndata: {}\n\n", json!({ "agent": agent }))
+        };
+        let step = "id: 3-2\nevent: reconciled\ndata: {\"cluster\":\"c1\",\"findings\":[]}\n\n";
+        let mut said = Said::default();
+        let mut is_said = |event: &str| line(event, false, &mut said).is_some();
+        assert!(is_said(&agent("a1", "Booting")) && !is_said(&agent("a1", "Booting")));
+        assert!(is_said(&agent("a2", "Booting")) && is_said(&agent("a1", "Ready")));
+        assert!(is_said(&agent("a1", "Booting")), "it is news again");
+        assert!(is_said(step) && is_said(step), "each of them happened");
+        assert!(line(&agent("a1", "Booting"), true, &mut said).is_some());
     }
 }
