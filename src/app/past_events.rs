@@ -167,7 +167,7 @@ fn read(path: &Path) -> Vec<Kept> {
         tracing::warn!(
             path = shown,
             version,
-            "past events are in a format that this drover does not know"
+            "past events are in no format that this drover knows; it goes on without them"
         );
         return Vec::new();
     }

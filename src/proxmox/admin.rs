@@ -236,6 +236,14 @@ impl Client {
         Ok(rows.iter().filter_map(|row| loose::as_text(row.get("poolid")?)).collect())
     }
 
+    /// The names of the pools with exactly this comment, of those that the login may see.
+    pub async fn pools_commented(&self, comment: &str) -> Result<BTreeSet<String>, PveError> {
+        let rows: Vec<Value> = self.get("/pools", Params::new()).await?;
+        let commented = |row: &&Value| row.get("comment").and_then(Value::as_str) == Some(comment);
+        let found = rows.iter().filter(commented);
+        Ok(found.filter_map(|row| loose::as_text(row.get("poolid")?)).collect())
+    }
+
     /// The pool of each guest that is in one, by VMID.
     pub async fn pool_of_guests(&self) -> Result<BTreeMap<u64, String>, PveError> {
         let rows: Vec<GuestPool> = self.get("/cluster/resources", params([("type", "vm")])).await?;

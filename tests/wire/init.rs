@@ -443,9 +443,15 @@ fn a_token_gets_another_secret_only_where_that_is_asked_for() {
 #[test]
 fn roles_of_its_own_are_made_for_a_second_drover() {
     let scene = Scene::with(&["--guests", "none", "--all-nodes"]);
-    let out = scene.trusted(&["--yes", "--role-prefix", "Second"]);
+    // The first one has no guest yet.
+    let first = scene.trusted(&["--yes"]);
+    assert!(scene.said(&first).contains("VMIDs: 10000-10999 "), "{}", scene.said(&first));
+    fs::remove_dir_all(scene.etc()).unwrap();
+    let token = ["--token", "drover2@pve!ci"];
+    let out = scene.trusted(&[&["--yes", "--role-prefix", "Second"], &token[..]].concat());
     let said = scene.said(&out);
     assert!(out.status.success(), "{said}");
+    assert!(scene.yaml().contains("startVmId: 11000 "), "{}", scene.yaml());
     assert!(
         said.contains("pveum role add SecondReader") && !said.contains("DroverReader"),
         "{said}"

@@ -61,10 +61,11 @@ impl FromStr for VmidRange {
     }
 }
 
-/// A range above all guests, which begins at a round number.
-pub(super) fn free_range(vmids: &BTreeSet<u32>) -> VmidRange {
+/// A range above all guests, which begins at a round number. It leaves room for as many other drovers,
+/// which may have no guest yet.
+pub(super) fn free_range(vmids: &BTreeSet<u32>, others: u32) -> VmidRange {
     let above = vmids.last().map_or(0, |last| last.saturating_add(1)).max(FIRST_VMID);
-    let first = above.div_ceil(VMIDS).saturating_mul(VMIDS);
+    let first = above.div_ceil(VMIDS).saturating_add(others).saturating_mul(VMIDS);
     let range = |first: u32| VmidRange { first, last: first.saturating_add(VMIDS - 1) };
     if range(first).last <= VMID_LIMITS.1 {
         return range(first);
@@ -76,11 +77,15 @@ pub(super) fn free_range(vmids: &BTreeSet<u32>) -> VmidRange {
 }
 
 /// Why a range does not serve: guests that are in it.
-pub(super) fn range_problem(range: VmidRange, vmids: &BTreeSet<u32>) -> Option<String> {
+pub(super) fn range_problem(
+    range: VmidRange,
+    vmids: &BTreeSet<u32>,
+    others: u32,
+) -> Option<String> {
     let inside: Vec<String> =
         vmids.iter().filter(|vmid| range.holds(**vmid)).take(4).map(u32::to_string).collect();
     (!inside.is_empty()).then(|| {
-        let free = free_range(vmids);
+        let free = free_range(vmids, others);
         format!(
             "VMIDs {range} have guests in them ({}): --vmids {free} are free",
             inside.join(", ")
@@ -247,7 +252,7 @@ mod tests {
 
     #[test]
     fn vmids_are_suggested_above_all_guests() {
-        let suggested = |vmids: &[u32]| free_range(&vmids.iter().copied().collect()).to_string();
+        let suggested = |vmids: &[u32]| free_range(&vmids.iter().copied().collect(), 0).to_string();
         assert_eq!(suggested(&[]), "10000-10999");
         assert_eq!(suggested(&[100, 9000]), "10000-10999");
         assert_eq!(suggested(&[10_000]), "11000-11999");
@@ -258,12 +263,12 @@ mod tests {
     #[test]
     fn a_range_with_guests_or_too_few_vmids_is_refused() {
         let vmids = BTreeSet::from([100, 10_007]);
-        let found = range_problem(range("10000-10099").unwrap(), &vmids).unwrap();
+        let found = range_problem(range("10000-10099").unwrap(), &vmids, 0).unwrap();
         assert_eq!(
             found,
             "VMIDs 10000-10099 have guests in them (10007): --vmids 11000-11999 are free"
         );
-        assert_eq!(range_problem(range("20000-20099").unwrap(), &vmids), None);
+        assert_eq!(range_problem(range("20000-20099").unwrap(), &vmids, 0), None);
         for wrong in ["10000-10098", "1-500", "300-200", "many", "100-1000000000"] {
             assert!(range(wrong).is_err(), "{wrong}");
         }

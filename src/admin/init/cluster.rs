@@ -6,6 +6,8 @@ use drover_hypervisor::{Client, has_agent, has_cloud_init, primary_disk};
 use proxmox_client::PveError;
 use proxmox_client::types::{Resource, VmConfig};
 
+use crate::setup::COMMENT;
+
 /// The most templates that are read: more are no choice for people.
 const TEMPLATES_MAX: usize = 50;
 
@@ -65,6 +67,8 @@ pub struct ClusterSeen {
     /// The VMIDs of all guests.
     pub vmids: BTreeSet<u32>,
     pub templates: Vec<TemplateSeen>,
+    /// The pools that a drover's set-up made.
+    pub drover_pools: BTreeSet<String>,
 }
 
 impl ClusterSeen {
@@ -119,6 +123,7 @@ impl ClusterSeen {
             storages: storages(&rows),
             vmids: rows.iter().filter_map(vmid_of).collect(),
             templates,
+            drover_pools: admin.pools_commented(COMMENT).await?,
         })
     }
 

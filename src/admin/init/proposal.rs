@@ -182,7 +182,14 @@ pub fn propose(
 }
 
 pub(super) fn vmids(seen: &ClusterSeen, answers: &Answers) -> VmidRange {
-    answers.vmids.unwrap_or_else(|| free_range(&seen.vmids))
+    answers.vmids.unwrap_or_else(|| free_range(&seen.vmids, other_drovers(seen, answers)))
+}
+
+/// How many pools other drovers of this cluster have.
+pub(super) fn other_drovers(seen: &ClusterSeen, answers: &Answers) -> u32 {
+    let own = given(&answers.pool, POOL);
+    let others = seen.drover_pools.iter().filter(|pool| **pool != own).count();
+    u32::try_from(others).unwrap_or(u32::MAX)
 }
 
 pub(super) fn labels(answers: &Answers) -> Vec<String> {

@@ -4,7 +4,7 @@ use drover_model::labels::LabelExpression;
 
 use super::choice::{VmidRange, range_problem};
 use super::cluster::ClusterSeen;
-use super::proposal::{Answers, GUEST_USER, POOL, given, labels, vmids};
+use super::proposal::{Answers, GUEST_USER, POOL, given, labels, other_drovers, vmids};
 
 /// What is wrong with the cluster, and with answers that are not about the template. `earlier` are the
 /// VMIDs of an earlier run, which may have agents in them.
@@ -21,7 +21,7 @@ pub fn wrong_settings(
     }
     let vmids = vmids(seen, answers);
     if earlier != Some(vmids) {
-        wrong.extend(range_problem(vmids, &seen.vmids));
+        wrong.extend(range_problem(vmids, &seen.vmids, other_drovers(seen, answers)));
     }
     wrong.extend(unknown_node(seen, answers));
     wrong.extend(wrong_label(&labels(answers)));

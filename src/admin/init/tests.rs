@@ -53,6 +53,7 @@ fn cluster() -> ClusterSeen {
             storage("san", "lvm", &["images"], &["pve1"], false),
         ],
         vmids: BTreeSet::from([100, 9000]),
+        drover_pools: [].into(),
         templates: vec![template(9000, "pve1", "local-lvm")],
     }
 }

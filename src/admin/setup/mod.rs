@@ -26,6 +26,7 @@ pub mod step;
 pub mod vip;
 
 pub use leftover::{LeftToken, Leftovers, rotation_comment, secrets_beside};
+pub(crate) use rights::COMMENT;
 pub use rights::{
     Action, ExistingRights, READ_PRIVILEGES, RightsPlan, WantedRights, missing_privileges, plan,
     why_not_renewed,

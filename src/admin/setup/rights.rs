@@ -22,7 +22,7 @@ use secrecy::SecretString;
 use crate::rights::{Grants, RoleKind};
 
 /// The comment of users, pools and tokens that `drover setup rights` makes.
-pub(super) const COMMENT: &str = "made by drover setup rights";
+pub(crate) const COMMENT: &str = "made by drover setup rights";
 
 /// The privilege on `/access` that shows the access entries of everybody.
 const ENTRIES_PRIVILEGE: &str = "Sys.Audit";
