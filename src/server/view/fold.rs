@@ -134,9 +134,13 @@ impl View {
     /// Notes what is over by that fact, if anything is.
     fn note_over(&self, fact: &Fact) {
         let mut past = self.past();
-        // A start that finds its journal without the last record says again that an agent is gone.
+        // A start that finds its journal without the last record says again that an agent is gone, and why.
+        // A guest that comes back later, as from a backup, is another matter.
         if let Some(gone) = GoneAgent::of(fact)
-            && past.gone.iter().all(|known| known.agent != gone.agent)
+            && past
+                .gone
+                .iter()
+                .all(|known| (&known.agent, &known.reason) != (&gone.agent, &gone.reason))
         {
             keep(&mut past.gone, gone, GONE_AGENTS_KEPT);
         }

@@ -297,3 +297,14 @@ fn an_ended_lease_has_the_time_of_its_end_until_it_leaves_the_history() {
     }
     assert_eq!(view.lease_ended(&LeaseId::new("l")), None);
 }
+
+#[test]
+fn an_agent_whose_guest_came_back_and_went_again_for_another_reason_is_listed_twice() {
+    let view = View::new(1);
+    reported(&view, gone("a1"));
+    reported(&view, gone("a1"));
+    assert_eq!(view.gone_agents().len(), 1, "it was said again");
+    let What::AgentGone { agent, template, phases, .. } = gone("a1") else { unreachable!() };
+    reported(&view, What::AgentGone { agent, template, reason: Reason::Orphaned, phases });
+    assert_eq!(view.gone_agents().len(), 2);
+}
