@@ -44,7 +44,9 @@ impl ServiceObserver {
 
 impl Observer for ServiceObserver {
     fn observe(&self, fact: Fact) {
-        log(&self.view, &fact.what);
+        if !self.view.is_history(&fact) {
+            log(&self.view, &fact.what);
+        }
         if let What::CloudGone { cloud } = &fact.what {
             self.connections.close_cloud(cloud);
         }

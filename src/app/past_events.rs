@@ -10,13 +10,15 @@
 //! left out, and a line that cannot be read costs that line. The journal has all that counts.
 //!
 //! The file is bounded. It is written again with the last of each kind where it has grown by
-//! [`APPENDED_MAX`], and at each start. Beside this: `past_events/retention.rs`, what stays then.
+//! [`APPENDED_MAX`], and at each start. Beside this: `past_events/reading.rs`, and `retention.rs`, what stays
+//! then.
 
+mod reading;
 mod retention;
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::io::{self, Write as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
@@ -30,12 +32,12 @@ use serde::{Deserialize, Serialize};
 const FILE: &str = "events.jsonl";
 /// The name of the next file, until it is whole.
 const NEXT: &str = "events.jsonl.next";
+/// The name of a file that could not be read, so that nothing of it is lost.
+const ASIDE: &str = "events.jsonl.unread";
 /// The format that this drover writes and reads.
 const VERSION: u32 = 1;
 /// Lines and bytes after which the file is written again.
 const APPENDED_MAX: Grown = Grown { lines: 4096, bytes: 8 << 20 };
-/// Bytes of the file that are read at most.
-const READ_MAX: u64 = 32 << 20;
 /// A longer line is not written.
 const LINE_MAX: usize = 256 << 10;
 /// Events that may wait for the disk at once; more are left out.
@@ -86,7 +88,7 @@ impl PastEvents {
     ///
     /// A file that cannot be read or written costs warnings, and no event of this start.
     pub fn attach(state: &Path, view: &View) -> Self {
-        let mut kept = read(&state.join(FILE));
+        let mut kept = read(state);
         // A journal that was lost begins to count its starts again: one id names one event.
         kept.retain(|kept| kept.event.id.run < view.run());
         let kept = retention::retained(kept);
@@ -149,47 +151,24 @@ fn line_of(event: &Event) -> Option<String> {
     (line.len() <= LINE_MAX).then_some(line)
 }
 
-/// The events of the file, in its order; those that can be read.
-fn read(path: &Path) -> Vec<Kept> {
-    let shown = path.display().to_string();
-    let file = match File::open(path) {
-        Ok(file) => BufReader::new(file.take(READ_MAX)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Vec::new(),
-        Err(error) => {
-            tracing::warn!(path = shown, %error, "cannot read past events; drover goes on without them");
-            return Vec::new();
+/// The events of the file that can be read. A file that gives none is put aside.
+fn read(state: &Path) -> Vec<Kept> {
+    let file = state.join(FILE);
+    let path = file.display().to_string();
+    match reading::read(&file) {
+        Ok((all, unread)) => {
+            if unread > 0 {
+                tracing::warn!(path, unread, read = all.len(), "some past events cannot be read");
+            }
+            all
         }
-    };
-    let mut lines = file.split(b'\n').map_while(Result::ok);
-    let head = lines.next().and_then(|line| serde_json::from_slice::<Head>(&line).ok());
-    if head.as_ref().is_none_or(|head| head.version != VERSION) {
-        let version = head.map(|head| head.version);
-        tracing::warn!(
-            path = shown,
-            version,
-            "past events are in no format that this drover knows; it goes on without them"
-        );
-        return Vec::new();
-    }
-    let mut unread: usize = 0;
-    let mut all = Vec::new();
-    for line in lines {
-        match parse(line) {
-            Some(kept) => all.push(kept),
-            None => unread += 1,
+        Err(why) => {
+            let aside = std::fs::rename(&file, state.join(ASIDE));
+            let kept = if aside.is_ok() { ASIDE } else { "" };
+            tracing::warn!(path, %why, kept, "past events cannot be read; drover goes on without them");
+            Vec::new()
         }
     }
-    if unread > 0 {
-        tracing::warn!(path = shown, unread, read = all.len(), "some past events cannot be read");
-    }
-    all
-}
-
-fn parse(line: Vec<u8>) -> Option<Kept> {
-    let text = String::from_utf8(line).ok()?;
-    let line: Line<'_> = serde_json::from_str(&text).ok()?;
-    let event = Event { id: line.id.parse().ok()?, fact: line.fact.into_owned() };
-    Some(Kept { text, event })
 }
 
 /// The file, open for its next lines.
@@ -220,11 +199,13 @@ impl EventFile {
         }
         let is_full =
             self.grown.lines >= APPENDED_MAX.lines || self.grown.bytes >= APPENDED_MAX.bytes;
-        let written = match self.open.as_mut().filter(|_| !is_full) {
+        let path = self.state.join(FILE);
+        let may_go_on = |open: &&mut File| !is_full && is_at(open, &path);
+        let written = match self.open.as_mut().filter(may_go_on) {
             Some(open) => Ok(open),
             None => {
                 // What a write that failed left behind goes with it.
-                let kept = retention::retained(read(&self.state.join(FILE)));
+                let kept = retention::retained(read(&self.state));
                 renew(&self.state, &kept).map(|open| {
                     self.grown = Grown::default();
                     self.open.insert(open)
@@ -251,12 +232,23 @@ impl EventFile {
     }
 }
 
+/// Whether an open file is still the one with that name: somebody may have removed it.
+fn is_at(open: &File, path: &Path) -> bool {
+    let named = std::fs::symlink_metadata(path).map(|meta| (meta.dev(), meta.ino()));
+    let written = open.metadata().map(|meta| (meta.dev(), meta.ino()));
+    matches!((named, written), (Ok(named), Ok(written)) if named == written)
+}
+
 /// Writes the lines to a new file, puts it in the place of the old one, and leaves it open.
 fn renew(state: &Path, kept: &[Kept]) -> io::Result<File> {
     let next = state.join(NEXT);
+    match std::fs::remove_file(&next) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        Ok(()) | Err(_) => {}
+    }
+    // Appended to, so that somebody who empties it leaves no hole.
     let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(true).mode(0o600);
-    let mut file = options.open(&next)?;
+    let mut file = options.append(true).create_new(true).mode(0o600).open(&next)?;
     let mut text = serde_json::to_string(&Head { version: VERSION })?;
     text.push('\n');
     for line in kept {

@@ -246,6 +246,7 @@ impl Service {
         let hooks = Arc::new(Hooks::with_hint(move |source, body| hinted.hint(source, body)));
         hooks.replace(wiring::hook_secrets(&checked));
         let view = View::new(epoch);
+        view.mark_begun(ambient.now().wall);
         let past_events = PastEvents::attach(&state, &view);
         view.mark_journal_folded();
         let calls = Arc::clone(&proxmox);

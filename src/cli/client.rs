@@ -16,7 +16,7 @@ use super::privacy::note_open;
 use super::term::Term;
 use drover_api::{Problem, StatusOut};
 use drover_config::{Environment, LoadError, SOCKET_PATH_MAX, Socket};
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// How long a call may take, unless it waits on purpose.
 pub const CALL_LIMIT: Duration = Duration::from_secs(30);
@@ -182,6 +182,21 @@ impl Client {
         }
     }
 
+    /// A text of the service, whose commands in it ask the same service, too.
+    pub fn worded(&self, text: &str) -> String {
+        text.replace("`drover ", &format!("`{} ", self.program))
+    }
+
+    /// Words all texts of an answer so.
+    fn word(&self, value: &mut Value) {
+        match value {
+            Value::String(text) if text.contains("`drover ") => *text = self.worded(text),
+            Value::Array(all) => all.iter_mut().for_each(|one| self.word(one)),
+            Value::Object(all) => all.values_mut().for_each(|one| self.word(one)),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        }
+    }
+
     /// Whether the service is the one that the options mean.
     pub fn is_certain(&self) -> bool {
         self.doubt.is_none()
@@ -294,22 +309,31 @@ impl Client {
             return Ok(response);
         }
         let status = status.as_u16();
-        match response.json::<Problem>().await {
-            Ok(problem) => Err(CallError::Refused(problem)),
-            Err(_) => Err(CallError::NotDrover { place, status }),
+        match self.read::<Problem>(response).await {
+            Ok(Some(problem)) => Err(CallError::Refused(problem)),
+            Ok(None) | Err(_) => Err(CallError::NotDrover { place, status }),
         }
     }
 
     async fn answer<T: DeserializeOwned>(&self, response: Response) -> Result<T, CallError> {
         let place = self.place.clone();
         let status = response.status().as_u16();
-        response.json().await.map_err(|cause| {
-            if cause.is_decode() {
-                CallError::NotDrover { place, status }
-            } else {
-                CallError::Broken { place, cause }
-            }
-        })
+        match self.read(response).await {
+            Ok(Some(answer)) => Ok(answer),
+            Ok(None) => Err(CallError::NotDrover { place, status }),
+            Err(cause) => Err(CallError::Broken { place, cause }),
+        }
+    }
+
+    /// Reads an answer, worded for the caller; none where it is no answer of drover's.
+    async fn read<T: DeserializeOwned>(&self, response: Response) -> reqwest::Result<Option<T>> {
+        let body = response.bytes().await?;
+        if self.program == "drover" {
+            return Ok(serde_json::from_slice(&body).ok());
+        }
+        let Ok(mut value) = serde_json::from_slice(&body) else { return Ok(None) };
+        self.word(&mut value);
+        Ok(serde_json::from_value(value).ok())
     }
 }
 

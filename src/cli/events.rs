@@ -93,6 +93,7 @@ pub(super) async fn follow(
                 continue;
             }
             if let Some(line) = line(&event, json, &mut said) {
+                let line = if json { line } else { client.worded(&line) };
                 writeln!(term.out, "{line}")?;
                 term.out.flush()?;
             }

@@ -192,7 +192,10 @@ fn of_kind(kind: EventKind, event: &Event<'_>) -> String {
                 false => format!("{actor} panicked and was started again, {times} in a row"),
             }
         }
-        EventKind::Lagged => format!("missed {} events; look at `drover status`", text("/missed")),
+        EventKind::Lagged => match event.given("/missed") {
+            Some(missed) => format!("missed {missed} events; look at `drover status`"),
+            None => "missed events of an earlier start; look at `drover status`".to_owned(),
+        },
     }
 }
 

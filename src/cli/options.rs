@@ -13,6 +13,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use drover_model::phase::LeasePhase;
 use drover_model::size::Part;
+use drover_server::view::EventId;
 
 use super::doctor::DoctorOptions;
 use super::global::Global;
@@ -421,7 +422,7 @@ pub struct LeasesOptions {
 #[derive(Debug, Clone, Default, Args)]
 pub struct EventsOptions {
     /// Go on after this event; 0: from the oldest that is kept
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", value_parser = read_event_id)]
     pub after: Option<String>,
     /// Begin with the events of this time, as far as they are kept, and follow; `--no-follow` ends there
     #[arg(long, value_name = "TIME", value_parser = read_span, conflicts_with = "after")]
@@ -429,6 +430,12 @@ pub struct EventsOptions {
     /// Print the events that are kept, or those of `--since`, and end
     #[arg(long)]
     pub no_follow: bool,
+}
+
+/// Checks the id of an event.
+fn read_event_id(text: &str) -> Result<String, String> {
+    let wrong = |_| "write the id of an event, such as 3-17, or 0 for all that are kept".to_owned();
+    text.parse::<EventId>().map(|_| text.to_owned()).map_err(wrong)
 }
 
 /// The states that leases can be listed by.

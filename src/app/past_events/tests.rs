@@ -147,15 +147,60 @@ async fn lines_that_cannot_be_read_cost_themselves_alone() {
 }
 
 #[tokio::test]
-async fn a_file_of_another_format_is_no_fault() {
+async fn a_file_that_cannot_be_read_is_put_aside() {
     let dir = tempfile::tempdir().unwrap();
-    for text in ["", "\n", "{\"version\":2}\n{}\n", "no JSON", "\u{0}\u{1}"] {
-        std::fs::write(dir.path().join(FILE), text).unwrap();
+    let file = dir.path().join(FILE);
+    let makes: [fn(&Path); 4] = [
+        |file| std::fs::write(file, "{\"version\":2}\n{}\n").unwrap(),
+        |file| std::os::unix::fs::symlink("/etc/passwd", file).unwrap(),
+        |file| std::fs::create_dir(file).unwrap(),
+        |file| {
+            let mode = rustix::fs::Mode::RUSR;
+            rustix::fs::mknodat(rustix::fs::CWD, file, rustix::fs::FileType::Fifo, mode, 0)
+                .unwrap();
+        },
+    ];
+    for (at, make) in makes.into_iter().enumerate() {
+        let aside = dir.path().join(ASIDE);
+        drop(std::fs::remove_file(&aside).or_else(|_| std::fs::remove_dir(&aside)));
+        drop(std::fs::remove_file(&file));
+        make(&file);
         let view = start(dir.path(), 1, vec![gone("a1")]).await;
-        assert_eq!(ids(&all(&view, "0").await), ["1-1"], "{text}");
+        assert_eq!(ids(&all(&view, "0").await), ["1-1"], "{at}");
         let again = start(dir.path(), 2, Vec::new()).await;
-        assert_eq!(again.gone_agents(), view.gone_agents(), "{text}");
+        assert_eq!(again.gone_agents(), view.gone_agents(), "{at}");
+        assert!(std::fs::symlink_metadata(aside).is_ok(), "{at}");
     }
+}
+
+#[tokio::test]
+async fn a_first_line_that_is_damaged_or_a_line_without_end_costs_no_other() {
+    let dir = tempfile::tempdir().unwrap();
+    start(dir.path(), 1, vec![gone("a1"), gone("a2")]).await;
+    let path = dir.path().join(FILE);
+    let text = std::fs::read_to_string(&path).unwrap();
+    let long = "x".repeat(40 << 20);
+    std::fs::write(&path, format!("{long}\n{}", text.replacen("version", "ver", 1))).unwrap();
+    let again = start(dir.path(), 2, Vec::new()).await;
+    assert_eq!(again.gone_agents().len(), 2);
+    std::fs::write(&path, "").unwrap();
+    let empty = start(dir.path(), 3, Vec::new()).await;
+    assert_eq!(all(&empty, "0").await, []);
+}
+
+#[test]
+fn a_file_that_somebody_removes_or_empties_is_written_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join(FILE);
+    let mut file = EventFile::begin(dir.path(), &[]);
+    let numbers = || read(dir.path()).iter().map(|one| one.event.id.number).collect::<Vec<_>>();
+    file.append(&line(1));
+    std::fs::remove_file(&path).unwrap();
+    file.append(&line(2));
+    assert_eq!(numbers(), [2]);
+    std::fs::write(&path, "").unwrap();
+    file.append(&line(3));
+    assert_eq!(numbers(), [3]);
 }
 
 #[tokio::test]
@@ -198,18 +243,19 @@ async fn the_file_keeps_the_last_events_and_what_the_lists_show() {
 fn the_file_is_written_again_where_it_has_grown() {
     let dir = tempfile::tempdir().unwrap();
     let mut file = EventFile::begin(dir.path(), &[]);
-    let line = |number: u64| {
-        let what = What::Ordered { by: "uid:0".to_owned(), order: "drained node pve1".to_owned() };
-        let fact = Fact { at: WallTime(0), what };
-        line_of(&Event { id: EventId { run: 1, number }, fact }).unwrap()
-    };
     for number in 1..=20_000 {
         file.append(&line(number));
         assert!(file.grown.lines <= APPENDED_MAX.lines, "{number}");
     }
-    let kept = read(&dir.path().join(FILE));
+    let kept = read(dir.path());
     assert!(kept.len() <= FACTS_KEPT + APPENDED_MAX.lines, "{}", kept.len());
     assert_eq!(kept.last().unwrap().event.id.number, 20_000);
+}
+
+fn line(number: u64) -> String {
+    let what = What::Ordered { by: "uid:0".to_owned(), order: "drained node pve1".to_owned() };
+    line_of(&Event { id: EventId { run: 1, number }, fact: Fact { at: WallTime(0), what } })
+        .unwrap()
 }
 
 /// One of each kind.

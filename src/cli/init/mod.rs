@@ -175,7 +175,12 @@ async fn init(
     let step = live.step(&format!("reading the cluster at {first}"));
     let seen = ClusterSeen::read(&client).await;
     drop(step);
-    let seen = seen.map_err(|error| failed(client.fault(&error).text))?;
+    let seen = seen.map_err(|error| {
+        let text = client.fault(&error).text;
+        failed(format!(
+            "{text}: nothing was written; log in as an administrator with --user, such as root@pam"
+        ))
+    })?;
     let mut answers = options.answers();
     let old = known.map(|(answers, _)| answers);
     let vmids = old.as_ref().and_then(|old| old.vmids);

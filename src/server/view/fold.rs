@@ -10,9 +10,7 @@ use tokio::sync::watch;
 
 use super::history::keep;
 use super::statuses::{AlarmStatus, GoneAgent, LostJob, ReconcileStatus, RestartStatus, SeenCloud};
-use super::{
-    BUILDS_KEPT, ENDED_LEASES_KEPT, Event, GONE_AGENTS_KEPT, LOST_JOBS_KEPT, RESTARTS_KEPT, View,
-};
+use super::{BUILDS_KEPT, Event, GONE_AGENTS_KEPT, LOST_JOBS_KEPT, RESTARTS_KEPT, View};
 
 impl View {
     /// Takes over the events of earlier starts, oldest first: they are shown, and counts since the start
@@ -196,10 +194,8 @@ impl View {
         if !ends {
             return;
         }
-        let mut past = self.past();
-        if let Some(oldest) = keep(&mut past.ended, status.lease.clone(), ENDED_LEASES_KEPT) {
-            past.ended_at.remove(&oldest);
-            drop(past);
+        let dropped = self.past().keep_ended(&status.lease, at);
+        if let Some(oldest) = dropped {
             self.leases.remove(&oldest);
         }
     }

@@ -70,6 +70,8 @@ pub struct View {
     journal: Mutex<Option<String>>,
     restart_due: Mutex<Vec<&'static str>>,
     calls: OnceLock<Meter>,
+    /// When this start of the service began.
+    began: OnceLock<WallTime>,
     feed: feed::Feed,
 }
 
@@ -99,6 +101,18 @@ impl Past {
         self.ended_at.entry(lease.clone()).or_insert(at);
         is_new
     }
+
+    /// Puts an ended lease among the others by the time of its end; gives the oldest of too many.
+    fn keep_ended(&mut self, lease: &LeaseId, at: WallTime) -> Option<LeaseId> {
+        let Self { ended, ended_at, .. } = self;
+        let place = ended.partition_point(|known| ended_at.get(known).is_none_or(|end| *end <= at));
+        ended.insert(place, lease.clone());
+        let oldest = if ended.len() > ENDED_LEASES_KEPT { ended.pop_front() } else { None };
+        if let Some(oldest) = &oldest {
+            ended_at.remove(oldest);
+        }
+        oldest
+    }
 }
 
 impl View {
@@ -124,6 +138,7 @@ impl View {
             journal: Mutex::new(None),
             restart_due: Mutex::new(Vec::new()),
             calls: OnceLock::new(),
+            began: OnceLock::new(),
             feed: feed::Feed::new(run),
         })
     }
@@ -162,6 +177,12 @@ impl View {
     /// Which start of the service this is, as its event ids have it.
     pub fn run(&self) -> u64 {
         self.feed.run
+    }
+
+    /// Says when this start of the service began, so that what the journal tells of before is no news; once.
+    pub fn mark_begun(&self, at: WallTime) {
+        // The first stays: a service begins once.
+        let _ = self.began.set(at);
     }
 
     /// Says where events are kept over a restart; once.
@@ -358,14 +379,18 @@ impl View {
         self.feed.read(after)
     }
 
-    /// Whether a fact says again what an earlier start said: that a lease ended, and how.
-    fn is_known(&self, fact: &Fact) -> bool {
+    /// Whether a fact is of an earlier start, or known: that a lease ended which this start never had.
+    pub fn is_history(&self, fact: &Fact) -> bool {
         let What::Lease(status) = &fact.what else { return false };
-        status.state == LeasePhase::Ended
-            && self.leases.get(&status.lease).is_some_and(|known| {
-                let known = known.borrow();
-                *known == fold::shown(status, &known)
-            })
+        if status.state != LeasePhase::Ended {
+            return false;
+        }
+        let is_before = self.began.get().is_some_and(|began| fact.at < *began);
+        match self.leases.get(&status.lease).map(|known| known.borrow().clone()) {
+            Some(known) if known.state != LeasePhase::Ended => false,
+            Some(known) => is_before || known == fold::shown(status, &known),
+            None => is_before,
+        }
     }
 
     fn past(&self) -> MutexGuard<'_, Past> {
@@ -392,11 +417,11 @@ impl View {
 
 impl Observer for View {
     fn observe(&self, fact: Fact) {
-        if self.is_known(&fact) {
-            return;
-        }
+        let is_news = !self.is_history(&fact);
         self.fold(&fact);
-        self.feed.report(fact);
+        if is_news {
+            self.feed.report(fact);
+        }
     }
 }
 

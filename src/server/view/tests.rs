@@ -308,3 +308,25 @@ fn an_agent_whose_guest_came_back_and_went_again_for_another_reason_is_listed_tw
     reported(&view, What::AgentGone { agent, template, reason: Reason::Orphaned, phases });
     assert_eq!(view.gone_agents().len(), 2);
 }
+
+#[tokio::test]
+async fn leases_that_ended_before_the_start_are_known_by_the_time_of_their_end_and_are_no_news() {
+    let view = View::new(1);
+    view.mark_begun(WallTime(10_000));
+    // As the journal has them: by their ids, which say nothing of the time.
+    for n in 0..i64::try_from(ENDED_LEASES_KEPT).unwrap() + 500 {
+        let what = lease(&format!("l{:04}", (n * 7) % 1500), LeasePhase::Ended);
+        view.observe(Fact { at: WallTime((n * 7) % 1500), what });
+    }
+    assert!(!view.events(Some(EventId::OLDEST)).has_past());
+    assert_eq!(view.leases().len(), ENDED_LEASES_KEPT);
+    assert_eq!(view.lease_ended(&LeaseId::new("l0499")), None);
+    assert_eq!(view.lease_ended(&LeaseId::new("l0500")), Some(WallTime(500)));
+    let what = lease("own", LeasePhase::Waiting);
+    view.observe(Fact { at: WallTime(10_001), what });
+    // The clock was set back meanwhile.
+    view.observe(Fact { at: WallTime(9_000), what: lease("own", LeasePhase::Ended) });
+    let mut reader = view.events(Some(EventId::OLDEST));
+    assert_eq!(number(&reader.next().await.unwrap()), 1);
+    assert_eq!(number(&reader.next().await.unwrap()), 2);
+}
