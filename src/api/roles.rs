@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use std::path::PathBuf;
+
 use serde::{Deserialize, Serialize};
 
 /// What a caller may do.
@@ -36,6 +38,10 @@ pub struct WhoAmIOut {
     pub role: Role,
     /// The group whose leases are its own, too; null where it is in none.
     pub group: Option<String>,
+    /// The file or directory that the service reads, as an absolute path.
+    #[serde(default)]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    pub configuration: Option<PathBuf>,
 }
 
 /// A local user or group.

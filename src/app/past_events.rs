@@ -45,7 +45,9 @@ const WAITING_MAX: usize = 4096;
 /// How long a stop waits for the disk.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a disk that failed is left alone.
-const RETRY_INTERVAL: Duration = Duration::from_secs(60);
+const RETRY_INTERVAL: Duration = Duration::from_secs(10);
+/// Bytes that wait for it at most.
+const WAITING_BYTES_MAX: usize = 4 << 20;
 
 /// The first line.
 #[derive(Serialize, Deserialize)]
@@ -126,7 +128,15 @@ impl PastEvents {
 }
 
 fn write_all(mut file: EventFile, received: &Receiver<Message>) {
-    while let Ok(first) = received.recv() {
+    loop {
+        let first = match received.recv_timeout(RETRY_INTERVAL) {
+            Ok(first) => first,
+            Err(RecvTimeoutError::Disconnected) => return,
+            Err(RecvTimeoutError::Timeout) => {
+                file.append("");
+                continue;
+            }
+        };
         let mut lines = String::new();
         let mut flushed = Vec::new();
         for message in std::iter::once(first).chain(received.try_iter().take(WAITING_MAX)) {
@@ -177,15 +187,21 @@ struct EventFile {
     /// None where it could not be written at the last attempt.
     open: Option<File>,
     grown: Grown,
-    /// When the last attempt failed.
+    /// When the last attempt failed, and what waits since then.
     failed: Option<Instant>,
+    waiting: String,
 }
 
 impl EventFile {
     /// Writes the file again with those lines.
     fn begin(state: &Path, kept: &[Kept]) -> Self {
-        let mut file =
-            Self { state: state.to_owned(), open: None, grown: Grown::default(), failed: None };
+        let mut file = Self {
+            state: state.to_owned(),
+            open: None,
+            grown: Grown::default(),
+            failed: None,
+            waiting: String::new(),
+        };
         match renew(state, kept) {
             Ok(open) => file.open = Some(open),
             Err(error) => file.fail(&error),
@@ -194,7 +210,12 @@ impl EventFile {
     }
 
     fn append(&mut self, lines: &str) {
-        if self.failed.is_some_and(|failed| failed.elapsed() < RETRY_INTERVAL) {
+        // The newest of what does not fit are left out.
+        if self.waiting.len() + lines.len() <= WAITING_BYTES_MAX {
+            self.waiting.push_str(lines);
+        }
+        let rests = self.failed.is_some_and(|failed| failed.elapsed() < RETRY_INTERVAL);
+        if rests || self.waiting.is_empty() {
             return;
         }
         let is_full =
@@ -212,11 +233,12 @@ impl EventFile {
                 })
             }
         };
-        match written.and_then(|open| open.write_all(lines.as_bytes())) {
+        match written.and_then(|open| open.write_all(self.waiting.as_bytes())) {
             Ok(()) => {
-                self.grown.lines += lines.matches('\n').count();
-                self.grown.bytes += lines.len();
+                self.grown.lines += self.waiting.matches('\n').count();
+                self.grown.bytes += self.waiting.len();
                 self.failed = None;
+                self.waiting.clear();
             }
             Err(error) => self.fail(&error),
         }

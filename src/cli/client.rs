@@ -14,7 +14,7 @@ use super::error::{CallError, CliError};
 use super::global::{DEFAULT_SOCKET, Global};
 use super::privacy::note_open;
 use super::term::Term;
-use drover_api::{Problem, StatusOut};
+use drover_api::{Problem, WhoAmIOut};
 use drover_config::{Environment, LoadError, SOCKET_PATH_MAX, Socket};
 use serde_json::{Value, json};
 
@@ -109,14 +109,17 @@ impl Client {
             client.settle(doubt, json, term).await?;
         }
         match &global.config {
-            Some(config) if global.socket.is_none() && global.url.is_none() => {
+            Some(config)
+                if global.socket.is_none() && global.url.is_none() && client.is_certain() =>
+            {
                 client.or_elsewhere(config, global, json, term).await
             }
             Some(_) | None => Ok(client),
         }
     }
 
-    /// The service that still listens where the configuration said at its start, if one does.
+    /// The service that runs by the configuration: here, or still where it said at its start. Another one
+    /// that listens here meanwhile is not asked.
     async fn or_elsewhere(
         self,
         config: &Path,
@@ -124,13 +127,18 @@ impl Client {
         json: bool,
         term: &mut Term<'_>,
     ) -> Result<Self, CliError> {
-        if Path::new(&self.place).exists() {
-            return Ok(self);
-        }
+        let found = self.configuration().await;
+        let other = match found {
+            Ok(Some(path)) if is_same(&path, config) => return Ok(self),
+            Ok(Some(path)) => Some(path),
+            Err(CallError::NoService { .. }) => None,
+            // The call that follows says what is wrong.
+            Ok(None) | Err(_) => return Ok(self),
+        };
         for socket in drover_config::elsewhere(config, &Environment::of_process()) {
-            let other = Global { socket: Some(socket.clone()), ..global.clone() };
-            let other = Self { program: self.program.clone(), ..Self::new(&other)? };
-            if !other.reads(config).await {
+            let there = Global { socket: Some(socket.clone()), ..global.clone() };
+            let other = Self { program: self.program.clone(), ..Self::new(&there)? };
+            if socket == Path::new(&self.place) || !other.reads(config).await {
                 continue;
             }
             let text = format!(
@@ -144,15 +152,26 @@ impl Client {
             term.progress(json, &text, json!({ "socket": socket }))?;
             return Ok(other);
         }
-        Ok(self)
+        let Some(path) = other else { return Ok(self) };
+        Err(CliError::Usage(format!(
+            "drover on `{}` runs by the configuration `{}`, and not by `{}`: a service that runs by that one \
+             listens elsewhere until its next start, or does not run; name a socket with `--socket PATH`",
+            self.place,
+            path.display(),
+            config.display()
+        )))
+    }
+
+    /// The configuration that the service reads; none where it does not say.
+    async fn configuration(&self) -> Result<Option<PathBuf>, CallError> {
+        let who: WhoAmIOut = self.get("/v1/whoami", CALL_LIMIT).await?;
+        Ok(who.configuration)
     }
 
     /// Whether the service reads this configuration.
     async fn reads(&self, config: &Path) -> bool {
-        let status: Result<StatusOut, CallError> = self.get("/v1/status", CALL_LIMIT).await;
-        let path = status.ok().and_then(|status| status.config.path);
-        let whole = |path: &Path| path.canonicalize().or_else(|_| std::path::absolute(path)).ok();
-        path.is_some_and(|path| whole(&path).is_some_and(|read| Some(read) == whole(config)))
+        let path = self.configuration().await.ok().flatten();
+        path.is_some_and(|path| is_same(&path, config))
     }
 
     /// Asks the service which configuration it reads, and notes that this is the one that is meant.
@@ -335,6 +354,13 @@ impl Client {
         self.word(&mut value);
         Ok(serde_json::from_value(value).ok())
     }
+}
+
+/// Whether two paths name one configuration: the same file or directory, or a directory and a file in it.
+fn is_same(one: &Path, other: &Path) -> bool {
+    let whole = |path: &Path| path.canonicalize().or_else(|_| std::path::absolute(path)).ok();
+    let (Some(one), Some(other)) = (whole(one), whole(other)) else { return false };
+    one == other || one.parent() == Some(&other) || other.parent() == Some(&one)
 }
 
 /// A path with a name in it that may hold anything.

@@ -4,12 +4,17 @@ use actix_web::web;
 use drover_api::WhoAmIOut;
 
 use super::auth::Caller;
+use super::state::State;
 
 /// Says who makes the request: the principal that its leases are of, its role, and its group.
 #[utoipa::path(get, path = "/v1/whoami", responses((status = 200, body = WhoAmIOut)))]
-pub(super) async fn show(caller: web::ReqData<Caller>) -> web::Json<WhoAmIOut> {
+pub(super) async fn show(
+    state: web::Data<State>,
+    caller: web::ReqData<Caller>,
+) -> web::Json<WhoAmIOut> {
     let Caller { principal, role, group } = caller.into_inner();
-    web::Json(WhoAmIOut { principal, role, group })
+    let configuration = state.doors.configuration.clone();
+    web::Json(WhoAmIOut { principal, role, group, configuration: Some(configuration) })
 }
 
 #[cfg(test)]

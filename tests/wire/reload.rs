@@ -210,3 +210,31 @@ fn commands_still_reach_a_service_whose_configuration_names_another_socket_by_no
     let gone = named().arg("status").output().unwrap();
     assert_eq!(gone.status.code(), Some(69), "{}", String::from_utf8_lossy(&gone.stderr));
 }
+
+#[test]
+fn commands_never_reach_a_service_of_another_configuration_that_listens_where_theirs_will() {
+    let (_dir, sim, site) = world();
+    let (_other_dir, _other_sim, other) = world();
+    let (mut service, _others) = (Service::start(&site), Service::start(&other));
+    let moved = site.yaml(&sim, "").replace(
+        &site.dir.path().join("drover.sock").display().to_string(),
+        &other.dir.path().join("drover.sock").display().to_string(),
+    );
+    site.write_yaml(&moved);
+    let named = |args: &[&str]| {
+        let out = drover().arg("--config").arg(site.config()).args(args).output().unwrap();
+        let notes = String::from_utf8_lossy(&out.stderr).into_owned();
+        (out.status.code(), String::from_utf8_lossy(&out.stdout).into_owned(), notes)
+    };
+    let (code, said, notes) = named(&["--json", "reload"]);
+    assert_eq!(code, Some(0), "{notes}");
+    let said: Value = serde_json::from_str(&said).unwrap();
+    assert_eq!(said["path"], site.config().to_str().unwrap());
+    service.child.signal("TERM");
+    service.child.wait();
+    let (code, said, notes) = named(&["cordon", "pve1"]);
+    assert_eq!((code, said.as_str()), (Some(2), ""), "{notes}");
+    assert!(notes.contains(", and not by `"), "{notes}");
+    let orders = other.cli(&["events", "--no-follow"]).stdout;
+    assert!(!String::from_utf8_lossy(&orders).contains("cordoned"));
+}

@@ -1,8 +1,12 @@
 //! Which past events stay when the file is written again.
 
+use std::collections::BTreeSet;
+
 use drover_model::fact::What;
 use drover_model::phase::LeasePhase;
-use drover_server::view::{ENDED_LEASES_KEPT, FACTS_KEPT, GONE_AGENTS_KEPT, LOST_JOBS_KEPT};
+use drover_server::view::{
+    ENDED_LEASES_KEPT, EventId, FACTS_KEPT, GONE_AGENTS_KEPT, LOST_JOBS_KEPT,
+};
 
 use super::Kept;
 
@@ -16,6 +20,8 @@ pub struct Retention {
     ended: usize,
     lost: usize,
     bytes: usize,
+    /// A write that failed half-way is done again as a whole.
+    seen: BTreeSet<EventId>,
 }
 
 impl Default for Retention {
@@ -26,6 +32,7 @@ impl Default for Retention {
             ended: ENDED_LEASES_KEPT,
             lost: LOST_JOBS_KEPT,
             bytes: KEPT_MAX,
+            seen: BTreeSet::new(),
         }
     }
 }
@@ -34,6 +41,9 @@ impl Retention {
     /// Whether the next older event stays: what the view shows of it is still within its bounds.
     fn takes(&mut self, kept: &Kept) -> bool {
         let Some(bytes) = self.bytes.checked_sub(kept.text.len()) else { return false };
+        if !self.seen.insert(kept.event.id) {
+            return false;
+        }
         let is_recent = take(&mut self.recent);
         let what = &kept.event.fact.what;
         let is_gone = matches!(what, What::AgentGone { .. }) && take(&mut self.gone);

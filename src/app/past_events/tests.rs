@@ -258,6 +258,23 @@ fn line(number: u64) -> String {
         .unwrap()
 }
 
+#[test]
+fn what_could_not_be_written_is_written_once_there_is_room() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut file = EventFile::begin(dir.path(), &[]);
+    file.append(&line(1));
+    file.fail(&io::ErrorKind::StorageFull.into());
+    file.append(&line(2));
+    assert_eq!(read(dir.path()).len(), 1, "the disk is left alone for a while");
+    file.failed = None;
+    // Of a write that failed half-way, a part is there.
+    file.waiting.insert_str(0, &line(1));
+    file.append("");
+    let numbers: Vec<u64> =
+        retention::retained(read(dir.path())).iter().map(|one| one.event.id.number).collect();
+    assert_eq!(numbers, [1, 2]);
+}
+
 /// One of each kind.
 fn samples() -> Vec<What> {
     let template = TemplateId::new(CloudId::new("lab"), "linux");
