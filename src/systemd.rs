@@ -11,6 +11,11 @@ use std::time::Duration;
 
 use sd_notify::NotifyState;
 
+/// Whether systemd started the service, or somebody who speaks as it does.
+pub fn is_manager() -> bool {
+    std::env::var_os("NOTIFY_SOCKET").is_some()
+}
+
 /// Speaks to the notify socket named by `NOTIFY_SOCKET`, if there is one.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Notifier;

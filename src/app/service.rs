@@ -247,6 +247,9 @@ impl Service {
         hooks.replace(wiring::hook_secrets(&checked));
         let view = View::new(epoch);
         view.mark_begun(ambient.now().wall);
+        if systemd::is_manager() {
+            view.mark_restarted_by("systemctl restart drover");
+        }
         let past_events = PastEvents::attach(&state, &view);
         view.mark_journal_folded();
         let calls = Arc::clone(&proxmox);

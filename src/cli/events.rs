@@ -60,6 +60,7 @@ pub(super) async fn follow(
     let mut response = client.events(after.as_deref()).await?;
     let mut pending = Vec::new();
     let mut said = Said::default();
+    let mut last = None;
     let mut unread = pin!(unread());
     loop {
         let piece = tokio::select! {
@@ -68,15 +69,18 @@ pub(super) async fn follow(
             piece = response.chunk() => piece,
         };
         let piece = piece.map_err(|fault| {
-            CliError::Failed(format!("the event stream broke: {}", chain(&fault)))
+            let text = format!("the event stream broke: {}", chain(&fault));
+            CliError::Failed(text + &goes_on(client, last.as_deref()))
         })?;
         let Some(piece) = piece else {
-            return Err(CliError::Failed("the event stream ended: drover stops".into()));
+            let text = "the event stream ended: drover stops".to_owned();
+            return Err(CliError::Failed(text + &goes_on(client, last.as_deref())));
         };
         pending.extend_from_slice(&piece);
         while let Some(end) = pending.windows(2).position(|pair| pair == b"\n\n") {
             let event: Vec<u8> = pending.drain(..end + 2).collect();
             let event = String::from_utf8_lossy(&event);
+            last = field(&event, "id:").or(last);
             if event.trim() == UP_TO_DATE && options.no_follow {
                 return Ok(());
             }
@@ -106,6 +110,13 @@ pub(super) async fn follow(
             return Err(CliError::Failed("an event is too long: is this a drover?".into()));
         }
     }
+}
+
+/// What follows the events after the last one, once drover runs again.
+fn goes_on(client: &Client, last: Option<&str>) -> String {
+    let last = last
+        .map(|id| format!("; once it runs, `{} events --after {id}` goes on", client.program()));
+    last.unwrap_or_default()
 }
 
 /// A field of an event.

@@ -318,7 +318,7 @@ fn reloaded(out: &ReloadOut) -> String {
     let due = match out.restart_due.is_empty() {
         true => String::new(),
         false => format!(
-            "takes effect at the next start only: {}\n  run: systemctl restart drover\n",
+            "takes effect at the next start only: {}\n",
             sentences::clean(&out.restart_due.join(", "))
         ),
     };

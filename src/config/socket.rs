@@ -10,6 +10,8 @@
 //! - No socket is named: the usual one, unless the files have other faults and no `service` either. Then
 //!   the section may have been lost, as in a file that was cut off: the usual one is in doubt.
 
+use std::fs;
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
 use super::fault::{self, Fault};
@@ -17,6 +19,9 @@ use super::keys::SERVICE;
 use super::layer::Layer;
 use super::source::Sources;
 use super::{Environment, LoadError, load};
+
+/// Sockets beside a configuration that are looked at.
+const SOCKETS_MAX: usize = 16;
 
 /// Where a service listens.
 #[derive(Debug)]
@@ -59,14 +64,24 @@ pub fn socket(path: &Path, environment: &Environment) -> Result<Socket, LoadErro
 /// Where else the service of a configuration may listen that names another socket by now, which only a
 /// restart applies. It must prove that it runs by that configuration.
 pub fn elsewhere(path: &Path, environment: &Environment) -> Vec<PathBuf> {
-    let all = [beside(path), default_socket(environment)];
-    all.into_iter().filter(|socket| socket.exists()).collect()
+    let is_socket = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_socket());
+    let entries = fs::read_dir(folder(path)).into_iter().flatten().flatten();
+    let mut all: Vec<PathBuf> =
+        entries.filter(is_socket).map(|entry| entry.path()).take(SOCKETS_MAX).collect();
+    all.sort();
+    all.push(default_socket(environment));
+    all
 }
 
 /// Where `drover init` puts the socket of a configuration in a folder of its own.
 fn beside(path: &Path) -> PathBuf {
-    let folder = if path.is_dir() { path } else { path.parent().unwrap_or(path) };
-    folder.join("drover.sock")
+    folder(path).join("drover.sock")
+}
+
+/// The folder of a configuration.
+fn folder(path: &Path) -> &Path {
+    let file = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    if path.is_dir() { path } else { file.unwrap_or(Path::new(".")) }
 }
 
 /// The socket that is certain.

@@ -28,7 +28,7 @@ pub(super) fn alarms(view: &View) -> Vec<AlarmOut> {
     let due = view.restart_due();
     if !due.is_empty() {
         let text = format!("takes effect at the next start only: {}", due.join(", "));
-        all.push(about(CONFIGURATION.to_owned(), text, "systemctl restart drover"));
+        all.push(about(CONFIGURATION.to_owned(), text, view.restart_command()));
     }
     let signs = view.other_drover().into_iter();
     all.extend(signs.map(|sign| about("another drover".to_owned(), owns(&sign), "")));
@@ -200,6 +200,7 @@ mod tests {
     #[test]
     fn keys_that_need_a_restart_are_an_alarm_until_they_are_taken_back() {
         let view = View::new(1);
+        view.mark_restarted_by("systemctl restart drover");
         view.mark_restart_due(vec!["service.listen", "service.socket"]);
         assert_eq!(
             lines(&view),

@@ -74,9 +74,9 @@ fn a_program_of_a_lease_that_is_over_is_not_there_for_the_next_holder() {
     let (_dir, sim, site) = world();
     site.write_yaml(&yaml(&site, &sim, &[], &[("linux", "instanceCap: 1")]));
     let _service = Service::start(&site);
-    let agents =
-        ["setsid sleep 1000 >/dev/null 2>&1 </dev/null & pgrep -x sleep", "! pgrep -x sleep"];
-    let agents = agents.map(|command| {
+    // Between the shell's fork and the program itself there is no `sleep` yet.
+    let starts = "setsid sleep 1000 >/dev/null 2>&1 </dev/null & until pgrep -x sleep; do :; done";
+    let agents = [starts, "! pgrep -x sleep"].map(|command| {
         let out = site.cli(&["lease", "--template", "linux", "--", command]);
         assert!(out.status.success(), "{command}: {out:?}");
         site.json(&["agents"])["agents"][0]["id"].clone()

@@ -201,7 +201,7 @@ fn commands_still_reach_a_service_whose_configuration_names_another_socket_by_no
     let (text, notes) =
         (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
     assert!(out.status.success(), "{notes}");
-    assert!(text.contains("takes effect at the next start only: service.socket\n"), "{text}");
+    assert!(text.ends_with("takes effect at the next start only: service.socket\n"), "{text}");
     assert!(notes.contains("note: a restart applies `service.socket: "), "{notes}");
     let said: Value = serde_json::from_slice(&site.cli(&["--json", "reload"]).stdout).unwrap();
     assert_eq!(said["restartDue"], serde_json::json!(["service.socket"]));

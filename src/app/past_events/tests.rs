@@ -14,6 +14,7 @@ use drover_model::id::{
 use drover_model::phase::{
     AgentPhase, BreakerPhase, CloudHealth, DeclaredPhase, DriftKind, ImagePhase, LeasePhase, Power,
 };
+use drover_model::ports::Observer as _;
 use drover_model::record::Reason;
 use drover_model::scope::Scope;
 use drover_model::status::{
@@ -107,6 +108,21 @@ async fn an_agent_that_a_later_start_finds_gone_once_more_is_listed_as_it_was() 
     let again = start(dir.path(), 2, vec![gone("a1")]).await;
     assert_eq!(again.gone_agents(), first.gone_agents());
     assert_eq!(ids(&all(&again, "0").await), ["1-1", "2-1"], "those who follow it learn of it");
+}
+
+#[tokio::test]
+async fn an_agent_that_still_needs_an_administrator_has_the_time_of_the_first_report() {
+    let dir = tempfile::tempdir().unwrap();
+    let alarm = |text: &str| {
+        let (agent, command) = (AgentId::new("a1"), "drover retire a1".to_owned());
+        What::Alarm { agent, text: text.to_owned(), command }
+    };
+    let first = start(dir.path(), 1, vec![alarm("is stranded")]).await;
+    let again = start(dir.path(), 2, Vec::new()).await;
+    again.observe(Fact { at: WallTime(50), what: alarm("is stranded") });
+    assert_eq!(again.alarms(), first.alarms());
+    again.observe(Fact { at: WallTime(60), what: alarm("is stranded, and locked") });
+    assert_eq!(again.alarms()[0].at, WallTime(60), "that is another trouble");
 }
 
 #[tokio::test]

@@ -528,7 +528,9 @@ async fn events_are_followed_until_the_service_stops() {
     printed.await.unwrap();
     served.stop().await;
     let (result, text) = follow.await.unwrap();
-    assert_eq!(result, Err("the event stream ended: drover stops".into()));
+    let ended =
+        "the event stream ended: drover stops; once it runs, `drover events --after 3-2` goes on";
+    assert_eq!(result, Err(ended.into()));
     insta::assert_snapshot!(text, @"3-2  2026-11-21T08:11:02.000Z  agent a1 of lab/linux is Booting");
 }
 

@@ -18,6 +18,9 @@ impl View {
     pub fn restore(&self, events: Vec<Event>) {
         for event in events {
             self.note_over(&event.fact);
+            if let What::Alarm { agent, text, .. } = &event.fact.what {
+                self.past().alarmed.insert(agent.clone(), (text.clone(), event.fact.at));
+            }
             if let What::Lease(status) = &event.fact.what
                 && status.state == LeasePhase::Ended
             {
@@ -57,11 +60,12 @@ impl View {
                 self.note_over(fact);
             }
             What::Alarm { agent, text, command } => {
+                let earlier = self.past().alarmed.remove(agent).filter(|(known, _)| known == text);
                 let alarm = AlarmStatus {
                     agent: agent.clone(),
                     text: text.clone(),
                     command: command.clone(),
-                    at: fact.at,
+                    at: earlier.map_or(fact.at, |(_, at)| at),
                 };
                 self.alarms.insert(agent.clone(), alarm);
             }

@@ -69,6 +69,8 @@ pub struct View {
     readiness: watch::Sender<Readiness>,
     journal: Mutex<Option<String>>,
     restart_due: Mutex<Vec<&'static str>>,
+    /// What people run to restart the service; blank where it is not known.
+    restart_command: OnceLock<&'static str>,
     calls: OnceLock<Meter>,
     /// When this start of the service began.
     began: OnceLock<WallTime>,
@@ -90,6 +92,8 @@ struct Past {
     ended_at: HashMap<LeaseId, WallTime>,
     lost: VecDeque<LostJob>,
     lost_count: u64,
+    /// What earlier starts reported of agents that may still need an administrator.
+    alarmed: HashMap<AgentId, (String, WallTime)>,
     restarts: VecDeque<RestartStatus>,
     restart_count: u64,
 }
@@ -137,6 +141,7 @@ impl View {
             readiness: watch::Sender::new(Readiness::default()),
             journal: Mutex::new(None),
             restart_due: Mutex::new(Vec::new()),
+            restart_command: OnceLock::new(),
             calls: OnceLock::new(),
             began: OnceLock::new(),
             feed: feed::Feed::new(run),
@@ -188,6 +193,17 @@ impl View {
     /// Says where events are kept over a restart; once.
     pub fn keep_with(&self, keeper: Keeper) {
         self.feed.keep_with(keeper);
+    }
+
+    /// Says what people run to restart the service; once.
+    pub fn mark_restarted_by(&self, command: &'static str) {
+        // The first stays: whoever started the service is known at its start.
+        let _ = self.restart_command.set(command);
+    }
+
+    /// What people run to restart the service; blank where that is not known.
+    pub fn restart_command(&self) -> &'static str {
+        self.restart_command.get().copied().unwrap_or_default()
     }
 
     /// Says how to read how many calls to clusters run and wait; once.
