@@ -59,6 +59,9 @@ wait $lease
 [ "$(cat /tmp/lease.rc)" = 0 ] || { cat /tmp/lease.err; fail "the lease ended by $(cat /tmp/lease.rc)"; }
 
 step "removed: its agents are named, and a purge keeps the journal that knows them"
+# An agent with a lease stays, whatever became of the one before.
+held=$(drover --json lease --labels linux --ttl 1h 2>/tmp/lease.err | python3 -c 'import json, sys; print(json.load(sys.stdin)["id"])')
+[ -n "$held" ] || { cat /tmp/lease.err; fail "no second lease"; }
 dpkg -r drover >/tmp/said 2>&1
 cat /tmp/said
 grep -q 'Nobody destroys them until drover runs here again' /tmp/said || fail "agents are not named"
@@ -71,6 +74,7 @@ step "installed again: it adopts them, and retires them"
 dpkg -i "$here/next.deb" >/tmp/said 2>&1 || { cat /tmp/said; fail "dpkg -i"; }
 systemctl enable -q --now drover.service || fail "it does not start again"
 [ "$(id "$(drover --json agents)")" != '[]' ] || fail "nothing was adopted"
+drover release "$held" >/dev/null || fail "the lease cannot be given back"
 drover reap --all >/dev/null
 turns=0
 until [ "$(id "$(drover --json agents)")" = '[]' ]; do turns=$((turns + 1)); [ $turns -lt 200 ] || fail "agents stay"; sleep 0.3; done
