@@ -246,7 +246,7 @@ impl Service {
         let hooks = Arc::new(Hooks::with_hint(move |source, body| hinted.hint(source, body)));
         hooks.replace(wiring::hook_secrets(&checked));
         let view = View::new(epoch);
-        view.mark_begun(ambient.now().wall);
+        view.mark_started(ambient.now().wall);
         if systemd::is_manager() {
             view.mark_restarted_by("systemctl restart drover");
         }

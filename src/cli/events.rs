@@ -175,7 +175,7 @@ impl Said {
     }
 }
 
-/// One event as a line; none for comments, and where people were told so before.
+/// One event as a line; none for comments, and where people have read it before.
 fn line(event: &str, json: bool, said: &mut Said) -> Option<String> {
     let field = |name: &str| field(event, name);
     let data = field("data:")?;
@@ -233,7 +233,7 @@ mod tests {
         assert_eq!(line(lagged, true, &mut Said::default()).as_deref(), Some("{\"missed\":10}"));
     }
 
-    // Invariant: people are told what changed, and programs everything.
+    // Invariant: people see what changed, and programs everything.
 
     #[test]
     fn a_sentence_about_a_thing_is_not_said_twice_in_a_row() {

@@ -184,8 +184,8 @@ impl View {
         self.feed.run
     }
 
-    /// Says when this start of the service began, so that what the journal tells of before is no news; once.
-    pub fn mark_begun(&self, at: WallTime) {
+    /// Says when this start of the service began, so that what the journal has of before is no news; once.
+    pub fn mark_started(&self, at: WallTime) {
         // The first stays: a service begins once.
         let _ = self.began.set(at);
     }
@@ -197,7 +197,7 @@ impl View {
 
     /// Says what people run to restart the service; once.
     pub fn mark_restarted_by(&self, command: &'static str) {
-        // The first stays: whoever started the service is known at its start.
+        // The first stays: what started the service does not change.
         let _ = self.restart_command.set(command);
     }
 

@@ -312,7 +312,7 @@ fn an_agent_whose_guest_came_back_and_went_again_for_another_reason_is_listed_tw
 #[tokio::test]
 async fn leases_that_ended_before_the_start_are_known_by_the_time_of_their_end_and_are_no_news() {
     let view = View::new(1);
-    view.mark_begun(WallTime(10_000));
+    view.mark_started(WallTime(10_000));
     // As the journal has them: by their ids, which say nothing of the time.
     for n in 0..i64::try_from(ENDED_LEASES_KEPT).unwrap() + 500 {
         let what = lease(&format!("l{:04}", (n * 7) % 1500), LeasePhase::Ended);
