@@ -445,6 +445,11 @@ fn os_error(error: &(dyn std::error::Error + 'static)) -> Option<io::ErrorKind> 
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
+    use std::sync::Arc;
+
+    use drover_api::AgentsOut;
+    use drover_model::fact::What;
+    use drover_model::phase::AgentPhase;
     use drover_server::testing::Served;
 
     use super::*;
@@ -481,6 +486,28 @@ mod tests {
         for socket in [&served.socket, &gone] {
             let (code, text) = said(&broken, socket).await.unwrap_err();
             assert!(code == 2 && text.contains("the service's socket is not known"), "{text}");
+        }
+        served.stop().await;
+    }
+
+    // Invariant: a command that the service names asks the same service, in whatever text it stands.
+
+    #[tokio::test]
+    async fn commands_in_answers_name_the_configuration_that_the_caller_named() {
+        let served = Served::default();
+        let mut agent = drover_server::testing::agent("a1", AgentPhase::Ready);
+        agent.detail = "cordoned: `drover uncordon pve1` lets it be used".to_owned();
+        drover_server::testing::reported(&served.view, What::Agent(Arc::new(agent)));
+        let global = Global { socket: Some(served.socket.clone()), ..Global::default() };
+        let plain = Client::new(&global).ok().unwrap();
+        let named =
+            Client { program: "drover --config lab".into(), ..Client::new(&global).ok().unwrap() };
+        for (client, program) in [(plain, "drover"), (named, "drover --config lab")] {
+            let out: AgentsOut = client.get("/v1/agents", CALL_LIMIT).await.ok().unwrap();
+            let detail = format!("cordoned: `{program} uncordon pve1` lets it be used");
+            assert_eq!(out.agents[0].detail, detail);
+            assert_eq!(client.spelled("drover check"), format!("{program} check"));
+            assert_eq!(client.spelled("pvesh get /version"), "pvesh get /version");
         }
         served.stop().await;
     }
