@@ -1,5 +1,6 @@
-//! The file of past events, `events.jsonl` in the state directory: what people may still ask about after
-//! a restart.
+//! The file of past events, `events.jsonl` in the state directory.
+//!
+//! In: each event of the view. Out, at the next start: what people may still ask about.
 //!
 //! ```text
 //! {"version":1}
@@ -10,12 +11,14 @@
 //! left out, and a line that cannot be read costs that line. The journal has all that counts.
 //!
 //! The file is bounded. It is written again with the last of each kind where it has grown by
-//! [`APPENDED_MAX`], and at each start. Beside this: `past_events/reading.rs`, and `retention.rs`, what stays
-//! then.
+//! [`APPENDED_MAX`], and at each start.
+//!
+//! Beside this: `past_events/reading.rs` reads it, and `retention.rs` says which events stay.
 
 mod reading;
 mod retention;
 
+use std::borrow::Cow;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
@@ -59,7 +62,7 @@ struct Head {
 #[derive(Serialize, Deserialize)]
 struct Line<'a> {
     id: String,
-    fact: std::borrow::Cow<'a, Fact>,
+    fact: Cow<'a, Fact>,
 }
 
 /// A line as text, and the event in it.
@@ -155,7 +158,7 @@ fn write_all(mut file: EventFile, received: &Receiver<Message>) {
 
 /// An event as a line; none where it is too long to keep.
 fn line_of(event: &Event) -> Option<String> {
-    let fact = std::borrow::Cow::Borrowed(&event.fact);
+    let fact = Cow::Borrowed(&event.fact);
     let mut line = serde_json::to_string(&Line { id: event.id.to_string(), fact }).ok()?;
     line.push('\n');
     (line.len() <= LINE_MAX).then_some(line)

@@ -14,7 +14,7 @@ use super::Kept;
 const KEPT_MAX: usize = 8 << 20;
 
 /// What room is left for events, counted from the newest.
-pub struct Retention {
+struct Retention {
     recent: usize,
     gone: usize,
     ended: usize,

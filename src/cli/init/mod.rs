@@ -309,18 +309,13 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Whether the doctor found nothing to repair. That the image is still to be built is no fault here:
-    /// the build is the next command.
-    fn is_ready(&self, report: &mut Report) -> bool {
+    /// Makes no fault of it that the image is still to be built: the build is the next command.
+    fn expect_build(&self, report: &mut Report) {
         let builds = matches!(self.plan.source, Source::Image { .. });
-        let mut ready = true;
-        for line in report.clouds.iter_mut().flat_map(|cloud| &mut cloud.lines) {
-            if builds && line.about == "template linux" {
-                line.severity = line.severity.min(Severity::Warn);
-            }
-            ready &= line.severity < Severity::Fail;
+        let lines = report.clouds.iter_mut().flat_map(|cloud| &mut cloud.lines);
+        for line in lines.filter(|line| builds && line.about == "template linux") {
+            line.severity = line.severity.min(Severity::Warn);
         }
-        ready
     }
 
     /// Runs the doctor; says what comes next.
@@ -331,7 +326,7 @@ impl Work<'_> {
         let named = Some(config.as_path()).filter(|_| !self.place.is_usual());
         let mut report =
             doctor::look(&checked, &DoctorOptions::default(), named, &out.live()).await;
-        let is_ready = self.is_ready(&mut report);
+        self.expect_build(&mut report);
         out.text(&report.text())?;
         let drover = match named {
             Some(path) => format!("drover --config {}", quote(&path.display().to_string())),
@@ -351,7 +346,7 @@ impl Work<'_> {
         }
         let labels = self.plan.labels.join(",");
         next.push(format!("{drover} lease --labels {labels} -- uname -a"));
-        if !is_ready {
+        if !report.is_well() {
             return Err(failed(format!(
                 "the doctor found what must be repaired first; `{drover} doctor` shows it again; then:\n  {}",
                 next.join("\n  ")

@@ -8,6 +8,7 @@ mod fold;
 mod history;
 mod statuses;
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, OnceLock};
 
@@ -101,9 +102,13 @@ struct Past {
 impl Past {
     /// Notes when a lease ended; false where that is known already.
     fn ends(&mut self, lease: &LeaseId, at: WallTime) -> bool {
-        let is_new = !self.ended_at.contains_key(lease);
-        self.ended_at.entry(lease.clone()).or_insert(at);
-        is_new
+        match self.ended_at.entry(lease.clone()) {
+            Entry::Occupied(_) => false,
+            Entry::Vacant(free) => {
+                free.insert(at);
+                true
+            }
+        }
     }
 
     /// Puts an ended lease among the others by the time of its end; gives the oldest of too many.
