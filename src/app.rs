@@ -21,10 +21,11 @@
 //!
 //! Files beside this one: `app/service` (start, loop, stop), `signals`, `actors_thread`, `observer`
 //! (facts to view and log), `connections` (clouds and sources), `wiring` (keys, webhooks, callers),
-//! `state_dir`, `layout` (its version), `past_events` (what people may ask about after a restart), `twin`
+//! `config_sync` (what git manages), `state_dir`, `layout` (its version), `past_events` (what people may ask about after a restart), `twin`
 //! (one service of an installation on a machine), `stop` (time limit of a stop).
 
 mod actors_thread;
+mod config_sync;
 mod connections;
 mod layout;
 mod observer;

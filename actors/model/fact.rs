@@ -42,6 +42,17 @@ pub enum What {
         /// The configuration that stays: later reports of it or of earlier ones change nothing.
         after: Generation,
     },
+    /// A commit of git came into force.
+    ConfigSynced {
+        commit: String,
+        /// The first line of its message.
+        subject: String,
+    },
+    /// Git could not be read, or what it has was refused; the configuration before stays.
+    ConfigNotSynced {
+        /// What is wrong, as shown to people.
+        text: String,
+    },
     /// An operator ordered something of the whole or of a node, and it was taken.
     Ordered {
         /// The principal that ordered it.

@@ -8,7 +8,7 @@ mod clock;
 mod declared;
 mod granted;
 mod images;
-mod keyed;
+pub(crate) mod keyed;
 mod leases;
 mod places;
 mod unwritten;
@@ -26,6 +26,7 @@ use crate::id::{
 };
 use crate::machine::Machine;
 use crate::order::Order;
+use crate::overridden::Overridden;
 use crate::overrides::OverrideChange;
 use crate::phase::AgentPhase;
 use crate::record::{Body, Hold, LOST, LeaseAsk, Reason, Record, Troubled};
@@ -109,6 +110,9 @@ pub struct JournalState {
     /// What templates know of their versions.
     #[serde(with = "keyed")]
     pub canaries: BTreeMap<TemplateId, Canary>,
+    /// What operators say of templates and clouds against the configuration.
+    #[serde(skip_serializing_if = "Overridden::is_empty")]
+    pub overridden: Overridden,
     /// Declared machines that have a guest, or may have one, by the ids in their marks.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub declared: BTreeMap<AgentId, DeclaredEntry>,
@@ -296,6 +300,9 @@ impl JournalState {
             Body::LeaseReturned { agent, lease } => self.return_lease(agent, lease),
             Body::LeaseEnded { lease, why, cause } => self.end_lease(lease, why, cause, at),
             Body::OverrideSet { agent, change } => self.set_override(agent, *change),
+            Body::TemplateOverridden { .. } | Body::CloudOverridden { .. } => {
+                self.overridden.take_in(&record.body);
+            }
             Body::HoldSet { agent, hold, until, next, why } => {
                 if until.is_some() {
                     self.with(agent, |entry| entry.reach(AgentPhase::Held, at));

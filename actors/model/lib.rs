@@ -23,6 +23,7 @@ pub mod marks;
 pub mod operations;
 pub mod order;
 pub mod os;
+pub mod overridden;
 pub mod overrides;
 pub mod phase;
 pub mod place;

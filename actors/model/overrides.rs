@@ -42,7 +42,8 @@ pub struct OverrideChange {
 }
 
 impl Change {
-    fn to(self, before: Option<u32>) -> Option<u32> {
+    /// The override after this, by what it was before.
+    pub fn to(self, before: Option<u32>) -> Option<u32> {
         match self {
             Self::Keep => before,
             Self::TakeBack => None,

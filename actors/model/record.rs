@@ -26,6 +26,7 @@ use crate::id::{
 use crate::machine::Machine;
 use crate::marks::Marks;
 use crate::order::{Order, OrderEnd, Work};
+use crate::overridden::{CloudOverrides, TemplateOverrides};
 use crate::overrides::OverrideChange;
 use crate::phase::AgentPhase;
 use crate::scope::Scope;
@@ -89,6 +90,8 @@ pub enum Reason {
     /// It was held for debugging, and that is over.
     HoldOver,
     Reaped,
+    /// Its template makes agents otherwise by now.
+    Outdated,
     /// Its template or cloud left the configuration.
     Unconfigured,
     /// The service stops and retires agents.
@@ -141,6 +144,7 @@ impl Reason {
             Self::Idle => "idle",
             Self::UsedUp => "used-up",
             Self::Old => "old",
+            Self::Outdated => "outdated",
             Self::Asked => "asked",
             Self::HoldOver => "hold-over",
             Self::Reaped => "reaped",
@@ -177,6 +181,7 @@ impl fmt::Display for Reason {
             Self::Idle => f.write_str("it was idle for as long as it may be"),
             Self::UsedUp => f.write_str("it served as often as it may (maxTotalUses, singleUse)"),
             Self::Old => f.write_str("it was as old as it may be (maxLifetimeMinutes)"),
+            Self::Outdated => f.write_str("its template was changed"),
             Self::Asked => f.write_str("an operator retired it"),
             Self::HoldOver => f.write_str("its hold for debugging is over"),
             Self::Reaped => f.write_str("it was idle at a reap"),
@@ -342,6 +347,11 @@ pub enum Body {
     KeyRemoved { agent: AgentId, lease: LeaseId },
     /// *Before acting.* An operator wants other limits for an agent than its template's.
     OverrideSet { agent: AgentId, change: OverrideChange },
+    /// *Before acting.* An operator wants other values for a template than the configuration's; this is
+    /// all that holds from now on.
+    TemplateOverridden { template: TemplateId, overrides: Box<TemplateOverrides> },
+    /// *Before acting.* The same for a cloud.
+    CloudOverridden { cloud: CloudId, overrides: CloudOverrides },
     /// *Before acting.* An agent will be held for debugging, or its hold is over.
     HoldSet {
         agent: AgentId,
@@ -541,6 +551,8 @@ impl Body {
             | Self::MarksAhead { .. }
             | Self::NodeDrained { .. }
             | Self::OverrideSet { .. }
+            | Self::TemplateOverridden { .. }
+            | Self::CloudOverridden { .. }
             | Self::HoldSet { .. }
             | Self::HoldNextSet { .. }
             | Self::MachineOrdered { .. }

@@ -23,6 +23,7 @@ use crate::id::{
 };
 use crate::image::ImageSpec;
 use crate::os::Os;
+use crate::overridden::{CloudOverrides, TemplateOverrides};
 use crate::placement::PlacementSpec;
 use crate::seed::{NicSpec, SeedSpec};
 use crate::size::{Size, SizeLabels};
@@ -57,6 +58,10 @@ pub struct HerdSpec {
     pub asked: ShareSpec,
     /// What bounds them.
     pub leases: LeaseLimits,
+    /// The clouds that git manages.
+    pub managed: BTreeSet<CloudId>,
+    /// Whether nobody may change them but in git.
+    pub locked: bool,
 }
 
 impl HerdSpec {
@@ -116,6 +121,8 @@ pub struct CloudSpec {
     pub adapt_lanes: bool,
     /// Changes whenever endpoints, credentials or TLS of the connection change; opaque.
     pub connection: u64,
+    /// What operators say against the configuration; the values above have it.
+    pub overrides: CloudOverrides,
 }
 
 /// Full copies, or clones that share the template's disk.
@@ -175,6 +182,13 @@ pub struct TemplateSpec {
     /// Whether one agent must prove a new version of it before others are made of that.
     #[serde(default)]
     pub canary: bool,
+    /// How many agents of an older version are replaced at once after a change: 0 for none, unset for
+    /// a tenth of those that are kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub roll_at_once: Option<u32>,
+    /// What operators say against the configuration; the values have it.
+    #[serde(default, skip_serializing_if = "TemplateOverrides::is_empty")]
+    pub overrides: TemplateOverrides,
     /// As what an agent is made; known of agents of a template with `canary`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub made_as: Option<MadeAs>,
@@ -305,6 +319,8 @@ impl TemplateSpec {
         Self {
             generation: other.generation,
             canary: other.canary,
+            roll_at_once: other.roll_at_once,
+            overrides: other.overrides,
             made_as: other.made_as.clone(),
             fallbacks: other.fallbacks.clone(),
             placement: other.placement.clone(),
@@ -323,6 +339,24 @@ impl TemplateSpec {
             trial: other.trial,
             ..self.clone()
         }
+    }
+
+    /// Whether an agent with this spec is as the template `now` makes them. Where it was put, and which
+    /// image it was cloned from of those that are sought alike, makes no difference.
+    pub fn is_as(&self, now: &Self) -> bool {
+        let own_node = now.nodes.is_empty() && now.node.is_some() && !now.placement.anywhere;
+        let own_storage = now.storages.is_empty() && now.target_storage.is_some();
+        let same = Self {
+            node: if own_node { self.node.clone() } else { now.node.clone() },
+            source: if now.search.is_some() { now.source } else { self.source },
+            target_storage: match own_storage {
+                true => self.target_storage.clone(),
+                false => now.target_storage.clone(),
+            },
+            origin: now.origin.clone(),
+            ..self.with_policy_of(now)
+        };
+        same == *now
     }
 
     /// The nodes its agents may be on; empty for those of its templates.
@@ -370,6 +404,8 @@ impl TemplateSpec {
             search: None,
             origin: None,
             canary: false,
+            roll_at_once: None,
+            overrides: TemplateOverrides::default(),
             made_as: None,
             fallbacks: Vec::new(),
             placement: PlacementSpec::default(),

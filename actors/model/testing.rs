@@ -131,6 +131,7 @@ pub fn cloud(id: &str, cap: Option<u32>) -> CloudSpec {
         image_storages: BTreeSet::new(),
         adapt_lanes: false,
         connection: 1,
+        overrides: crate::overridden::CloudOverrides::default(),
     }
 }
 

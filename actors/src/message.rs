@@ -30,7 +30,7 @@ mod adopt;
 mod copy;
 mod images;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,7 +42,8 @@ use drover_model::id::{
     AgentId, CloudId, ClusterId, LeaseId, NodeName, SourceId, TemplateId, VmId,
 };
 use drover_model::order::{MachineView, Order, OrderStatus, Work};
-use drover_model::overrides::{OverrideChange, Overrides};
+use drover_model::overridden::{CloudOverrides, TemplateChange, TemplateOverrides};
+use drover_model::overrides::{Change, OverrideChange, Overrides};
 use drover_model::phase::NodeOrder;
 use drover_model::placement::report::{NodeReport, WhyReport};
 use drover_model::record::{Hold, LeaseAsk, Reason};
@@ -112,6 +113,27 @@ pub enum HerdCommand {
         change: OverrideChange,
         /// Receives all overrides of the agent once they are durable.
         reply: Reply<Result<Overrides, Refusal>>,
+    },
+    /// Changes what operators say of a template against the configuration.
+    OverrideTemplate {
+        /// Its name, alone or behind its cloud.
+        template: String,
+        change: TemplateChange,
+        /// Receives the template, and all that holds for it once that is durable.
+        reply: Reply<Result<(TemplateId, TemplateOverrides), Refusal>>,
+    },
+    /// Changes what operators say of a cloud's cap against the configuration.
+    OverrideCloud {
+        cloud: CloudId,
+        cap: Change,
+        /// Receives all that holds for the cloud once it is durable.
+        reply: Reply<Result<CloudOverrides, Refusal>>,
+    },
+    /// Takes back what operators say of these clouds and their templates.
+    UndoOverrides {
+        clouds: BTreeSet<CloudId>,
+        /// Receives how many templates and clouds it was about, once that is durable.
+        reply: Reply<Result<usize, Refusal>>,
     },
     /// Holds an agent for debugging once it is free, or ends its hold.
     Hold {

@@ -148,7 +148,7 @@ pub struct LimitsIn {
 }
 
 /// Reads a field that is there: null is a value of its own.
-fn present<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Option<u32>>, D::Error> {
+pub(crate) fn present<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Option<u32>>, D::Error> {
     Option::deserialize(from).map(Some)
 }
 

@@ -3,6 +3,8 @@
 use drover_model::phase::CloudHealth;
 use serde::{Deserialize, Serialize};
 
+use crate::CloudOverridesOut;
+
 // Not `CloudStatus`: the time of its last report is beside it, spelled.
 /// A cloud and its state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,6 +24,12 @@ pub struct CloudOut {
     pub agents: u32,
     /// The most agents; null for no limit.
     pub cap: Option<u32>,
+    /// What operators say against the configuration; left out where they say nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overrides: Option<CloudOverridesOut>,
+    /// The commit of git that manages it; null where none does.
+    #[serde(default)]
+    pub managed_by: Option<String>,
     /// When the cloud last reported (RFC 3339).
     #[serde(rename = "toldAt")]
     pub reported_at: String,

@@ -26,6 +26,8 @@ macro_rules! kinds {
 kinds! {
     ConfigApplied = "configApplied",
     ConfigRefused = "configRefused",
+    ConfigSynced = "configSynced",
+    ConfigNotSynced = "configNotSynced",
     Ordered = "ordered",
     Agent = "agent",
     Step = "step",

@@ -36,10 +36,12 @@ mod leases;
 mod machines;
 mod nearest;
 mod nodes;
+mod overrides;
 mod problem;
 mod roles;
 mod sources;
 mod status;
+mod sync;
 mod templates;
 mod why;
 
@@ -73,10 +75,17 @@ pub use machines::{
 };
 pub use nearest::nearest;
 pub use nodes::{CordonIn, DrainIn, DrainOut, NodeOut, NodesOut, RefusesOut, RoomOut, UnreadOut};
+pub use overrides::{
+    CloudOverridesIn, CloudOverridesOut, TemplateOverridesIn, TemplateOverridesOut,
+};
 pub use problem::{FieldFault, Problem};
 pub use roles::{Peer, Role, WhoAmIOut};
 pub use sources::{JobOut, JobsOut, LostJobOut, SilentOut, SourceOut};
 pub use status::{AlarmOut, ConfigOut, ReconcileOut, RestartOut, StatusOut};
+pub use sync::{
+    AppliedOut, AttemptOut, SyncCheckOut, SyncDoneOut, SyncIn, SyncOut, SyncResult, SyncTestOut,
+    ValueChangeOut,
+};
 pub use templates::{CanaryOut, GivenUpOut, ProvisionIn, ProvisionOut, TemplateOut, TemplatesOut};
 pub use why::{
     AccountOut, FailedOut, KindOut, OtherOut, ServingOut, WhyNodeOut, WhyOut, WhySubjectOut,

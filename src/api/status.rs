@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     AddressPoolOut, AgentOut, BreakerOut, CloudOut, DeclaredMachineOut, ImageBuildOut, LeaseOut,
-    LostJobOut, SourceOut, TemplateOut,
+    LostJobOut, SourceOut, SyncOut, TemplateOut,
 };
 
 /// The configuration in force.
@@ -92,6 +92,9 @@ pub struct StatusOut {
     pub journal: Option<String>,
     /// The configuration in force.
     pub config: ConfigOut,
+    /// The part of the configuration that git manages; null where none is.
+    #[serde(default)]
+    pub sync: Option<SyncOut>,
     /// The configured clouds.
     pub clouds: Vec<CloudOut>,
     /// Each template on each of its clouds.

@@ -6,6 +6,8 @@ use drover_model::phase::{AgentPhase, BreakerPhase};
 use drover_model::status::ResetStatus;
 use serde::{Deserialize, Serialize};
 
+use crate::TemplateOverridesOut;
+
 // Not `TemplateStatus`: a time is spelled, and it has what others report of the template.
 /// A template, its pool and its breaker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,6 +56,15 @@ pub struct TemplateOut {
     /// What is known of its versions; left out without `canary`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub canary: Option<CanaryOut>,
+    /// Agents that were made otherwise than the template makes them now, and will be replaced.
+    #[serde(default)]
+    pub outdated: u32,
+    /// What operators say against the configuration; left out where they say nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overrides: Option<TemplateOverridesOut>,
+    /// The commit of git that manages it; null where none does.
+    #[serde(default)]
+    pub managed_by: Option<String>,
     /// For how many seconds its next failure is held; left out when it is not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hold_next_seconds: Option<u64>,

@@ -105,6 +105,8 @@ fn log(view: &View, what: &What) {
         What::Agent(status) => log_agent(view, status),
         // Who saw them has logged them.
         What::OtherDrover { .. }
+        | What::ConfigSynced { .. }
+        | What::ConfigNotSynced { .. }
         | What::Ordered { .. }
         // The configuration's watch has logged the faults with their places.
         | What::ConfigRefused { .. }

@@ -33,6 +33,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 use super::actors_thread::ActorsThread;
+use super::config_sync::{self, ConfigSync};
 use super::connections::Connections;
 use super::layout::{self, Layout};
 use super::observer::ServiceObserver;
@@ -48,7 +49,7 @@ const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(5);
 /// After this time, a request for a reload is answered without its outcome.
 const RELOAD_TIMEOUT: Duration = Duration::from_secs(30);
 
-type ReloadReply = Reply<Result<u64, String>>;
+pub(super) type ReloadReply = Reply<Result<u64, String>>;
 
 struct Service {
     settings: Settings,
@@ -65,6 +66,8 @@ struct Service {
     former: Arc<KeptKeys>,
     view: Arc<View>,
     past_events: PastEvents,
+    config_sync: ConfigSync,
+    environment: Environment,
     observer: Arc<dyn Observer>,
     ambient: Arc<dyn Ambient>,
     journal: Arc<Writer>,
@@ -118,7 +121,11 @@ impl StartSettings {
 /// # Errors
 /// See [`RunError`].
 pub async fn serve(settings: Settings) -> Result<(), RunError> {
-    let (watch, first) = Watch::open(&settings.config, Environment::of_process()).await;
+    let mut environment = Environment::of_process();
+    if let Some(state) = &settings.state_dir {
+        environment = environment.with("DROVER_STATE_DIR", &state.display().to_string());
+    }
+    let (watch, first) = Watch::open(&settings.config, environment.clone()).await;
     let checked = first?;
     let level = telemetry::init(&checked.service.log_level, settings.json_log)?;
     let files = wiring::raise_open_files();
@@ -128,7 +135,7 @@ pub async fn serve(settings: Settings) -> Result<(), RunError> {
     }
     let mut signals = Signals::listen()?;
     let (reloads, mut reload_requests) = mpsc::unbounded_channel();
-    let mut service = Service::start(settings, checked, level, reloads).await?;
+    let mut service = Service::start(settings, checked, (level, environment), reloads).await?;
     let tried = tokio::select! {
         tried = &mut service.actors.tried => tried.ok(),
         () = signals.terminated() => None,
@@ -187,7 +194,7 @@ impl Service {
     async fn start(
         settings: Settings,
         mut checked: Checked,
-        level: LevelHandle,
+        (level, environment): (LevelHandle, Environment),
         reloads: mpsc::UnboundedSender<ReloadReply>,
     ) -> Result<Self, RunError> {
         let state = state_dir::create(settings.state_dir.clone(), &checked.service)?;
@@ -297,9 +304,22 @@ impl Service {
         )
         .await?;
         wiring::wake_on_news(&systems, &actors.commands);
+        let config_sync = ConfigSync::start(
+            config_sync::Tools {
+                config: settings.config.clone(),
+                environment: environment.clone(),
+                state: state.clone(),
+                view: Arc::clone(&view),
+                observer: Arc::clone(&observer),
+                ambient: Arc::clone(&ambient),
+                reloads: reloads.clone(),
+                herd: actors.commands.clone(),
+            },
+            config_sync::Configured::of(&checked, &environment),
+        );
         let handles = server_handles(
             &actors,
-            &view,
+            (&view, &config_sync),
             &settings.config,
             (&ambient, &key, &hooks, &user_data),
             &level,
@@ -325,6 +345,8 @@ impl Service {
             systems,
             view,
             past_events,
+            config_sync,
+            environment,
             observer,
             ambient,
             journal,
@@ -406,6 +428,7 @@ impl Service {
             tracing::warn!(keys, "part of the configuration takes effect at the next start");
         }
         self.view.mark_restart_due(due);
+        self.config_sync.configure(config_sync::Configured::of(&checked, &self.environment));
         if checked.service.log_level != self.log_level {
             if let Err(error) = self.level.set(&checked.service.log_level) {
                 tracing::warn!(%error, "cannot set the log level; the old one stays");
@@ -533,13 +556,14 @@ type HandleParts<'a> =
 
 fn server_handles(
     actors: &ActorsThread,
-    view: &Arc<View>,
+    (view, config_sync): (&Arc<View>, &ConfigSync),
     configuration: &Path,
     (ambient, key, hooks, user_data): HandleParts<'_>,
     level: &LevelHandle,
     reloads: mpsc::UnboundedSender<ReloadReply>,
 ) -> Doors {
     let (level, ambient, key) = (level.clone(), Arc::clone(ambient), Arc::clone(key));
+    let (sync, test_sync) = (config_sync.clone(), config_sync.clone());
     Doors {
         herd: actors.commands.clone(),
         view: Arc::clone(view),
@@ -561,6 +585,8 @@ fn server_handles(
             }
             .boxed()
         }),
+        sync: Arc::new(move |asked| sync.clone().sync(asked).boxed()),
+        test_sync: Arc::new(move || test_sync.clone().test().boxed()),
         log_level: Arc::new(move |given| level.set(given).map_err(|error| error.to_string())),
         alive: Arc::clone(&actors.alive),
         call_in: Arc::new(move |token| key.agent(token)),

@@ -70,6 +70,17 @@ fn of_kind(kind: EventKind, event: &Event<'_>) -> String {
                 faults_in_one_line(&text("/text"))
             )
         }
+        EventKind::ConfigSynced => {
+            let commit = text("/commit");
+            let short = commit.get(..12).unwrap_or(&commit);
+            format!("git commit {short} is in force: {}", text("/subject"))
+        }
+        EventKind::ConfigNotSynced => {
+            format!(
+                "configuration NOT SYNCED with git, the old one stays: {}",
+                faults_in_one_line(&text("/text"))
+            )
+        }
         EventKind::Ordered => format!("{} {}", text("/by"), text("/order")),
         EventKind::Agent => {
             let (id, template) = (text("/agent/id"), text("/agent/template"));

@@ -36,6 +36,15 @@ pub(crate) fn zone(name: &str) -> Result<TimeZone, String> {
     TimeZone::get(name).map_err(|_| format!("unknown time zone `{name}`"))
 }
 
+/// When a pattern comes next after a time; none where pattern or zone are wrong, which the check of
+/// the configuration finds.
+pub fn next(cron: &str, time_zone: &str, after: WallTime) -> Option<WallTime> {
+    let (cron, zone) = (pattern(cron).ok()?, zone(time_zone).ok()?);
+    let now = Timestamp::from_millisecond(after.0).ok()?.to_zoned(zone);
+    let next = cron.find_next_occurrence(&now, false).ok()?;
+    Some(WallTime(next.timestamp().as_millisecond()))
+}
+
 /// The calendar of the real service.
 pub struct Almanac;
 

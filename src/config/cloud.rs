@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use drover_model::id::{CloudId, VmId};
+use drover_model::overridden::CloudOverrides;
 use drover_model::spec::CloudSpec;
 use proxmox_client::{Connection, Endpoint, Login};
 
@@ -109,6 +110,7 @@ fn endpoints(raw: &RawCloud) -> Vec<Endpoint> {
 
 fn spec(id: &str, raw: &RawCloud, connection: u64) -> CloudSpec {
     CloudSpec {
+        overrides: CloudOverrides::default(),
         id: CloudId::new(id),
         name: raw.name.clone(),
         cap: (raw.instance_cap > 0).then_some(raw.instance_cap),

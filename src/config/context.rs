@@ -6,17 +6,20 @@
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::{fmt, fs, io};
 
 use bytes::Bytes;
-use secrecy::SecretString;
+use secrecy::{ExposeSecret as _, SecretString};
 use sha2::{Digest as _, Sha256};
 
+use super::encrypted::Identities;
 use super::environment::Environment;
 use super::fault::{Fault, Place};
 use super::file;
 use super::layer::Layer;
+use super::source::Sources;
+use super::top::Half;
 
 /// The directory beside the YAML from which the unit loads credentials.
 pub(super) const UNIT_CREDENTIALS: &str = "credentials";
@@ -37,8 +40,26 @@ pub(super) struct Context<'a> {
     /// Files read, found or not, so that the watch notices changes of them.
     pub inputs: Vec<PathBuf>,
     pub uploads: UploadStore,
-    /// The directories of the configuration's files, for relative paths.
-    bases: Vec<PathBuf>,
+    /// What encrypted secrets are read with; none where nothing is configured.
+    pub identities: Option<Identities>,
+    bases: Bases,
+}
+
+/// Where relative paths lead from, by the file that names them.
+#[derive(Default)]
+pub(super) struct Bases {
+    /// The directories of the configuration's files.
+    directories: Vec<PathBuf>,
+    /// How many files are this machine's own; git manages those after them.
+    own: usize,
+}
+
+impl Bases {
+    pub fn of(sources: &Sources) -> Self {
+        let directories = sources.files().iter().map(|file| file.path.parent());
+        let directories = directories.map(|base| base.map(Path::to_owned).unwrap_or_default());
+        Self { directories: directories.collect(), own: sources.own() }
+    }
 }
 
 /// Why a secret's file cannot be used.
@@ -50,28 +71,55 @@ enum Trouble {
 }
 
 impl<'a> Context<'a> {
-    pub fn new(environment: &'a Environment, bases: Vec<PathBuf>) -> Self {
+    pub fn new(environment: &'a Environment, bases: Bases) -> Self {
         let (faults, warnings, inputs) = (Vec::new(), Vec::new(), Vec::new());
-        Self { environment, faults, warnings, inputs, uploads: UploadStore::default(), bases }
+        let (uploads, identities) = (UploadStore::default(), None);
+        Self { environment, faults, warnings, inputs, uploads, identities, bases }
+    }
+
+    /// Which half of the configuration a place is in.
+    pub fn half(&self, place: Place) -> Half {
+        if place.file < self.bases.own { Half::Local } else { Half::Managed }
+    }
+
+    /// Which half of the configuration a mapping is in; one without a place is this machine's.
+    pub fn half_of(&self, layer: &Layer) -> Half {
+        layer.place.map_or(Half::Local, |place| self.half(place))
+    }
+
+    /// Whether git manages the place where a key is written.
+    fn is_managed(&self, layer: &Layer, key: &str) -> bool {
+        layer.place_of(key).is_some_and(|place| self.half(place) == Half::Managed)
     }
 
     /// An absolute path, or one relative to the file that names it; `~/` is the home directory.
     pub fn path(&self, place: Option<Place>, name: &str) -> PathBuf {
-        let base = place.and_then(|place| self.bases.get(place.file));
+        let base = place.and_then(|place| self.bases.directories.get(place.file));
         resolve(self.environment, base.map(PathBuf::as_path), name)
     }
 
-    fn input(&mut self, layer: &Layer, key: &str, name: &str) -> PathBuf {
+    /// The file of a key. Git names files in the repository alone: whoever may write there must not
+    /// read the files of drover's machine.
+    fn input(&mut self, layer: &Layer, key: &str, name: &str) -> Result<PathBuf, Fault> {
+        if self.is_managed(layer, key) && !is_inside(name) {
+            let fault = layer.fault(key, format!("`{name}` is no file of the repository"));
+            return Err(fault.help("give a path that is relative to this file, without `..`"));
+        }
         let path = self.path(layer.place_of(key), name);
         self.inputs.push(path.clone());
-        path
+        Ok(path)
     }
 
     /// The secret of a mapping, by the one key that gives it.
     pub fn secret(&mut self, layer: &Layer) -> Option<SecretString> {
         let key = layer.chosen().map_err(|fault| self.faults.push(fault)).ok()?;
         let text = layer.text(key)?.to_owned();
+        if key != "secretAge" && self.is_managed(layer, key) {
+            self.faults.push(secret_in_git(layer, key));
+            return None;
+        }
         let found = match key {
+            "secretAge" => self.decrypted(layer, key, &text),
             "secretEnv" => self.environment.get(&text).map(str::to_owned).ok_or_else(|| {
                 let fault = layer.fault(key, format!("variable `{text}` is not set"));
                 fault.help("set it in drover's environment, for example by `EnvironmentFile=`")
@@ -89,6 +137,23 @@ impl<'a> Context<'a> {
             _ => Ok(SecretString::from(secret.trim_end_matches(['\r', '\n']))),
         });
         found.map_err(|fault| self.faults.push(fault)).ok()
+    }
+
+    /// The secret in a text that is encrypted for drover.
+    fn decrypted(&self, layer: &Layer, key: &str, armored: &str) -> Result<String, Fault> {
+        let Some(identities) = &self.identities else {
+            let fault = layer.fault(key, "nothing can read an encrypted secret");
+            return Err(fault.help(
+                "make an identity with `drover config age-key`, and name it by `ageIdentity` in \
+                 `service` of drover's machine",
+            ));
+        };
+        let secret = identities.decrypt(armored).map_err(|why| {
+            let recipients = identities.recipients().join(" or ");
+            let help = format!("encrypt it again for {recipients}, with `drover config encrypt`");
+            layer.fault(key, why).help(help)
+        })?;
+        Ok(secret.expose_secret().to_owned())
     }
 
     /// The shipped unit hands over an empty credential where its file is missing.
@@ -149,7 +214,10 @@ impl<'a> Context<'a> {
 
     /// The text of a file that only its owner can read.
     pub fn private_file(&mut self, layer: &Layer, key: &str, name: &str) -> Result<String, Fault> {
-        let path = self.input(layer, key, name);
+        if self.is_managed(layer, key) {
+            return Err(secret_in_git(layer, key));
+        }
+        let path = self.input(layer, key, name)?;
         self.private_text(&path).map_err(|(text, trouble)| {
             layer.fault(key, text).help(match trouble {
                 Trouble::Open if path.is_dir() => "name a file in it".to_owned(),
@@ -188,7 +256,7 @@ impl<'a> Context<'a> {
 
     /// The text of a file that is not a secret.
     pub fn open_file(&mut self, layer: &Layer, key: &str, name: &str) -> Option<String> {
-        let path = self.input(layer, key, name);
+        let path = self.input(layer, key, name).map_err(|fault| self.faults.push(fault)).ok()?;
         let read = file::read_text(&path, MAX_FILE_BYTES).map_err(|error| {
             let fault = layer.fault(key, format!("`{}` cannot be read: {error}", path.display()));
             self.faults.push(fault.help("check that the file exists and drover may read it"));
@@ -198,7 +266,7 @@ impl<'a> Context<'a> {
 
     /// The hash of an upload, whose content goes to the store.
     pub fn upload(&mut self, layer: &Layer, key: &str, name: &str) -> Option<String> {
-        let path = self.input(layer, key, name);
+        let path = self.input(layer, key, name).map_err(|fault| self.faults.push(fault)).ok()?;
         let hash = self.uploads.take(&path).map_err(|message| {
             let fault = layer.fault(key, message);
             self.faults.push(fault.help("name a plain file of at most 4 MiB that drover may read"));
@@ -219,6 +287,25 @@ impl<'a> Context<'a> {
         };
         path.try_exists().is_ok_and(|there| !there).then_some(path)
     }
+}
+
+/// A secret of a file that git manages, which is not encrypted.
+fn secret_in_git(layer: &Layer, key: &str) -> Fault {
+    let what = match key {
+        "secret" => "git holds a plain secret",
+        _ => "git names a secret of drover's machine",
+    };
+    layer.fault(key, what).help(
+        "give it as secretAge (`drover config encrypt`), or move the credential to the configuration \
+         of drover's machine and name it by credentialsId",
+    )
+}
+
+/// Whether a name stays in the directory that it is relative to.
+fn is_inside(name: &str) -> bool {
+    let parts = || Path::new(name).components();
+    !name.starts_with('~')
+        && parts().all(|part| matches!(part, Component::Normal(_) | Component::CurDir))
 }
 
 /// A path as a file in the directory `base` names it.

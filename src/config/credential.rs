@@ -56,8 +56,11 @@ impl Credential {
 pub(super) type Credentials = BTreeMap<String, Credential>;
 
 /// Reads every entry of `credentials`.
-pub(super) fn credentials(entries: &[Entry], cx: &mut Context<'_>) -> Credentials {
-    let read = entries.iter().map(|entry| {
+pub(super) fn credentials<'a>(
+    entries: impl Iterator<Item = &'a Entry>,
+    cx: &mut Context<'_>,
+) -> Credentials {
+    let read = entries.map(|entry| {
         let path = format!("credentials.{}", entry.key);
         let credential = credential(entry, &path, cx).unwrap_or(Credential::Faulty);
         (entry.key.clone(), credential)

@@ -88,6 +88,12 @@ impl Environment {
         self
     }
 
+    /// The same with a variable in place of what it is set to.
+    pub fn with(mut self, name: &str, value: &str) -> Self {
+        self.variables.insert(name.to_owned(), value.to_owned());
+        self
+    }
+
     /// The names of all variables.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.variables.keys().map(String::as_str)

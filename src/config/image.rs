@@ -33,6 +33,7 @@ use super::keys::{HARDWARE, RawHardware, RawImage, RawImageRunner, RawSource};
 use super::layer::Layer;
 use super::prepare;
 use super::template::CheckedTemplate;
+use super::top::{ONE_HALF, other_half};
 
 /// The beginning of variables of the environment that give values.
 const VARIABLE: &str = "DROVER_VAR_";
@@ -126,6 +127,11 @@ fn image_on_clouds(
             cx.faults.push(fault.known_in("cloudConfigurations", id, known));
             continue;
         };
+        let named = format!("cloud `{id}`");
+        if let Some(why) = other_half(layer, &named, cloud.layer.place, cx) {
+            cx.faults.push(layer.item_fault("cloudIds", at, why).help(ONE_HALF));
+            continue;
+        }
         let Some((key, hardware)) = key.zip(hardware.clone()) else { continue };
         let id = TemplateId::new(cloud.spec.id.clone(), name);
         let mut machine = machine(id.clone(), &raw, &steps, &hardware, cloud, key);

@@ -76,6 +76,7 @@ mod machine;
 mod placement;
 mod service;
 mod shared;
+mod sync;
 
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
@@ -101,6 +102,7 @@ pub(super) use placement::{
 };
 pub(super) use service::{RawLeases, RawPeer, RawQuota, RawService, RawToken, SERVICE};
 pub(super) use shared::{ADDRESS_POOL, MAPPING, RawMapping, RawPool, TRUST};
+pub(super) use sync::RawConfigSync;
 
 /// The longest duration in seconds or minutes: about three years of seconds.
 const LONG: u64 = 100_000_000;
@@ -403,6 +405,14 @@ pub(super) enum Form {
 }
 
 impl Form {
+    /// Whether the section is entries under names of their own.
+    pub fn has_entries(self) -> bool {
+        match self {
+            Self::One(_) => false,
+            Self::Many(_) | Self::Kinds(_) => true,
+        }
+    }
+
     fn tables(self) -> Vec<&'static Table> {
         match self {
             Self::One(table) | Self::Many(table) => table.all(),

@@ -18,26 +18,27 @@ use drover_model::spec::{HerdSpec, LabelMapping, TemplateSpec};
 
 use super::addresses::{self, Pools};
 use super::cloud::{self, CheckedCloud};
-use super::context::{Context, Uploads};
+use super::context::{Bases, Context, Uploads};
 use super::credential::{self, Credentials};
 use super::demand::{self, CheckedDemand};
 use super::environment::{Defaults, Environment};
-use super::fault::{self, Fault, Place};
+use super::fault::{self, Fault};
 use super::image::{self, Images};
 use super::keys::{
-    ADDRESS_POOL, AGENT, CLOUD, DEMAND, IMAGE, MACHINE, MAPPING, NODE_DEFAULTS, SECTIONS, SIZES,
-    Table,
+    ADDRESS_POOL, AGENT, CLOUD, DEMAND, IMAGE, MACHINE, MAPPING, NODE_DEFAULTS, SIZES,
 };
-use super::layer::{Layer, unknown, wrong_type};
+use super::layer::Layer;
 use super::machine::{self, CheckedMachine};
 use super::mapping;
-use super::node::{self, Entries, Entry, Value};
+use super::node::{Entry, Value};
 use super::origin;
 use super::placement;
 use super::runners;
 use super::service::{self, ServiceSpec};
-use super::source::{Sources, is_control};
-use super::template::{self, CheckedTemplate, TemplateInputs};
+use super::source::Sources;
+use super::sync;
+use super::template::{self, CheckedTemplate, Inherited, TemplateInputs};
+use super::top::{Half, Top};
 use super::{Checked, LoadError};
 
 /// The result of a check, and the files beside the YAML that were read for it.
@@ -45,6 +46,8 @@ pub(super) struct Loaded {
     pub result: Result<Checked, LoadError>,
     /// Keys, secrets and bundles, found or not.
     pub inputs: Vec<PathBuf>,
+    /// Where the files are that git manages; none where it manages nothing.
+    pub managed: Option<PathBuf>,
 }
 
 /// Reads and checks.
@@ -66,17 +69,36 @@ pub(super) fn loaded(
         },
         Err((path, source)) => LoadError::Io { path, source },
     };
-    Loaded { result: Err(error), inputs: Vec::new() }
+    Loaded { result: Err(error), inputs: Vec::new(), managed: None }
 }
 
 /// Checks files that are already read; the inputs are the files that the YAML names.
-pub(super) fn check(sources: Sources, environment: &Environment) -> Loaded {
+pub(super) fn check(mut sources: Sources, environment: &Environment) -> Loaded {
+    let sync = sync::outline(&sources, environment);
+    let managed = sync.as_ref().map(|sync| sync.folder.clone());
+    if let Some(sync) = &sync {
+        if sources.managed().is_none() {
+            sources = match sources.with_managed(&sync.folder) {
+                Ok(sources) => sources,
+                Err((path, source)) => {
+                    let result = Err(LoadError::Io { path, source });
+                    return Loaded { result, inputs: Vec::new(), managed };
+                }
+            };
+        }
+        sources.take_managed(sync.allows_changes);
+    }
+    Loaded { managed, ..check_taken(sources, environment) }
+}
+
+/// Checks files as they are, those that git manages among them.
+pub(super) fn check_taken(sources: Sources, environment: &Environment) -> Loaded {
     let mut faults = Vec::new();
     let failed = |mut faults: Vec<Fault>, sources: Sources, inputs| {
         fault::hide(&mut faults, &sources);
-        Loaded { result: Err(LoadError::Faults { faults, sources }), inputs }
+        Loaded { result: Err(LoadError::Faults { faults, sources }), inputs, managed: None }
     };
-    let top = match top(&sources, &mut faults) {
+    let top = match Top::of(&sources, &mut faults) {
         Ok(top) => top,
         Err(fault) => return failed(vec![*fault], sources, Vec::new()),
     };
@@ -86,14 +108,15 @@ pub(super) fn check(sources: Sources, environment: &Environment) -> Loaded {
         let what = format!("{what} in {}", files.join(", "));
         Err(LoadError::Missing { what, help: help.to_owned() })
     };
-    if faults.is_empty() && entries_of(&top, "cloudConfigurations").is_none_or(<[_]>::is_empty) {
+    // Before the first sync, git may be about to bring the clouds.
+    let syncs = sync::outline(&sources, environment).is_some();
+    if faults.is_empty() && top.lacks("cloudConfigurations") && !syncs {
         let help =
             "give at least one entry in `cloudConfigurations`, with apiUrl and credentialsId";
-        return Loaded { result: missing("no cloud is configured", help), inputs: Vec::new() };
+        let result = missing("no cloud is configured", help);
+        return Loaded { result, inputs: Vec::new(), managed: None };
     }
-    let bases = sources.files().iter().map(|file| file.path.parent());
-    let bases = bases.map(|base| base.map(Path::to_owned).unwrap_or_default()).collect();
-    let mut cx = Context::new(environment, bases);
+    let mut cx = Context::new(environment, Bases::of(&sources));
     cx.faults = faults;
     let defaults = Defaults::of(environment, &mut cx.faults);
     let parts = parts(&top, &defaults, &mut cx);
@@ -116,77 +139,14 @@ pub(super) fn check(sources: Sources, environment: &Environment) -> Loaded {
         ),
         None => return failed(faults, sources, inputs),
     };
-    Loaded { result, inputs }
+    Loaded { result, inputs, managed: None }
 }
 
 /// Whether the only problem is that there are no credentials at all.
-fn lacks_credentials_alone(top: &[Entry], faults: &[Fault]) -> bool {
-    entries_of(top, "credentials").is_none_or(<[_]>::is_empty)
-        && entries_of(top, "agentConfigurations").is_none_or(<[_]>::is_empty)
+fn lacks_credentials_alone(top: &Top, faults: &[Fault]) -> bool {
+    top.lacks("credentials")
+        && top.lacks("agentConfigurations")
         && faults.iter().all(|fault| fault.path.ends_with(".credentialsId"))
-}
-
-/// The sections of all files together. A syntax fault is the error.
-pub(super) fn top(sources: &Sources, faults: &mut Vec<Fault>) -> Result<Vec<Entry>, Box<Fault>> {
-    let mut top: Vec<Entry> = Vec::new();
-    for (index, file) in sources.files().iter().enumerate() {
-        if let Some(sound) = file.sound {
-            return Err(Box::new(fault::no_text(index, &file.text, sound)));
-        }
-        // The parser takes a zero byte for the end: the rest would look as if it had been removed.
-        if let Some(at) = file.text.find(is_control) {
-            return Err(Box::new(fault::control(index, &file.text, at)));
-        }
-        let (root, doubled) = node::parse(index, &file.text)?;
-        faults.extend(doubled);
-        let Some(root) = root else { continue };
-        let Value::Map(entries) = root.value else {
-            let fault = wrong_type(&root, "", "a mapping");
-            faults.push(fault.help("begin with a section such as `cloudConfigurations:`"));
-            continue;
-        };
-        // These are the file's own, such as blocks that anchors name (as in Compose files).
-        for entry in entries.into_iter().filter(|entry| !entry.key.starts_with("x-")) {
-            match top.iter_mut().find(|earlier| earlier.key == entry.key) {
-                Some(earlier) => join(earlier, entry, sources, faults),
-                None => top.push(entry),
-            }
-        }
-    }
-    Ok(top)
-}
-
-/// Joins a section of one file with the same section of an earlier file; an entry of both is a
-/// fault.
-fn join(earlier: &mut Entry, entry: Entry, sources: &Sources, faults: &mut Vec<Fault>) {
-    let name = |place: Place| sources.file(place.file).map(|file| file.name.as_str());
-    let (Value::Map(known), Value::Map(added)) = (&mut earlier.value.value, entry.value.value)
-    else {
-        faults.push(node::doubled(&entry.key, entry.place, earlier.place, name(earlier.place)));
-        return;
-    };
-    let mut all = Entries::of(std::mem::take(known));
-    for new in added {
-        match all.place(&new.key) {
-            Some(old) => {
-                let path = format!("{}.{}", entry.key, new.key);
-                faults.push(node::doubled(&path, new.place, old, name(old)));
-            }
-            None => all.push(new),
-        }
-    }
-    *known = all.into_list();
-}
-
-fn section<'a>(top: &'a [Entry], name: &str) -> Option<&'a Entry> {
-    top.iter().find(|entry| entry.key == name)
-}
-
-fn entries_of<'a>(top: &'a [Entry], name: &str) -> Option<&'a [Entry]> {
-    section(top, name).and_then(|entry| match &entry.value.value {
-        Value::Map(entries) => Some(entries.as_slice()),
-        Value::Scalar { .. } | Value::List(_) => None,
-    })
 }
 
 /// Everything read, with or without faults.
@@ -203,53 +163,60 @@ struct Parts {
     service: ServiceSpec,
 }
 
-fn parts(top: &[Entry], defaults: &Defaults, cx: &mut Context<'_>) -> Option<Parts> {
-    check_sections(top, &mut cx.faults);
-    let credentials = entries_of(top, "credentials").unwrap_or_default();
-    let credentials = credential::credentials(credentials, cx);
-    let service = section(top, "service").map(|entry| (&entry.value, entry.place));
-    let service = service::service(service, cx);
+fn parts(top: &Top, defaults: &Defaults, cx: &mut Context<'_>) -> Option<Parts> {
+    top.check(&mut cx.faults);
+    sync::refuse_plain_secrets(&top.managed, &mut cx.faults);
+    let service = top.local("service").map(|entry| (&entry.value, entry.place));
+    let service = service::layer(service, cx);
+    cx.identities = service::identities(&service, cx);
+    let credentials = credential::credentials(top.entries("credentials"), cx);
+    let service = service::service(&service, &credentials, cx);
     let clouds = clouds(top, defaults, &credentials, cx);
-    let nodes = node_defaults(top, &mut cx.faults);
-    let agent_defaults = one(top, "agentDefaults", &AGENT, &mut cx.faults);
-    let pools = many(top, "addressPools", &ADDRESS_POOL, &mut cx.faults);
+    let inherited = [Half::Local, Half::Managed].map(|half| Inherited {
+        defaults: top.one(half, "agentDefaults", &AGENT, &mut cx.faults),
+        nodes: node_defaults(top.half(half), &mut cx.faults),
+    });
+    let pools = top.many("addressPools", &ADDRESS_POOL, &mut cx.faults);
     let pools = addresses::pools(pools, &mut cx.faults);
-    let sizes = many(top, "sizes", &SIZES, &mut cx.faults);
+    let sizes = top.many("sizes", &SIZES, &mut cx.faults);
     let sizes = placement::sizes(&sizes, &mut cx.faults);
     // A service with faults counts as listening, so that its faults stand alone.
     let listens = service.as_ref().is_none_or(|service| service.listen.is_some());
     let inputs = TemplateInputs {
         sizes: &sizes,
         environment: defaults,
-        defaults: &agent_defaults,
-        nodes: &nodes,
+        inherited: &inherited[0],
         clouds: &clouds,
         credentials: &credentials,
         pools: &pools,
         listens,
     };
     let mut templates = BTreeMap::new();
-    for (id, own) in many(top, "agentConfigurations", &AGENT, &mut cx.faults) {
+    for (id, own) in top.many("agentConfigurations", &AGENT, &mut cx.faults) {
+        let inherited = match cx.half_of(&own) {
+            Half::Local => &inherited[0],
+            Half::Managed => &inherited[1],
+        };
+        let inputs = TemplateInputs { inherited, ..inputs };
         if let Some(template) = template::template(&id, &own, &inputs, cx) {
             templates.insert(id, template);
         }
     }
     origin::fallbacks(&mut templates, &mut cx.faults);
-    let images = many(top, "images", &IMAGE, &mut cx.faults);
+    let images = top.many("images", &IMAGE, &mut cx.faults);
     let images = image::images(&images, &clouds, &credentials, cx);
     image::check_named(templates.values(), &images, &mut cx.faults);
-    let machines = many(top, "machines", &MACHINE, &mut cx.faults);
+    let machines = top.many("machines", &MACHINE, &mut cx.faults);
     let machines = machine::machines(&machines, &clouds, &credentials, cx);
     let made_like = machines.values().filter_map(|machine| machine.template.as_ref());
     image::check_named(made_like, &images, &mut cx.faults);
-    let mappings = many(top, "labelMappings", &MAPPING, &mut cx.faults);
+    let mappings = top.many("labelMappings", &MAPPING, &mut cx.faults);
     let mappings = mappings.iter();
-    let mappings: Vec<LabelMapping> = mappings
-        .filter_map(|(_, layer)| mapping::mapping(layer, &templates, &mut cx.faults))
-        .collect();
+    let mappings: Vec<LabelMapping> =
+        mappings.filter_map(|(_, layer)| mapping::mapping(layer, &templates, cx)).collect();
     check_names(&clouds, &templates, &mut cx.faults);
     check_minimums(&clouds, &templates, &mut cx.warnings);
-    let sources = many(top, "demand", &DEMAND, &mut cx.faults);
+    let sources = top.many("demand", &DEMAND, &mut cx.faults);
     let demand = demand::demand(&sources, &credentials, listens, cx);
     runners::check(&templates, &mappings, &demand, cx);
     let uploads = std::mem::take(&mut cx.uploads.contents);
@@ -268,58 +235,21 @@ fn parts(top: &[Entry], defaults: &Defaults, cx: &mut Context<'_>) -> Option<Par
     })
 }
 
-/// Faults of the top level itself: unknown sections, and sections that are not mappings.
-fn check_sections(top: &[Entry], faults: &mut Vec<Fault>) {
-    let names = || SECTIONS.iter().map(|section| section.name);
-    for entry in top {
-        let of_node = entry.key.strip_prefix(NODE_DEFAULTS).is_some_and(|node| !node.is_empty());
-        if !of_node && !names().any(|name| name == entry.key) {
-            let known = names().chain(["agentDefaults-<node>"]);
-            faults.push(unknown(&entry.key, entry.place, &entry.key, known));
-        } else if !matches!(entry.value.value, Value::Map(_)) && !entry.value.is_null() {
-            faults.push(wrong_type(&entry.value, &entry.key, "a mapping"));
-        }
-    }
-}
-
-/// A section that is one mapping of keys.
-fn one(top: &[Entry], name: &str, table: &'static Table, faults: &mut Vec<Fault>) -> Layer {
-    match section(top, name).filter(|entry| matches!(entry.value.value, Value::Map(_))) {
-        Some(entry) => Layer::check(&entry.value, entry.place, name, table, faults),
-        None => Layer::empty(None, name, table),
-    }
-}
-
-/// A section whose entries are mappings of keys.
-fn many(
-    top: &[Entry],
-    name: &str,
-    table: &'static Table,
-    faults: &mut Vec<Fault>,
-) -> Vec<(String, Layer)> {
-    let mut layers = Vec::new();
-    for entry in entries_of(top, name).unwrap_or_default() {
-        let path = format!("{name}.{}", entry.key);
-        if entry.key.is_empty() || entry.key.contains(|c: char| c == '/' || c.is_control()) {
-            let fault = Fault::at(entry.place, &*path, "the name is blank or contains `/`");
-            faults.push(fault.help("choose another: agents are named `cloud/template`"));
-        }
-        let layer = Layer::check(&entry.value, entry.place, &path, table, faults);
-        layers.push((entry.key.clone(), layer));
-    }
-    layers
-}
-
 fn clouds(
-    top: &[Entry],
+    top: &Top,
     defaults: &Defaults,
     credentials: &Credentials,
     cx: &mut Context<'_>,
 ) -> BTreeMap<CloudId, CheckedCloud> {
-    let shared = one(top, "cloudDefaults", &CLOUD, &mut cx.faults);
+    let mut of = |half| top.one(half, "cloudDefaults", &CLOUD, &mut cx.faults);
+    let (local, managed) = (of(Half::Local), of(Half::Managed));
     let mut clouds = BTreeMap::new();
-    for (id, own) in many(top, "cloudConfigurations", &CLOUD, &mut cx.faults) {
-        if let Some(cloud) = cloud::cloud(&id, (defaults, &shared, &own), credentials, cx) {
+    for (id, own) in top.many("cloudConfigurations", &CLOUD, &mut cx.faults) {
+        let shared = match cx.half_of(&own) {
+            Half::Local => &local,
+            Half::Managed => &managed,
+        };
+        if let Some(cloud) = cloud::cloud(&id, (defaults, shared, &own), credentials, cx) {
             clouds.insert(CloudId::new(&id), cloud);
         }
     }
@@ -327,9 +257,9 @@ fn clouds(
 }
 
 /// `agentDefaults-<node>`, by node. Another node inside would select another section.
-fn node_defaults(top: &[Entry], faults: &mut Vec<Fault>) -> BTreeMap<String, Layer> {
+fn node_defaults(half: &[Entry], faults: &mut Vec<Fault>) -> BTreeMap<String, Layer> {
     let mut nodes = BTreeMap::new();
-    for entry in top.iter().filter(|entry| matches!(entry.value.value, Value::Map(_))) {
+    for entry in half.iter().filter(|entry| matches!(entry.value.value, Value::Map(_))) {
         let Some(node) = entry.key.strip_prefix(NODE_DEFAULTS) else { continue };
         let layer = Layer::check(&entry.value, entry.place, &entry.key, &AGENT, faults);
         if let Some(other) = layer.text("node").filter(|other| *other != node) {
@@ -406,7 +336,14 @@ impl Parts {
         let mut herd = HerdSpec::default();
         let mut connections = BTreeMap::new();
         herd.reconcile_period = self.service.reconcile_period;
+        let is_managed = |layer: &Layer| {
+            layer.place.is_some_and(|place| sources.half(place.file) == Half::Managed)
+        };
+        herd.locked = self.service.config_sync.as_ref().is_some_and(|sync| !sync.allows_changes);
         for (id, mut cloud) in self.clouds {
+            if is_managed(&cloud.layer) {
+                herd.managed.insert(id.clone());
+            }
             if let Some(connection) = cloud.connection {
                 connections.insert(id.clone(), connection);
             }

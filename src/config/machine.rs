@@ -22,7 +22,8 @@ use super::environment::{Defaults, Environment};
 use super::image::hardware_of;
 use super::keys::{AGENT, HARDWARE, MACHINE, RawHardware, RawMachine};
 use super::layer::Layer;
-use super::template::{CheckedTemplate, TemplateInputs, template};
+use super::template::{CheckedTemplate, Inherited, TemplateInputs, template};
+use super::top::{ONE_HALF, other_half};
 
 /// The keys that only machines have.
 const OWN: [&str; 7] = ["cloud", "power", "correct", "onRemoval", "iso", "storage", "hardware"];
@@ -93,6 +94,11 @@ fn machine(
         cx.faults.push(fault.known_in("cloudConfigurations", &raw.cloud, known));
         return None;
     };
+    let named = format!("cloud `{}`", raw.cloud);
+    if let Some(why) = other_half(layer, &named, cloud.layer.place, cx) {
+        cx.faults.push(layer.fault("cloud", why).help(ONE_HALF));
+        return None;
+    }
     if let Some(iso) = &raw.iso {
         let installer = installer(iso, &raw, layer, cx)?;
         let spec = made_new(name, &raw, cloud);
@@ -231,8 +237,7 @@ fn as_agent(
     let none = Layer::empty(None, "", &AGENT);
     let inputs = TemplateInputs {
         environment: &Defaults::of(&Environment::default(), &mut cx.faults),
-        defaults: &none,
-        nodes: &BTreeMap::new(),
+        inherited: &Inherited { defaults: none, nodes: BTreeMap::new() },
         clouds,
         credentials,
         pools: &Pools::default(),

@@ -10,11 +10,14 @@ use drover_model::tenant::{LeaseLimits, Quota, Whose};
 use secrecy::{ExposeSecret as _, SecretString};
 
 use super::context::Context;
+use super::credential::Credentials;
+use super::encrypted::Identities;
 use super::fault::Place;
 use super::keys::{RawLeases, RawPeer, RawQuota, RawService, RawToken, SERVICE};
 use super::layer::Layer;
 use super::node::Node;
 use super::socket::default_socket;
+use super::sync::{self, ConfigSyncSpec};
 use super::value::SOCKET_PATH_MAX;
 use drover_api::{Peer, Role};
 
@@ -55,6 +58,8 @@ pub struct ServiceSpec {
     pub reconcile_period: Option<Duration>,
     /// The level or filter of the logs.
     pub log_level: String,
+    /// The repository with part of the configuration.
+    pub config_sync: Option<ConfigSyncSpec>,
 }
 
 /// A caller of the API over TCP.
@@ -77,21 +82,39 @@ pub struct SocketPeer {
     pub group: Option<String>,
 }
 
-/// Makes the service of its section; without one all defaults hold.
-pub(super) fn service(
-    section: Option<(&Node, Place)>,
-    cx: &mut Context<'_>,
-) -> Option<ServiceSpec> {
-    let layer = match section {
+/// The keys of the section; none are given without one.
+pub(super) fn layer(section: Option<(&Node, Place)>, cx: &mut Context<'_>) -> Layer {
+    match section {
         Some((node, place)) => Layer::check(node, place, "service", &SERVICE, &mut cx.faults),
         None => Layer::empty(None, "service", &SERVICE),
+    }
+}
+
+/// What reads encrypted secrets; none where nothing is configured, or it has faults.
+pub(super) fn identities(service: &Layer, cx: &mut Context<'_>) -> Option<Identities> {
+    let layer = service.nested("ageIdentity").first()?;
+    let secret = cx.secret(layer)?;
+    let key = layer.chosen().unwrap_or("secretFile");
+    let wrong = |why| {
+        let fault = layer.fault(key, format!("the identity of age: {why}"));
+        cx.faults.push(fault.help("make one with `drover config age-key`"));
     };
-    let tokens = tokens(&layer, cx);
-    let peers = peers(&layer, cx);
-    let leases = leases(&layer, cx);
+    Identities::parse(&secret).map_err(wrong).ok()
+}
+
+/// Makes the service of its section; without one all defaults hold.
+pub(super) fn service(
+    layer: &Layer,
+    credentials: &Credentials,
+    cx: &mut Context<'_>,
+) -> Option<ServiceSpec> {
+    let tokens = tokens(layer, cx);
+    let peers = peers(layer, cx);
+    let leases = leases(layer, cx);
+    let config_sync = sync::config_sync(layer, credentials, cx);
     let raw: RawService = layer.typed(&mut cx.faults)?;
     if let Some(addr) = raw.listen {
-        listening(addr, raw.listen_plain, &tokens, &layer, cx);
+        listening(addr, raw.listen_plain, &tokens, layer, cx);
     }
     let socket = raw.socket.as_ref().map_or(0, |path| path.as_os_str().len());
     if socket > SOCKET_PATH_MAX {
@@ -100,15 +123,14 @@ pub(super) fn service(
         let fault = layer.fault("socket", message);
         cx.faults.push(fault.help("name a shorter one, such as `/run/drover/drover.sock`"));
     }
-    stopping(raw.stop_timeout_sec, &layer, cx);
+    stopping(raw.stop_timeout_sec, layer, cx);
     let environment = cx.environment;
-    let state = || environment.directory("STATE_DIRECTORY").unwrap_or("/var/lib/drover".into());
     // The environment wins as at the start: an edit of the file must not undo it.
     let level = environment.get("LOG_LEVEL").map(str::to_owned);
     let level = level.or(raw.log_level.filter(|level| !level.is_empty()));
     let given = |path: Option<PathBuf>| path.filter(|path| !path.as_os_str().is_empty());
     Some(ServiceSpec {
-        state_directory: given(raw.state_directory).unwrap_or_else(state),
+        state_directory: sync::state_directory(given(raw.state_directory), environment),
         socket: given(raw.socket).unwrap_or_else(|| default_socket(environment)),
         socket_mode: raw.socket_mode.and_then(|mode| u32::from_str_radix(&mode, 8).ok()),
         allowed_uids: raw.allowed_uids,
@@ -122,6 +144,7 @@ pub(super) fn service(
         reconcile_period: Some(Duration::from_secs(raw.orphan_cleanup_period_seconds))
             .filter(|period| !period.is_zero()),
         log_level: level.unwrap_or_else(|| "info".to_owned()),
+        config_sync,
     })
 }
 

@@ -18,6 +18,7 @@ use super::fault::{self, Fault};
 use super::keys::SERVICE;
 use super::layer::Layer;
 use super::source::Sources;
+use super::top::Top;
 use super::{Environment, LoadError, load};
 
 /// Sockets beside a configuration that are looked at.
@@ -88,10 +89,9 @@ fn folder(path: &Path) -> &Path {
 fn named(path: &Path, environment: &Environment) -> Result<PathBuf, LoadError> {
     let sources = Sources::read(path).map_err(|(path, source)| LoadError::Io { path, source })?;
     let mut faults = Vec::new();
-    let layer = match load::top(&sources, &mut Vec::new()) {
+    let layer = match Top::of(&sources, &mut Vec::new()) {
         Ok(top) => top
-            .iter()
-            .find(|entry| entry.key == "service")
+            .local("service")
             .map(|entry| Layer::check(&entry.value, entry.place, "service", &SERVICE, &mut faults)),
         Err(fault) => {
             faults.push(*fault);

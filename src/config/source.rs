@@ -5,7 +5,9 @@ use std::sync::OnceLock;
 use std::{fs, io};
 
 use super::file::{self, Trace};
+use super::managed::ManagedCopy;
 use super::mask::{hidden_words, masked};
+use super::top::Half;
 
 /// The most bytes of all files together.
 const MAX_BYTES: u64 = 4 << 20;
@@ -43,6 +45,10 @@ impl std::fmt::Debug for SourceFile {
 #[derive(Debug, Clone, Default)]
 pub struct Sources {
     files: Vec<SourceFile>,
+    /// How many of them are this machine's own; git manages the others.
+    own: usize,
+    /// What git manages, where it was read.
+    managed: Option<ManagedCopy>,
 }
 
 impl Sources {
@@ -54,18 +60,65 @@ impl Sources {
     pub fn read(path: &Path) -> Result<Self, (PathBuf, io::Error)> {
         let mut left = MAX_BYTES;
         if !path.is_dir() {
-            return Ok(Self { files: vec![read_file(path, &mut left)?] });
+            return Ok(Self::of(vec![read_file(path, &mut left)?]));
         }
         let mut files = Vec::new();
         for path in yaml_in(path).map_err(|source| (path.to_owned(), source))? {
             files.push(read_file(&path, &mut left)?);
         }
-        Ok(Self { files })
+        Ok(Self::of(files))
+    }
+
+    fn of(files: Vec<SourceFile>) -> Self {
+        Self { own: files.len(), files, managed: None }
+    }
+
+    /// The same with what git manages, as it is kept in a folder.
+    ///
+    /// # Errors
+    /// The path that could not be read, with the system's reason.
+    pub(super) fn with_managed(mut self, folder: &Path) -> Result<Self, (PathBuf, io::Error)> {
+        self.managed = ManagedCopy::read(folder, &mut MAX_BYTES.clone())?;
+        Ok(self)
+    }
+
+    /// Takes in the files that git manages: what was edited here where that counts.
+    pub(super) fn take_managed(&mut self, allows_changes: bool) {
+        self.files.truncate(self.own);
+        let managed = self.managed.iter().flat_map(|copy| copy.files(allows_changes));
+        self.files.extend(managed.cloned());
+    }
+
+    /// The files of this machine alone.
+    pub(super) fn local(&self) -> Self {
+        Self::of(self.files[..self.own].to_vec())
+    }
+
+    /// Whether a file that git manages counts otherwise than git has it.
+    pub(super) fn is_edited(&self) -> bool {
+        let as_in_git = self.managed.iter().flat_map(|copy| copy.files(false));
+        let counts = self.files.get(self.own..).unwrap_or_default();
+        counts.iter().zip(as_in_git).any(|(one, other)| one.text != other.text)
+    }
+
+    /// What git manages, where it was read.
+    pub fn managed(&self) -> Option<&ManagedCopy> {
+        self.managed.as_ref()
+    }
+
+    /// How many files are this machine's own; they come first.
+    pub(super) fn own(&self) -> usize {
+        self.own
+    }
+
+    /// Which half of the configuration a file is in.
+    pub(super) fn half(&self, index: usize) -> Half {
+        if index < self.own { Half::Local } else { Half::Managed }
     }
 
     /// A configuration in memory, with its name for faults.
     pub fn of_text(name: &str, text: &str) -> Self {
-        Self { files: vec![source_file(PathBuf::from(name), text.as_bytes(), None)] }
+        Self::of(vec![source_file(PathBuf::from(name), text.as_bytes(), None)])
     }
 
     /// Texts in place of files: path, name for faults, text.
@@ -75,13 +128,13 @@ impl Sources {
             name: (*name).to_owned(),
             ..source_file(path.clone(), text.as_bytes(), None)
         };
-        Self { files: files.iter().map(named).collect() }
+        Self::of(files.iter().map(named).collect())
     }
 
     /// The same with another text of one file, or with one more file; faults name it so where it is
     /// none that exists.
     pub(super) fn with(&self, path: &Path, name: Option<&str>, text: &str) -> Self {
-        let mut files = self.files.clone();
+        let mut files = self.files[..self.own].to_vec();
         let mut file = source_file(path.to_owned(), text.as_bytes(), None);
         if let Some(name) = name {
             name.clone_into(&mut file.name);
@@ -90,7 +143,7 @@ impl Sources {
             Some(known) => *known = file,
             None => files.push(file),
         }
-        Self { files }
+        Self { managed: self.managed.clone(), ..Self::of(files) }
     }
 
     /// The files in the order of their names.
@@ -135,7 +188,7 @@ pub(super) fn is_yaml(path: &Path) -> bool {
     !hidden && path.extension().is_some_and(|end| end == "yaml" || end == "yml")
 }
 
-fn read_file(path: &Path, left: &mut u64) -> Result<SourceFile, (PathBuf, io::Error)> {
+pub(super) fn read_file(path: &Path, left: &mut u64) -> Result<SourceFile, (PathBuf, io::Error)> {
     let (bytes, trace) = file::read(path, *left).map_err(|error| {
         let error = if error.kind() == io::ErrorKind::FileTooLarge && *left < MAX_BYTES {
             let reason = format!("with this file, all files together exceed {MAX_BYTES} bytes");

@@ -13,6 +13,7 @@ use drover_model::container::ContainerSpec;
 use drover_model::hardware::HardwareSpec;
 use drover_model::id::{CloudId, Generation, NodeName, TemplateId, VmId};
 use drover_model::os::Os;
+use drover_model::overridden::TemplateOverrides;
 use drover_model::placement::PlacementSpec;
 use drover_model::seed::NicSpec;
 use drover_model::size::{Size as SizeOfAgent, SizeLabels};
@@ -39,6 +40,7 @@ use super::placement;
 use super::prepare;
 use super::schedule;
 use super::size_labels;
+use super::top::{ONE_HALF, other_half};
 
 /// Below this version Jenkins drops support for agents.
 const RECOMMENDED_JAVA: u32 = 21;
@@ -48,12 +50,19 @@ const MIN_JAVA_DISK_GIB: u32 = 10;
 /// Stands for every node of a cluster.
 const EVERY_NODE: &str = "*";
 
+/// What the templates of one half of the configuration inherit.
+pub(super) struct Inherited {
+    /// `agentDefaults`.
+    pub defaults: Layer,
+    /// `agentDefaults-<node>`, by node.
+    pub nodes: BTreeMap<String, Layer>,
+}
+
 /// What templates are made of, beside their own entries.
+#[derive(Clone, Copy)]
 pub(super) struct TemplateInputs<'a> {
     pub environment: &'a Defaults,
-    pub defaults: &'a Layer,
-    /// `agentDefaults-<node>`, by node.
-    pub nodes: &'a BTreeMap<String, Layer>,
+    pub inherited: &'a Inherited,
     pub clouds: &'a BTreeMap<CloudId, CheckedCloud>,
     pub credentials: &'a Credentials,
     pub pools: &'a Pools,
@@ -175,15 +184,15 @@ fn fill(raw: &mut RawAgent, size: Size) {
 /// The merged layers of a template. Its node, which selects the third layer, is its own, else that
 /// of the defaults, else that of the environment.
 fn merged(own: &Layer, inputs: &TemplateInputs<'_>) -> Layer {
-    let base = origin::overlaid(&inputs.environment.agent, inputs.defaults);
+    let base = origin::overlaid(&inputs.environment.agent, &inputs.inherited.defaults);
     let has_nodes = own.has("node") || own.has("nodes");
     let selected = if has_nodes { own.text("node") } else { base.text("node") };
-    let of_node = selected.and_then(|node| inputs.nodes.get(node));
+    let of_node = selected.and_then(|node| inputs.inherited.nodes.get(node));
     let merged = match of_node {
         Some(of_node) => origin::overlaid(&origin::overlaid(&base, of_node), own),
         None => origin::overlaid(&base, own),
     };
-    let below = [inputs.defaults, &inputs.environment.agent];
+    let below = [&inputs.inherited.defaults, &inputs.environment.agent];
     origin::select(merged, [own].into_iter().chain(of_node).chain(below))
 }
 
@@ -203,7 +212,13 @@ fn clouds<'a>(
             continue;
         }
         match inputs.clouds.get(&CloudId::new(id)) {
-            Some(cloud) => found.push(cloud),
+            Some(cloud) => {
+                let named = format!("cloud `{id}`");
+                match other_half(layer, &named, cloud.layer.place, cx) {
+                    Some(why) => cx.faults.push(layer.item_fault(KEY, at, why).help(ONE_HALF)),
+                    None => found.push(cloud),
+                }
+            }
             None => {
                 let known = inputs.clouds.keys().map(CloudId::as_str);
                 let fault = layer.item_fault(KEY, at, format!("unknown cloud `{id}`"));
@@ -316,6 +331,8 @@ fn spec(
         search: parts.search.clone(),
         origin: None,
         canary: raw.canary,
+        roll_at_once: raw.rollout_max_unavailable,
+        overrides: TemplateOverrides::default(),
         made_as: None,
         // `origin::fallbacks` knows the other templates.
         fallbacks: Vec::new(),

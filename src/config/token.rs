@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use super::context::{UNIT_CREDENTIALS, resolve};
 use super::edit::{EditError, faulty, read, request};
 use super::fault::Place;
-use super::load::top;
 use super::node::{Entry, Value};
+use super::top::Top;
 use super::{Environment, check};
 
 /// A credential that holds a token.
@@ -48,8 +48,8 @@ pub fn token_place(
 ) -> Result<TokenPlace, EditError> {
     let sources = read(path)?;
     let mut faults = Vec::new();
-    let all = top(&sources, &mut faults).map_err(|fault| request(fault.to_string()))?;
-    let credentials = all.iter().find(|entry| entry.key == "credentials");
+    let all = Top::of(&sources, &mut faults).map_err(|fault| request(fault.to_string()))?;
+    let credentials = all.local("credentials");
     let entries = match credentials.map(|entry| &entry.value.value) {
         Some(Value::Map(entries)) => entries.as_slice(),
         Some(Value::Scalar { .. } | Value::List(_)) | None => &[],

@@ -3,7 +3,9 @@
 //! A check knows no key and no place; [`super::layer`] joins its complaint with them.
 
 use std::net::{IpAddr, SocketAddr};
+use std::str::FromStr as _;
 
+use drover_git::RepoUrl;
 use drover_hypervisor::is_mac;
 use drover_hypervisor::name_pattern;
 use drover_model::addresses::AddressRange;
@@ -142,6 +144,25 @@ pub(super) fn cron(text: &str) -> Checked {
                         the week";
     let wrong = |why| complain(format!("`{text}` is not a cron pattern: {why}"), FORM);
     calendar::pattern(text).map(drop).map_err(wrong)
+}
+
+/// Checks the address of a git repository.
+pub(super) fn git_repository(text: &str) -> Checked {
+    const FORM: &str = "give `https://HOST/PATH`, `ssh://git@HOST/PATH`, `git@HOST:PATH`, or \
+                        `file:///PATH`";
+    RepoUrl::from_str(text).map(drop).map_err(|why| complain(why.to_string(), FORM))
+}
+
+/// Checks the name of a branch.
+pub(super) fn branch(text: &str) -> Checked {
+    drover_git::check_branch(text)
+        .map_err(|why| complain(why.to_string(), "give a name such as `main`"))
+}
+
+/// Checks a path in a repository.
+pub(super) fn path_in_git(text: &str) -> Checked {
+    const FORM: &str = "give a path such as `ci/proxmox-cloud.yaml`";
+    drover_git::check_path(text).map_err(|why| complain(why.to_string(), FORM))
 }
 
 /// Checks an IANA time zone's name.

@@ -4,15 +4,15 @@ use proxmox_client::Login;
 use serde::Serialize;
 use serde_yaml::Value as Yaml;
 
-use super::context::Context;
+use super::context::{Bases, Context};
 use super::demand::{is_github, over_environment};
 use super::environment::{Defaults, GITHUB_TOKEN};
 use super::explain::spelled;
 use super::fault::Place;
 use super::keys::{CLOUD, CREDENTIALS, Form, Key, Kind, SECTIONS, Table};
 use super::layer::Layer;
-use super::load::top;
 use super::node::{Entry, Value};
+use super::top::{Half, Top};
 use super::{Checked, Environment};
 
 /// What stands in place of a secret.
@@ -24,6 +24,9 @@ const HIDDEN: &str = "***";
 pub struct ValueInForce {
     /// The path of its key, such as `agentConfigurations.linux.memoryMb`.
     pub path: String,
+    /// The path of its entry or section, such as `agentConfigurations.linux`.
+    #[serde(skip)]
+    pub entry: String,
     /// The value as YAML in one line; `***` for a secret.
     pub value: String,
     pub origin: Origin,
@@ -58,59 +61,64 @@ impl std::fmt::Display for Origin {
 /// Every value of a checked configuration, section by section. Keys that are neither given nor have a
 /// default are left out.
 pub fn values(checked: &Checked, environment: &Environment) -> Vec<ValueInForce> {
-    let mut out = Out { checked, all: Vec::new() };
+    let mut out = Out { checked, entry: String::new(), all: Vec::new() };
     // It was checked already: what is wrong with it was said then.
     let (mut faults, mut of_variables) = (Vec::new(), Vec::new());
-    let Ok(top) = top(&checked.sources, &mut faults) else { return out.all };
+    let Ok(top) = Top::of(&checked.sources, &mut faults) else { return out.all };
     let defaults = Defaults::of(environment, &mut of_variables);
     for section in &SECTIONS {
         let name = section.name;
-        let entry = top.iter().find(|entry| entry.key == name);
         match section.form {
             Form::One(table) if name == "service" => {
-                let mut layer = one(entry, name, table);
+                let mut layer = top.one(Half::Local, name, table, &mut faults);
                 service(&mut layer, checked, environment);
-                out.layer(name, &layer);
+                out.entry(name, &layer);
             }
             // Templates and clouds have what these say.
             Form::One(_) => {}
             Form::Many(_) if name == "agentConfigurations" => {
                 for (id, layer) in &checked.layers {
-                    out.layer(&format!("{name}.{id}"), layer);
+                    out.entry(&format!("{name}.{id}"), layer);
                 }
             }
             Form::Many(table) if name == "cloudConfigurations" => {
-                let shared = top.iter().find(|entry| entry.key == "cloudDefaults");
-                let shared = one(shared, "cloudDefaults", &CLOUD);
-                let base = defaults.cloud.overlaid(&shared);
+                let mut base = |half| {
+                    let shared = top.one(half, "cloudDefaults", &CLOUD, &mut faults);
+                    defaults.cloud.overlaid(&shared)
+                };
+                let (local, managed) = (base(Half::Local), base(Half::Managed));
                 let login = defaults.login.as_ref().map(|login| match login {
                     Login::Token { .. } => environment.source_of("TOKEN_SECRET"),
                     Login::Password { .. } => environment.source_of("PASSWORD"),
                 });
-                for (path, own) in many(entry, name, table) {
+                for (path, own) in many(&top, name, table) {
+                    let base = match own.place.map(|place| checked.sources.half(place.file)) {
+                        Some(Half::Managed) => &managed,
+                        Some(Half::Local) | None => &local,
+                    };
                     let layer = base.overlaid(&own);
-                    out.layer(&path, &layer);
+                    out.entry(&path, &layer);
                     out.login(&path, &layer, login);
                 }
             }
             Form::Many(table) if name == "demand" => {
-                let mut cx = Context::new(environment, Vec::new());
+                let mut cx = Context::new(environment, Bases::default());
                 let token = environment.get(GITHUB_TOKEN).map(|_| GITHUB_TOKEN);
-                for (path, own) in many(entry, name, table) {
+                for (path, own) in many(&top, name, table) {
                     let layer = over_environment(&own, &mut cx);
-                    out.layer(&path, &layer);
+                    out.entry(&path, &layer);
                     out.login(&path, &layer, token.filter(|_| is_github(&layer)));
                 }
             }
             Form::Many(table) => {
-                many(entry, name, table).iter().for_each(|(path, layer)| out.layer(path, layer));
+                many(&top, name, table).iter().for_each(|(path, layer)| out.entry(path, layer));
             }
             Form::Kinds(_) => {
-                for entry in entry.into_iter().flat_map(entries) {
+                for entry in top.entries(name) {
                     let table = CREDENTIALS.iter().find(|(kind, ..)| is_kind(entry, kind));
                     let Some((.., table)) = table else { continue };
                     let path = format!("{name}.{}", entry.key);
-                    out.layer(&path, &checked_layer(entry, &path, table));
+                    out.entry(&path, &checked_layer(entry, &path, table));
                 }
             }
         }
@@ -154,28 +162,29 @@ fn checked_layer(entry: &Entry, path: &str, table: &'static Table) -> Layer {
     Layer::check(&entry.value, entry.place, path, table, &mut Vec::new())
 }
 
-fn one(entry: Option<&Entry>, name: &str, table: &'static Table) -> Layer {
-    match entry {
-        Some(entry) => checked_layer(entry, name, table),
-        None => Layer::empty(None, name, table),
-    }
-}
-
-fn many(entry: Option<&Entry>, name: &str, table: &'static Table) -> Vec<(String, Layer)> {
+fn many(top: &Top, name: &str, table: &'static Table) -> Vec<(String, Layer)> {
     let read = |entry: &Entry| {
         let path = format!("{name}.{}", entry.key);
         let layer = checked_layer(entry, &path, table);
         (path, layer)
     };
-    entry.into_iter().flat_map(entries).map(read).collect()
+    top.entries(name).map(read).collect()
 }
 
 struct Out<'a> {
     checked: &'a Checked,
+    /// The entry that is taken in.
+    entry: String,
     all: Vec<ValueInForce>,
 }
 
 impl Out<'_> {
+    /// Takes in an entry, or a section that has none.
+    fn entry(&mut self, path: &str, layer: &Layer) {
+        path.clone_into(&mut self.entry);
+        self.layer(path, layer);
+    }
+
     /// Takes in what a mapping has.
     fn layer(&mut self, path: &str, layer: &Layer) {
         for (key, written) in layer.written() {
@@ -184,13 +193,13 @@ impl Out<'_> {
                 // A flag that is not set says something beside what is used in its place.
                 let is_used = matches!(key.kind, Kind::Flag) || !layer.is_replaced(key);
                 if let Some(value) = key.default().filter(|_| is_used) {
-                    self.all.push(value_of(key, path, &value, Origin::Default));
+                    self.push(key, path, &value, Origin::Default);
                 }
                 continue;
             };
             if written.nested.is_empty() {
                 let origin = self.origin(written.place, written.path);
-                self.all.push(value_of(key, path, written.value, origin));
+                self.push(key, path, written.value, origin);
                 continue;
             }
             let is_list = matches!(written.value, Yaml::Sequence(_));
@@ -206,7 +215,13 @@ impl Out<'_> {
         let Some(variable) = variable.filter(|_| !layer.has("credentialsId")) else { return };
         let (path, name) = (format!("{path}.credentialsId"), variable.to_owned());
         let origin = Origin::Variable { name };
-        self.all.push(ValueInForce { path, value: HIDDEN.to_owned(), origin });
+        let entry = self.entry.clone();
+        self.all.push(ValueInForce { path, entry, value: HIDDEN.to_owned(), origin });
+    }
+
+    fn push(&mut self, key: &Key, path: String, value: &Yaml, origin: Origin) {
+        let value = if key.secret { HIDDEN.to_owned() } else { spelled(&without_logins(value)) };
+        self.all.push(ValueInForce { path, entry: self.entry.clone(), value, origin });
     }
 
     fn origin(&self, place: Option<Place>, path: &str) -> Origin {
@@ -214,11 +229,6 @@ impl Out<'_> {
         let file = self.checked.sources.file(place.file).map(|file| file.name.clone());
         Origin::File { file: file.unwrap_or_default(), line: place.line, written: path.to_owned() }
     }
-}
-
-fn value_of(key: &Key, path: String, value: &Yaml, origin: Origin) -> ValueInForce {
-    let value = if key.secret { HIDDEN.to_owned() } else { spelled(&without_logins(value)) };
-    ValueInForce { path, value, origin }
 }
 
 /// A value with the logins in its URLs hidden.

@@ -118,6 +118,8 @@ pub struct Watch {
     seen: snapshot::Digest,
     taken: Option<Sources>,
     inputs: Vec<PathBuf>,
+    /// Where the files are that git manages; none where it manages nothing.
+    managed: Option<PathBuf>,
     unsettled: Option<Unsettled>,
     /// The last outcome was that the change does not settle.
     complained: bool,
@@ -149,6 +151,7 @@ impl Watch {
             seen: snapshot::Digest::default(),
             taken: None,
             inputs: Vec::new(),
+            managed: None,
             unsettled: None,
             complained: false,
             last_snapshot: now,
@@ -286,9 +289,11 @@ impl Watch {
         let mut reads = 0;
         loop {
             let (path, inputs) = (self.path.clone(), self.inputs.clone());
-            let writers = self.events.writers();
-            let reading =
-                tokio::task::spawn_blocking(move || Snapshot::at(&path, &inputs, &writers)).await;
+            let (managed, writers) = (self.managed.clone(), self.events.writers());
+            let reading = tokio::task::spawn_blocking(move || {
+                Snapshot::at(&path, managed.as_deref(), &inputs, &writers)
+            });
+            let reading = reading.await;
             let seen_now = reading.unwrap_or_else(|error| Snapshot::failed(&self.path, error));
             reads += 1;
             // Changes before the new directories were watched had no event: read again.
@@ -307,7 +312,7 @@ impl Watch {
         checking.unwrap_or_else(|error| {
             let source = std::io::Error::other(error);
             let result = Err(LoadError::Io { path: self.path.clone(), source });
-            Loaded { result, inputs: self.inputs.clone() }
+            Loaded { result, inputs: self.inputs.clone(), managed: self.managed.clone() }
         })
     }
 
@@ -315,6 +320,7 @@ impl Watch {
     async fn take(&mut self, seen: &Snapshot) -> Option<Result<Checked, LoadError>> {
         let loaded = self.load(seen).await;
         self.inputs = loaded.inputs;
+        self.managed = loaded.managed;
         let after = self.snapshot().await;
         if after.stamp != seen.stamp {
             self.mark_unsettled(after.stamp, Instant::now());

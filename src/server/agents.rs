@@ -92,7 +92,7 @@ pub(super) async fn limit(
 }
 
 /// What becomes of a limit that is absent, null or a number.
-fn change_to(limit: Option<Option<u32>>) -> Change {
+pub(super) fn change_to(limit: Option<Option<u32>>) -> Change {
     match limit {
         None => Change::Keep,
         Some(None) => Change::TakeBack,

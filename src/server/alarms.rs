@@ -1,13 +1,16 @@
 //! What needs an administrator, as one list: each alarm with the words that the list of its own kind has,
 //! and the command that helps.
 
-use drover_api::{AlarmOut, faults_in_one_line};
+use drover_api::{AlarmOut, AttemptOut, SyncOut, faults_in_one_line};
 use drover_model::phase::ImagePhase;
 use drover_model::status::{ImageStatus, NextBuild};
 
+use super::drift;
 use super::shapes::rfc3339;
 use crate::view::{AlarmStatus, View};
 
+/// Changes against git that an alarm names.
+const SHOWN_CHANGES: usize = 3;
 /// What the configuration is called in the list.
 const CONFIGURATION: &str = "configuration";
 
@@ -30,6 +33,7 @@ pub(super) fn alarms(view: &View) -> Vec<AlarmOut> {
         let text = format!("takes effect at the next start only: {}", due.join(", "));
         all.push(about(CONFIGURATION.to_owned(), text, view.restart_command()));
     }
+    all.extend(drift::sync(view).iter().flat_map(of_sync));
     let signs = view.other_drover().into_iter();
     all.extend(signs.map(|sign| about("another drover".to_owned(), owns(&sign), "")));
     for restart in view.restarts().into_iter().filter(|restart| restart.gave_up) {
@@ -53,6 +57,29 @@ pub(super) fn alarms(view: &View) -> Vec<AlarmOut> {
             );
             about(format!("template {id}"), text, &format!("drover breakers reset {id}"))
         }));
+    }
+    all
+}
+
+/// What is wrong with the sync with git, and what the next one undoes.
+fn of_sync(sync: &SyncOut) -> Vec<AlarmOut> {
+    let mut all = Vec::new();
+    if let Some(AttemptOut { at, fault: Some(fault), .. }) = &sync.last_attempt {
+        let text = format!("not synced with git, the old one stays: {}", faults_in_one_line(fault));
+        let alarm = about(CONFIGURATION.to_owned(), text, "drover sync --test");
+        all.push(AlarmOut { since: Some(at.clone()), ..alarm });
+    }
+    if !sync.manual_changes.is_empty() {
+        let paths: Vec<&str> = sync.manual_changes.iter().map(|one| &*one.path).collect();
+        let count = paths.len();
+        let shown = paths.iter().take(SHOWN_CHANGES).copied().collect::<Vec<_>>().join(", ");
+        let more =
+            count.checked_sub(SHOWN_CHANGES + 1).map(|more| format!(" and {} more", more + 1));
+        let text = format!(
+            "differs from git, and the next sync undoes that: {shown}{}",
+            more.unwrap_or_default()
+        );
+        all.push(about(CONFIGURATION.to_owned(), text, "drover sync --status"));
     }
     all
 }

@@ -216,6 +216,15 @@ impl<T: DeserializeOwned> Fields<T> {
         true
     }
 
+    /// Checks a yes or no that may be absent. Whether it is there.
+    pub(super) fn flag_given(&mut self, field: &'static str) -> bool {
+        let given = self.value(field);
+        if let Some(other) = given.as_ref().filter(|value| !value.is_boolean()) {
+            self.fault(field, format!("must be true or false, and is {}", kind(other)));
+        }
+        given.is_some()
+    }
+
     /// Checks a yes or no; absent is no.
     pub(super) fn flag(&mut self, field: &'static str) {
         match self.value(field) {

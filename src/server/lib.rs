@@ -18,6 +18,7 @@ mod copies;
 mod crowd;
 mod declared;
 mod demand;
+mod drift;
 mod events;
 mod gate;
 mod health;
@@ -33,6 +34,7 @@ mod meter;
 mod metrics;
 mod nodes;
 mod openapi;
+mod overrides;
 mod peer;
 mod place;
 mod problem;
@@ -49,6 +51,7 @@ mod state;
 mod status;
 mod strict_json;
 mod subjects;
+mod sync;
 mod templates;
 mod unread;
 pub mod view;
@@ -60,7 +63,10 @@ pub use crowd::Room;
 pub use leases::{LONGEST_QUEUE_SECONDS, check_public_key};
 pub use problem::Rejection;
 pub use server::{Bound, Listen, Running, StartError, bind};
-pub use state::{BODY_LIMIT, Doors, Limits, NotReloaded, Reload, SetLogLevel, WhoCalls};
+pub use state::{
+    BODY_LIMIT, Doors, Limits, NotReloaded, NotSynced, Reload, SetLogLevel, SyncDoor, TestSyncDoor,
+    WhoCalls,
+};
 
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

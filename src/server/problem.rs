@@ -45,6 +45,11 @@ impl Rejection {
         Problem::of_configuration(StatusCode::UNPROCESSABLE_ENTITY.as_u16(), faults).into()
     }
 
+    /// Git could not be read.
+    pub fn of_git(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_GATEWAY, "git", "git could not be read", detail)
+    }
+
     /// Nothing of that name.
     pub fn not_found(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::NOT_FOUND, "not-found", "there is no such thing", detail)

@@ -20,6 +20,10 @@ pub fn event_out(view: &View, fact: &Fact, by: &By) -> (EventKind, Value) {
             (EventKind::ConfigApplied, json!({ "generation": generation.0 }))
         }
         What::ConfigRefused { text, .. } => (EventKind::ConfigRefused, json!({ "text": text })),
+        What::ConfigSynced { commit, subject } => {
+            (EventKind::ConfigSynced, json!({ "commit": commit, "subject": subject }))
+        }
+        What::ConfigNotSynced { text } => (EventKind::ConfigNotSynced, json!({ "text": text })),
         What::Ordered { by, order } => (EventKind::Ordered, json!({ "by": by, "order": order })),
         What::Agent(agent) => {
             (EventKind::Agent, json!({ "agent": shapes::agent(view, agent, by) }))
@@ -54,7 +58,9 @@ pub fn event_out(view: &View, fact: &Fact, by: &By) -> (EventKind, Value) {
         What::Template(template) => {
             // What others report of it has events of its own.
             let asides = TemplateAsides::default();
-            (EventKind::Template, json!({ "template": shapes::template(template, asides) }))
+            let managed_by = view.managed_by(&template.template.cloud);
+            let shown = shapes::template(template, asides, managed_by);
+            (EventKind::Template, json!({ "template": shown }))
         }
         What::Breaker(breaker) => {
             (EventKind::Breaker, json!({ "breaker": Shown::<BreakerOut>::shown(&**breaker) }))
@@ -68,7 +74,10 @@ pub fn event_out(view: &View, fact: &Fact, by: &By) -> (EventKind, Value) {
         What::TemplateGone { template } => {
             (EventKind::TemplateGone, json!({ "template": template.to_string() }))
         }
-        What::Cloud(cloud) => (EventKind::Cloud, json!({ "cloud": shapes::cloud(cloud, at) })),
+        What::Cloud(cloud) => {
+            let shown = shapes::cloud(cloud, at, view.managed_by(&cloud.cloud));
+            (EventKind::Cloud, json!({ "cloud": shown }))
+        }
         What::CloudGone { cloud } => (EventKind::CloudGone, json!({ "cloud": cloud })),
         What::Source(source) => {
             (EventKind::Source, json!({ "source": Shown::<SourceOut>::shown(&**source) }))

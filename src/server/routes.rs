@@ -18,8 +18,8 @@ use super::problem::Rejection;
 use super::state::BODY_LIMIT;
 use super::{
     addresses, agents, breakers, call_in, clusters, control, copies, declared, demand, events,
-    health, holds, hooks, images, leases, machines, metrics, nodes, openapi, problem, templates,
-    whoami,
+    health, holds, hooks, images, leases, machines, metrics, nodes, openapi, overrides, problem,
+    sync, templates, whoami,
 };
 
 const OPEN: Access = Access::Open;
@@ -83,10 +83,12 @@ pub(super) fn places() -> Vec<Place> {
             .post(OPERATOR, machines::leased::revert),
         Place::at("/v1/agents/{id}/retire").post(OPERATOR, agents::retire),
         Place::at("/v1/templates").get(VIEWER, templates::list),
+        Place::at("/v1/templates/{id}").on(Method::PATCH, ADMIN, overrides::template),
         Place::at("/v1/templates/{id}/provision").post(OPERATOR, templates::provision),
         Place::at("/v1/templates/{id}/hold-next")
             .post(ADMIN, holds::hold_next)
             .delete(ADMIN, holds::hold_none),
+        Place::at("/v1/clouds/{id}").on(Method::PATCH, ADMIN, overrides::cloud),
         Place::at("/v1/clouds/{id}/confirm").post(ADMIN, clusters::confirm),
         Place::at("/v1/breakers").get(VIEWER, breakers::list),
         Place::at("/v1/breakers/{id}/reset").post(ADMIN, breakers::reset),
@@ -125,6 +127,8 @@ pub(super) fn places() -> Vec<Place> {
         Place::at("/v1/events").get(VIEWER, events::stream),
         Place::at("/v1/reap").post(ADMIN, control::reap),
         Place::at("/v1/reload").post(Access::Least(control::RELOAD), control::reload),
+        Place::at("/v1/sync").get(VIEWER, sync::show).post(ADMIN, sync::sync),
+        Place::at("/v1/sync/test").post(OPERATOR, sync::test),
         Place::at("/v1/log-level").on(Method::PUT, ADMIN, control::log_level),
         Place::at("/healthz").get(OPEN, health::healthz),
         Place::at("/readyz").get(OPEN, health::readyz),

@@ -114,7 +114,11 @@ pub(super) fn order(agent: &AgentId, status: &OrderStatus) -> OrderOut {
 }
 
 /// A template, with what others report of it.
-pub(super) fn template(template: &TemplateStatus, asides: TemplateAsides) -> TemplateOut {
+pub(super) fn template(
+    template: &TemplateStatus,
+    asides: TemplateAsides,
+    managed_by: Option<String>,
+) -> TemplateOut {
     let (retry_at, cause) = template.tripped.clone().unzip();
     TemplateOut {
         id: template.template.to_string(),
@@ -135,6 +139,9 @@ pub(super) fn template(template: &TemplateStatus, asides: TemplateAsides) -> Tem
         canary: template.canary.as_ref().map(canary),
         resets: asides.resets,
         hold_next_seconds: asides.hold_next,
+        outdated: template.outdated,
+        overrides: (!template.overrides.is_empty()).then(|| template.overrides.into()),
+        managed_by,
     }
 }
 
@@ -156,11 +163,15 @@ fn canary(canary: &CanaryStatus) -> CanaryOut {
 /// Templates by id, each with what others report of it.
 pub(super) fn templates(view: &View) -> Vec<TemplateOut> {
     let all = view.templates();
-    all.iter().map(|one| template(one, view.template_asides(&one.template))).collect()
+    let shown = |one: &TemplateStatus| {
+        let managed_by = view.managed_by(&one.template.cloud);
+        template(one, view.template_asides(&one.template), managed_by)
+    };
+    all.iter().map(shown).collect()
 }
 
 /// A cloud that last reported at that time.
-pub(super) fn cloud(cloud: &CloudStatus, at: WallTime) -> CloudOut {
+pub(super) fn cloud(cloud: &CloudStatus, at: WallTime, managed_by: Option<String>) -> CloudOut {
     CloudOut {
         id: cloud.cloud.to_string(),
         cluster: cloud.cluster.as_ref().map(ToString::to_string),
@@ -169,13 +180,16 @@ pub(super) fn cloud(cloud: &CloudStatus, at: WallTime) -> CloudOut {
         detail: cloud.detail.clone(),
         agents: cloud.agents,
         cap: cloud.cap,
+        overrides: (!cloud.overrides.is_empty()).then(|| cloud.overrides.into()),
+        managed_by,
         reported_at: rfc3339(at),
     }
 }
 
 /// Clouds by id, each with the time of its last report.
 pub(super) fn clouds(view: &View) -> Vec<CloudOut> {
-    view.dated_clouds().iter().map(|(one, at)| cloud(one, *at)).collect()
+    let all = view.dated_clouds();
+    all.iter().map(|(one, at)| cloud(one, *at, view.managed_by(&one.cloud))).collect()
 }
 
 impl Shown<GoneOut> for GoneAgent {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use actix::Recipient;
 use drover_actors::message::HerdCommand;
+use drover_api::{SyncDoneOut, SyncIn, SyncTestOut};
 use drover_ci::Hooks;
 use drover_model::fact::{Fact, What};
 use drover_model::id::{AgentId, LeaseId};
@@ -34,6 +35,33 @@ pub enum NotReloaded {
     Unknown(String),
 }
 
+/// Why a sync with git brought nothing into force.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotSynced {
+    /// No repository is configured.
+    #[error("{0}")]
+    Off(String),
+    /// What git has is refused; the old configuration stays.
+    #[error("{0}")]
+    Refused(String),
+    /// There is no such commit.
+    #[error("{0}")]
+    Unknown(String),
+    /// Git could not be read, or the state directory not be written.
+    #[error("{0}")]
+    Failed(String),
+    /// Other syncs wait, or the service stops.
+    #[error("{0}")]
+    Unavailable(String),
+}
+
+/// What a sync does, or a return to a commit.
+pub type SyncDoor =
+    Arc<dyn Fn(SyncIn) -> BoxFuture<'static, Result<SyncDoneOut, NotSynced>> + Send + Sync>;
+/// Tests the connection to git, and changes nothing.
+pub type TestSyncDoor =
+    Arc<dyn Fn() -> BoxFuture<'static, Result<SyncTestOut, NotSynced>> + Send + Sync>;
+
 /// What a reload does: reads the configuration again; gives the generation in force or the faults.
 pub type Reload = Arc<dyn Fn() -> BoxFuture<'static, Result<u64, NotReloaded>> + Send + Sync>;
 /// Whose token a guest shows; none for nobody's.
@@ -51,6 +79,10 @@ pub struct Doors {
     pub configuration: PathBuf,
     /// Reads the configuration again.
     pub reload: Reload,
+    /// Brings into force what git has.
+    pub sync: SyncDoor,
+    /// Tests the connection to git.
+    pub test_sync: TestSyncDoor,
     /// Sets the level of the log.
     pub log_level: SetLogLevel,
     /// Whether the actors' thread still turns.

@@ -7,6 +7,7 @@ use drover_model::tenant::By;
 
 use super::alarms::{alarms, builds};
 use super::breakers::breakers;
+use super::drift;
 use super::shapes::{Shown, agent, clouds, lease, templates};
 use crate::view::View;
 
@@ -18,6 +19,7 @@ pub(super) fn status(view: &View, by: &By) -> StatusOut {
         ready: view.ready(),
         journal: view.journal_trouble(),
         config: view.config().shown(),
+        sync: drift::sync(view),
         clouds: clouds(view),
         templates: templates(view),
         address_pools: view.address_pools().iter().map(Shown::shown).collect(),

@@ -405,7 +405,13 @@ fn a_journal_state_with_something_in_each_map_is_read_as_it_was_written() {
         rows: [5].into(),
     };
     // No default: a new field wants a value here.
+    let mut overridden = Overridden::default();
+    let cap = CloudOverrides { cap: Some(3) };
+    overridden.set_cloud(&cloud, cap);
+    let own = TemplateOverrides { minimum: Some(2), ..TemplateOverrides::default() };
+    overridden.set_template(&template.id, own);
     let journal_state = JournalState {
+        overridden,
         seq: 9,
         epoch: 2,
         installation: Some(Installation::new("7k2m9qxw")),

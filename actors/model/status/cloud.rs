@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::id::{CloudId, ClusterId};
+use crate::overridden::CloudOverrides;
 use crate::phase::CloudHealth;
 
 /// A cloud at a moment.
@@ -20,4 +21,7 @@ pub struct CloudStatus {
     /// Agents that count against its cap.
     pub agents: u32,
     pub cap: Option<u32>,
+    /// What operators say against the configuration.
+    #[serde(default, skip_serializing_if = "CloudOverrides::is_empty")]
+    pub overrides: CloudOverrides,
 }

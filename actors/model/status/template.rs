@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::canary::{FailingVersion, Version};
 use crate::id::{AgentId, TemplateId};
+use crate::overridden::TemplateOverrides;
 use crate::phase::{AgentPhase, BreakerPhase};
 use crate::time::WallTime;
 
@@ -37,6 +38,12 @@ pub struct TemplateStatus {
     pub paused: Option<String>,
     /// What is known of its versions, where new ones must prove themselves.
     pub canary: Option<CanaryStatus>,
+    /// Agents that were made otherwise than the template makes them now, and will be replaced.
+    #[serde(default)]
+    pub outdated: u32,
+    /// What operators say against the configuration.
+    #[serde(default, skip_serializing_if = "TemplateOverrides::is_empty")]
+    pub overrides: TemplateOverrides,
 }
 
 /// The versions of a template.

@@ -350,6 +350,7 @@ impl CloudMind {
             detail,
             agents: self.live(),
             cap: self.spec.as_ref().and_then(|spec| spec.cap),
+            overrides: self.spec.as_ref().map(|spec| spec.overrides).unwrap_or_default(),
         }
     }
 }

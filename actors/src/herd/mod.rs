@@ -56,6 +56,7 @@ use drover_model::fault::{Culprit, Fault, FaultKind};
 use drover_model::id::{AgentId, CloudId, ClusterId, LeaseId, SourceId, TemplateId};
 use drover_model::machine::Machine;
 use drover_model::order::Order;
+use drover_model::overridden::Overridden;
 use drover_model::phase::LeasePhase;
 use drover_model::record::Reason;
 use drover_model::spec::{CloudSpec, HerdSpec, TemplateSpec};
@@ -94,6 +95,11 @@ struct ClusterActors {
 /// The root actor.
 pub struct Herd {
     common: Common<role::Herd>,
+    /// The configuration as it was read.
+    configured: Arc<HerdSpec>,
+    /// What operators say against it.
+    overridden: Overridden,
+    /// The configuration with what operators say.
     spec: Arc<HerdSpec>,
     scheduler: Scheduler,
     clouds: BTreeMap<CloudId, Addr<Cloud>>,
@@ -430,7 +436,10 @@ impl Handler<ApplySpec> for Herd {
 
     fn handle(&mut self, message: ApplySpec, ctx: &mut Context<Self>) {
         count_message(ctx);
-        self.apply(&message.0, BTreeMap::new(), ctx);
+        self.configured = message.0;
+        let spec = self.overridden.over(&self.configured);
+        self.apply(&spec, BTreeMap::new(), ctx);
+        self.forget_overrides(ctx);
     }
 }
 
@@ -502,6 +511,15 @@ impl Handler<HerdCommand> for Herd {
             }
             HerdCommand::Override { agent, change, reply } => {
                 self.override_agent(agent, change, reply, ctx);
+            }
+            HerdCommand::OverrideTemplate { template, change, reply } => {
+                self.override_template(&template, &change, reply, ctx);
+            }
+            HerdCommand::OverrideCloud { cloud, cap, reply } => {
+                self.override_cloud(cloud, cap, reply, ctx);
+            }
+            HerdCommand::UndoOverrides { clouds, reply } => {
+                self.undo_overrides(&clouds, reply, ctx);
             }
             HerdCommand::Hold { agent, hold, by, reply } => {
                 self.hold(agent, (hold, &by), reply, ctx);

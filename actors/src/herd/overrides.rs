@@ -1,9 +1,14 @@
-//! What operators say of single agents against their templates, durable before it holds.
+//! What operators say of single agents against their templates, and of templates and clouds against the
+//! configuration, durable before it holds.
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use actix::Context;
-use drover_model::id::AgentId;
-use drover_model::overrides::{OverrideChange, Overrides};
+use drover_model::id::{AgentId, CloudId, TemplateId};
+use drover_model::overridden::{CloudOverrides, TemplateChange, TemplateOverrides};
+use drover_model::overrides::{Change, OverrideChange, Overrides};
 use drover_model::record::Body;
+use drover_model::spec::HerdSpec;
 use drover_runtime::reply::Reply;
 
 use super::Herd;
@@ -42,4 +47,122 @@ impl Herd {
         let living = roster.get(agent).map(|living| living.overrides);
         living.ok_or_else(|| Refusal::Unknown(format!("agent `{agent}` is gone by now")))
     }
+
+    pub(super) fn override_template(
+        &mut self,
+        name: &str,
+        change: &TemplateChange,
+        reply: Reply<Result<(TemplateId, TemplateOverrides), Refusal>>,
+        ctx: &mut Context<Self>,
+    ) {
+        let changes_value = *change
+            != TemplateChange { rollout_paused: change.rollout_paused, ..Default::default() };
+        let found = self.template_named(name).and_then(|template| {
+            // How a change is rolled out is no value of the configuration.
+            self.may_override(&template.cloud, changes_value).map(|()| template)
+        });
+        let template = match found {
+            Ok(template) => template,
+            Err(refusal) => return reply.send(Err(refusal)),
+        };
+        let known = self.overridden.templates.get(&template).copied().unwrap_or_default();
+        let overrides = known.changed(change);
+        let bodies = vec![template_body(&template, overrides)];
+        self.override_by(bodies, ctx, move |done| {
+            reply.send(done.map(|()| (template, overrides)));
+        });
+    }
+
+    pub(super) fn override_cloud(
+        &mut self,
+        cloud: CloudId,
+        cap: Change,
+        reply: Reply<Result<CloudOverrides, Refusal>>,
+        ctx: &mut Context<Self>,
+    ) {
+        if !self.configured.clouds.contains_key(&cloud) {
+            return reply.send(Err(Refusal::Unknown(format!("no cloud `{cloud}` is configured"))));
+        }
+        if let Err(refusal) = self.may_override(&cloud, true) {
+            return reply.send(Err(refusal));
+        }
+        let known = self.overridden.clouds.get(&cloud).copied().unwrap_or_default();
+        let overrides = CloudOverrides { cap: cap.to(known.cap) };
+        let bodies = vec![Body::CloudOverridden { cloud, overrides }];
+        self.override_by(bodies, ctx, move |done| {
+            reply.send(done.map(|()| overrides));
+        });
+    }
+
+    /// Whether operators may say something of a cloud or its templates now.
+    fn may_override(&self, cloud: &CloudId, changes_value: bool) -> Result<(), Refusal> {
+        if self.scheduler.stopping() {
+            return Err(Refusal::Unavailable("the service is stopping".into()));
+        }
+        let HerdSpec { managed, locked, .. } = &*self.configured;
+        if changes_value && *locked && managed.contains(cloud) {
+            return Err(Refusal::Conflict(format!(
+                "git manages cloud `{cloud}`, and service.configSync does not allow manual changes: \
+                 change the file in git, then run `drover sync`"
+            )));
+        }
+        Ok(())
+    }
+
+    pub(super) fn undo_overrides(
+        &mut self,
+        clouds: &BTreeSet<CloudId>,
+        reply: Reply<Result<usize, Refusal>>,
+        ctx: &mut Context<Self>,
+    ) {
+        let (templates, own) = self.overridden.undone_by(clouds);
+        let count = templates.len() + own.len();
+        let templates = templates.iter().map(|(template, left)| template_body(template, *left));
+        let overrides = CloudOverrides::default();
+        let own = own.into_iter().map(|cloud| Body::CloudOverridden { cloud, overrides });
+        let bodies = templates.chain(own).collect();
+        self.override_by(bodies, ctx, move |done| reply.send(done.map(|()| count)));
+    }
+
+    /// Forgets what was said of templates and clouds that left the configuration: under the same name
+    /// there may be others one day.
+    pub(super) fn forget_overrides(&mut self, ctx: &mut Context<Self>) {
+        let (templates, clouds) = self.overridden.stray(&self.configured);
+        let none = TemplateOverrides::default();
+        let templates = templates.iter().map(|template| template_body(template, none));
+        let overrides = CloudOverrides::default();
+        let clouds = clouds.into_iter().map(|cloud| Body::CloudOverridden { cloud, overrides });
+        let bodies: Vec<Body> = templates.chain(clouds).collect();
+        if !bodies.is_empty() {
+            self.override_by(bodies, ctx, |_| {});
+        }
+    }
+
+    /// Writes down what operators say, and lets it hold once it is durable.
+    fn override_by(
+        &mut self,
+        bodies: Vec<Body>,
+        ctx: &mut Context<Self>,
+        then: impl FnOnce(Result<(), Refusal>) + 'static,
+    ) {
+        if bodies.is_empty() {
+            return then(Ok(()));
+        }
+        let written = bodies.clone();
+        self.append_all(bodies, ctx, move |herd, done, ctx| {
+            let done = done.map_err(|fault| unavailable(&fault));
+            if done.is_ok() {
+                for body in &written {
+                    herd.overridden.take_in(body);
+                }
+                let spec = herd.overridden.over(&herd.configured);
+                herd.apply(&spec, BTreeMap::new(), ctx);
+            }
+            then(done.map(drop));
+        });
+    }
+}
+
+fn template_body(template: &TemplateId, overrides: TemplateOverrides) -> Body {
+    Body::TemplateOverridden { template: template.clone(), overrides: Box::new(overrides) }
 }

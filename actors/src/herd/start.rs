@@ -114,6 +114,8 @@ impl Herd {
             let common = Common { ports, ..common };
             let mut herd = Self {
                 common,
+                configured: Arc::clone(&spec),
+                overridden: journal_state.overridden.clone(),
                 spec: Arc::default(),
                 scheduler: Scheduler::restore(&journal_state),
                 clouds: BTreeMap::new(),
@@ -200,7 +202,9 @@ impl Herd {
             let adoption = Adoption { entry: Box::new(entry.clone()), lanes, down };
             adopt.entry(entry.spec.id.cloud.clone()).or_default().push(adoption);
         }
-        self.apply(spec, adopt, ctx);
+        let spec = self.overridden.over(spec);
+        self.apply(&spec, adopt, ctx);
+        self.forget_overrides(ctx);
         self.settle_soon(ctx);
     }
 

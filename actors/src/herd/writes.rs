@@ -65,8 +65,18 @@ impl Herd {
         ctx: &mut Context<Self>,
         then: impl FnOnce(&mut Self, Done, &mut Context<Self>) + 'static,
     ) {
+        self.append_all(vec![body], ctx, then);
+    }
+
+    /// The same for several records, which become durable together.
+    pub(super) fn append_all(
+        &mut self,
+        bodies: Vec<Body>,
+        ctx: &mut Context<Self>,
+        then: impl FnOnce(&mut Self, Done, &mut Context<Self>) + 'static,
+    ) {
         let number = self.writes.begin(Box::new(then));
-        let write = self.common.ports.journal.append(vec![body]);
+        let write = self.common.ports.journal.append(bodies);
         // Futures of one actor that are ready at one moment are not polled in the order they came.
         ctx.spawn(write.into_actor(self).map(move |done, actor, ctx| {
             if let Err(fault) = &done {

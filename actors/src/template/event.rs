@@ -82,6 +82,7 @@ impl Timed for Event {
             | Self::Provisioned { .. }
             | Self::Reported(_)
             | Self::Located { .. }
+            | Self::Proving(_)
             | Self::Scheduled(_)
             | Self::BreakerReset
             | Self::Tick
@@ -92,7 +93,6 @@ impl Timed for Event {
             | Self::Missed { .. }
             | Self::Placed(_)
             | Self::Tries(..)
-            | Self::Proving(_)
             | Self::Supplied(_)
             | Self::NodeOpened(_)
             | Self::Reap { .. } => false,

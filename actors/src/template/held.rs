@@ -27,6 +27,8 @@ pub(super) struct Held {
     pub(super) born: WallTime,
     /// When it is renewed; none if it may grow as old as it likes.
     pub(super) renews: Option<Renewal>,
+    /// Since when its template makes agents otherwise; none where it is as they are.
+    pub(super) outdated: Option<Moment>,
     /// When it got free without leases.
     pub(super) idle_since: Option<Moment>,
     pub(super) was_ready: bool,
@@ -58,6 +60,7 @@ impl Held {
             spec,
             refused: Vec::new(),
             over: Vec::new(),
+            outdated: None,
             idle_since: None,
             was_ready: false,
             going: false,

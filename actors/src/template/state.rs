@@ -142,11 +142,13 @@ impl TemplateMind {
             self.breaker.started(&agent, now.mono);
         }
         self.agents.insert(agent.clone(), Held::adopted(&agent, entry, now));
+        self.compare_one(&agent, now.mono);
         self.changed.insert(agent);
     }
 
     fn recall(&mut self, agent: AgentId, living: &Living, now: Now) {
         self.agents.insert(agent.clone(), Held::recalled(&agent, living, now));
+        self.compare_one(&agent, now.mono);
         self.changed.insert(agent);
     }
 
@@ -195,6 +197,7 @@ impl TemplateMind {
         self.configured = true;
         self.spec = spec;
         self.schedule_window = None;
+        self.compare(now.mono);
         if moved {
             turn.push(self.record(now));
         }
@@ -416,7 +419,10 @@ impl StateMachine for TemplateMind {
                     held.tries = tries;
                 }
             }
-            Event::Proving(proving) => self.proving = proving,
+            Event::Proving(proving) => {
+                self.proving = proving;
+                self.compare(now.mono);
+            }
             Event::Located { source, version } => {
                 self.locate(source, version.as_deref(), now, turn);
             }

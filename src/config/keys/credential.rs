@@ -3,8 +3,8 @@
 use super::{Key, Table, text, value, whole};
 
 /// The ways to give a secret; exactly one is given.
-pub(super) const SECRET_KEYS: [&str; 4] =
-    ["secretFile", "secretEnv", "systemdCredential", "secret"];
+pub(super) const SECRET_KEYS: [&str; 5] =
+    ["secretFile", "secretEnv", "systemdCredential", "secretAge", "secret"];
 
 table! {
     /// Keys of every secret.
@@ -12,6 +12,8 @@ table! {
         "secretFile", text().eg("/etc/drover/token"), "file that only its owner can read";
         "secretEnv", text().eg("PROXMOX_TOKEN"), "variable of the environment";
         "systemdCredential", text().eg("token"), "credential that the unit's LoadCredential= names";
+        "secretAge", text().eg(r#""-----BEGIN AGE ENCRYPTED FILE----- ...""#),
+            "secret encrypted for service.ageIdentity, as `drover config encrypt` prints it";
         "secret", text().secret().eg(r#""...""#), "the secret itself; drover warns about it";
     }
 }
@@ -40,8 +42,8 @@ table! {
 }
 
 /// The ways to give a private key for guests.
-pub(crate) const KEY_SOURCES: [&str; 5] =
-    ["privateKeyFile", "secretFile", "secretEnv", "systemdCredential", "secret"];
+pub(crate) const KEY_SOURCES: [&str; 6] =
+    ["privateKeyFile", "secretFile", "secretEnv", "systemdCredential", "secretAge", "secret"];
 
 table! {
     /// Keys of a credential of kind `sshKey`.

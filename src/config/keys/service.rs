@@ -9,6 +9,7 @@ use drover_model::stop::StopPolicy;
 use drover_model::tenant::LeaseLimits;
 
 use super::credential::{SECRET_KEYS, SECRETS};
+use super::sync::{AGE_IDENTITY, CONFIG_SYNC};
 use super::{
     Key, Kind, LONG, MANY, Raw, Table, choice, flag, key, mapping, mappings, text, value, whole,
     zero_or,
@@ -41,6 +42,11 @@ table! {
         "listenPlain" => listen_plain: bool, flag().or_flag(false),
             "true: listens beyond this machine without TLS; others can read tokens on the way";
         "tokens", mappings(&TOKEN), "callers of the API over TCP";
+        "configSync", mapping(&CONFIG_SYNC)
+                .eg(r#"{repository: "https://git.example.com/ci/machines.git", schedule: "*/5 * * * *"}"#),
+            "git repository with part of the configuration; unset: none";
+        "ageIdentity", mapping(&AGE_IDENTITY).eg("{secretFile: /etc/drover/age.key}"),
+            "identity of age that reads each `secretAge`; unset: none";
         "leases", mapping(&LEASES)
                 .eg(r#"{maxWaitSeconds: 3600, quotas: [{group: "build", maxLeases: 40}]}"#),
             "limits of leases; unset: the defaults of its keys";

@@ -10,6 +10,7 @@ mod forms;
 mod golden;
 mod images;
 mod limits;
+mod managed;
 mod reference;
 mod schema;
 mod secrets;
@@ -43,6 +44,9 @@ impl Scene {
         scene.put("jenkins", 0o600, "11f0a7bd5c\n");
         scene.put("git", 0o600, "d6b1c1a4f1c54bb7a4b4\n");
         scene.put("passphrase", 0o600, "correct horse\n");
+        // The example of age's own tests.
+        let age = "AGE-SECRET-KEY-1GFPYYSJZGFPYYSJZGFPYYSJZGFPYYSJZGFPYYSJZGFPYYSJZGFPQ4EGAEX\n";
+        scene.put("age", 0o600, age);
         scene.put("empty", 0o600, "\n");
         scene
     }

@@ -10,6 +10,7 @@ use std::path::{Component, Path, PathBuf};
 use sha2::{Digest as _, Sha256};
 
 use crate::file;
+use crate::managed::{COPIES, ManagedCopy};
 use crate::source::{Sources, yaml_in};
 
 /// The largest secret, key or bundle that is read.
@@ -41,16 +42,30 @@ pub(super) struct Snapshot {
 impl Snapshot {
     /// Reads a configuration and the files that it names; `writers` are files that are still open
     /// for writing.
-    pub fn at(path: &Path, inputs: &[PathBuf], writers: &[PathBuf]) -> Self {
+    pub fn at(
+        path: &Path,
+        managed_folder: Option<&Path>,
+        inputs: &[PathBuf],
+        writers: &[PathBuf],
+    ) -> Self {
         // Before reading, so that a later change of the path to the files is an event.
-        let places = places(path);
+        let mut places = places(path);
+        if let Some(folder) = managed_folder {
+            places.extend(managed_places(folder));
+        }
         let mut content = Hash::default();
         let mut traces = Hash::default();
         let mut ids = BTreeSet::new();
-        let read = Sources::read(path);
+        let read = Sources::read(path).and_then(|sources| match managed_folder {
+            Some(folder) => sources.with_managed(folder),
+            None => Ok(sources),
+        });
         match &read {
             Ok(sources) => {
-                for file in sources.files() {
+                let managed = sources.managed().into_iter().flat_map(ManagedCopy::all);
+                // Known files that are none differ from files that were not looked for.
+                content.part(&[u8::from(managed_folder.is_some())]);
+                for file in sources.files().iter().chain(managed) {
                     content.part(file.path.as_os_str().as_encoded_bytes());
                     content.part(file.text.as_bytes());
                     ids.extend(file.trace.map(|trace| trace.id));
@@ -128,6 +143,23 @@ pub(super) fn is_less(before: Option<&Sources>, now: &Sources) -> bool {
             shorter || (old.text.ends_with('\n') && !new.text.ends_with('\n'))
         })
     })
+}
+
+/// The directories whose entries decide which managed files are read: those of the link to the entry in
+/// force, of the entry, and of its copies.
+fn managed_places(folder: &Path) -> BTreeMap<PathBuf, FileId> {
+    let mut places = places(folder);
+    let copies = folder.join(COPIES);
+    if let Ok(Some(copy)) = ManagedCopy::read(folder, &mut u64::MAX.clone()) {
+        for file in copy.all() {
+            let mut inside = file.path.parent();
+            while let Some(at) = inside.filter(|at| at.starts_with(&copies)) {
+                enter(at, &mut places);
+                inside = at.parent();
+            }
+        }
+    }
+    places
 }
 
 /// The directories that contain a path or a link on the way to it; for a directory also itself, and

@@ -109,7 +109,7 @@ impl View {
             What::HoldNext { template, seconds } => {
                 self.asides.entry(template.clone()).or_default().hold_next = *seconds;
             }
-            What::Ordered { .. } => {}
+            What::ConfigSynced { .. } | What::ConfigNotSynced { .. } | What::Ordered { .. } => {}
             What::OtherDrover { why } => self.other_drover.lock().clone_from(why),
             What::AddressPools { pools } => {
                 self.pools.lock().clone_from(pools);

@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, OnceLock};
 
 use dashmap::DashMap;
+use drover_api::SyncOut;
 use drover_limits::call_queue::CallLoad;
 use drover_model::fact::{Fact, What};
 use drover_model::id::{
@@ -21,6 +22,7 @@ use drover_model::id::{
 use drover_model::phase::{CloudHealth, LeasePhase};
 use drover_model::ports::Observer;
 use drover_model::scope::Scope;
+use drover_model::spec::HerdSpec;
 use drover_model::status::{
     AddressPoolStatus, AgentStatus, BreakerStatus, CloudStatus, DeclaredStatus, ImageStatus,
     LeaseStatus, SourceStatus, TemplateStatus,
@@ -70,6 +72,11 @@ pub struct View {
     readiness: watch::Sender<Readiness>,
     journal: Mutex<Option<String>>,
     restart_due: Mutex<Vec<&'static str>>,
+    /// The state of the sync with git; none where no repository is configured.
+    sync: Mutex<Option<SyncOut>>,
+    /// The clouds that git manages, with the commit in force.
+    managed: Mutex<BTreeMap<CloudId, String>>,
+    configured: Mutex<Arc<HerdSpec>>,
     /// What people run to restart the service; blank where it is not known.
     restart_command: OnceLock<&'static str>,
     calls: OnceLock<Meter>,
@@ -146,6 +153,9 @@ impl View {
             readiness: watch::Sender::new(Readiness::default()),
             journal: Mutex::new(None),
             restart_due: Mutex::new(Vec::new()),
+            sync: Mutex::default(),
+            managed: Mutex::default(),
+            configured: Mutex::default(),
             restart_command: OnceLock::new(),
             calls: OnceLock::new(),
             began: OnceLock::new(),
@@ -171,6 +181,32 @@ impl View {
     /// Why the journal cannot be written; none when it can.
     pub fn journal_trouble(&self) -> Option<String> {
         self.journal.lock().clone()
+    }
+
+    /// Marks the state of the sync with git.
+    pub fn mark_sync(&self, sync: Option<SyncOut>, configured: Arc<HerdSpec>) {
+        let clouds = sync.iter().flat_map(|sync| &sync.clouds);
+        let commit = sync.as_ref().and_then(|sync| sync.in_force.as_ref());
+        let commit = commit.map_or_else(String::new, |of| of.commit.clone());
+        let managed = clouds.map(|cloud| (CloudId::new(cloud), commit.clone())).collect();
+        *self.managed.lock() = managed;
+        *self.sync.lock() = sync;
+        *self.configured.lock() = configured;
+    }
+
+    /// The configuration as it was read, where git manages a part of it.
+    pub fn configured(&self) -> Arc<HerdSpec> {
+        Arc::clone(&self.configured.lock())
+    }
+
+    /// The state of the sync with git; none where no repository is configured.
+    pub fn sync(&self) -> Option<SyncOut> {
+        self.sync.lock().clone()
+    }
+
+    /// The commit of git that manages a cloud; none where none does.
+    pub fn managed_by(&self, cloud: &CloudId) -> Option<String> {
+        self.managed.lock().get(cloud).cloned()
     }
 
     /// Notes which keys of the configuration take effect at the next start only.

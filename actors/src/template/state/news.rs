@@ -100,6 +100,8 @@ impl TemplateMind {
             paused: self.paused(now),
             // The body knows it.
             canary: None,
+            outdated: self.outdated(),
+            overrides: self.spec.overrides,
         }
     }
 }

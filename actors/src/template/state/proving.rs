@@ -48,6 +48,14 @@ impl TemplateMind {
         Some(Arc::new(TemplateSpec { made_as: made_as(&proving.digest, steady), ..spec }))
     }
 
+    /// The spec that agents are made by now, but for the one that tries another.
+    pub(super) fn made_now(&self) -> Arc<TemplateSpec> {
+        match self.proves().and_then(|proving| proving.stand_in.as_ref()) {
+            Some(good) => Arc::new(good.spec.with_policy_of(&self.spec)),
+            None => Arc::clone(&self.spec),
+        }
+    }
+
     fn proves(&self) -> Option<&Proving> {
         self.proving.as_ref().filter(|_| self.spec.canary)
     }

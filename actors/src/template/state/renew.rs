@@ -1,11 +1,16 @@
-//! Renewal: agents of the warm pool give way to younger ones before they are too old, a few at a time,
-//! so that a pool whose agents were started together is never renewed all at once.
+//! Renewal: agents of the warm pool give way to others before they are too old, and after their template
+//! was changed, a few at a time, so that a pool is never renewed all at once.
 //!
 //! Each has a time of its own, drawn from its id so that it is the same after a restart: between 0.7
 //! and 0.9 of the most it may live. From then on it counts for less than an agent: another one is
 //! started beside it, and it goes once that is ready. Where there is no room beside it, it goes first,
 //! while all others are there and another one can be had. At the end of its life its own mind drains it.
+//!
+//! An agent that its template would make otherwise by now is *outdated*: it is renewed from then on, and
+//! goes before another one is there only where the cap leaves no room. While a new version must prove
+//! itself (`proving.rs`), agents of the good one are not outdated. Who is busy stays until it is idle.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use drover_model::ambient::Dice;
@@ -48,7 +53,27 @@ impl Renewal {
 
 impl Held {
     fn is_stale(&self, now: Moment) -> bool {
-        self.renews.is_some_and(|renewal| renewal.from <= now)
+        self.renewal().is_some_and(|renewal| renewal.from <= now)
+    }
+
+    /// Looks whether it is as its template makes agents by now.
+    fn compare(&mut self, made_now: &Arc<TemplateSpec>, now: Moment) {
+        let other = || {
+            let apart = self.spec.trial || !self.spec.size.is_none() || self.tries;
+            !Arc::ptr_eq(&self.spec, made_now) && !apart && !self.spec.is_as(made_now)
+        };
+        let outdated = made_now.roll_at_once != Some(0) && other();
+        self.outdated = outdated.then(|| self.outdated.unwrap_or(now));
+    }
+
+    /// When it is renewed, for whichever reason comes first.
+    fn renewal(&self) -> Option<Renewal> {
+        // Nothing but a full cap lets it go before another one is there.
+        let rolls = self.outdated.map(|from| Renewal { from, at_last: Moment(u64::MAX) });
+        match (self.renews, rolls) {
+            (Some(old), Some(rolls)) if old.from <= rolls.from => Some(old),
+            (old, rolls) => rolls.or(old),
+        }
     }
 }
 
@@ -56,7 +81,36 @@ impl TemplateMind {
     /// So many agents may be in renewal at once.
     fn renewing(&self) -> u32 {
         let Minimums { all, idle } = self.kept();
-        all.max(idle).div_ceil(10)
+        let usual = all.max(idle).div_ceil(10);
+        if self.outdated() == 0 { usual } else { usual.max(self.rolling()) }
+    }
+
+    /// So many agents may be replaced at once after a change of the template.
+    fn rolling(&self) -> u32 {
+        let Minimums { all, idle } = self.kept();
+        self.spec.roll_at_once.unwrap_or_else(|| all.max(idle).div_ceil(10).max(1))
+    }
+
+    /// Agents that are outdated and stay otherwise.
+    pub(super) fn outdated(&self) -> u32 {
+        let outdated = self.agents.values().filter(|held| held.outdated.is_some() && !held.going);
+        u32::try_from(outdated.count()).unwrap_or(u32::MAX)
+    }
+
+    /// Looks which agents are as the template makes them by now.
+    pub(super) fn compare(&mut self, now: Moment) {
+        let made_now = self.made_now();
+        for held in self.agents.values_mut() {
+            held.compare(&made_now, now);
+        }
+    }
+
+    /// Looks whether one agent is as the template makes them by now.
+    pub(super) fn compare_one(&mut self, agent: &AgentId, now: Moment) {
+        let made_now = self.made_now();
+        if let Some(held) = self.agents.get_mut(agent) {
+            held.compare(&made_now, now);
+        }
     }
 
     /// Of the agents that count, those that another one may be started beside.
@@ -71,7 +125,7 @@ impl TemplateMind {
             return Vec::new();
         }
         let idle = self.idle().into_iter().filter_map(|(_, agent)| {
-            let renewal = self.agents.get(&agent)?.renews?;
+            let renewal = self.agents.get(&agent)?.renewal()?;
             Some((renewal, agent))
         });
         let mut ripe: Vec<_> = idle.collect();
@@ -83,8 +137,9 @@ impl TemplateMind {
     pub(super) fn renew(&mut self, now: Moment, turn: &mut Turn<Effect>) {
         let ripe: Vec<_> =
             self.ripe().into_iter().filter(|(renewal, _)| renewal.from <= now).collect();
+        let left = (self.renewing() as usize).saturating_sub(self.leaving());
         let mut due: Vec<AgentId> =
-            ripe.iter().take(self.spare()).map(|(_, agent)| agent.clone()).collect();
+            ripe.iter().take(self.spare().min(left)).map(|(_, agent)| agent.clone()).collect();
         let another = self.breaker.phase() == BreakerPhase::Closed
             && self.starts(now)
             && self.supply.free > 0;
@@ -93,7 +148,17 @@ impl TemplateMind {
             let first = ripe.into_iter().find(|(renewal, _)| full || renewal.at_last <= now);
             due.extend(first.map(|(_, agent)| agent));
         }
-        due.iter().for_each(|agent| self.send_away(agent, Reason::Old, turn));
+        for agent in due {
+            let held = self.agents.get(&agent);
+            let outdated = held.is_some_and(|held| held.outdated.is_some());
+            self.send_away(&agent, if outdated { Reason::Outdated } else { Reason::Old }, turn);
+        }
+    }
+
+    /// Agents that are on their way out and not gone yet.
+    fn leaving(&self) -> usize {
+        let leaves = |held: &&Held| held.going || held.status.standing == Standing::Leaving;
+        self.agents.values().filter(leaves).count()
     }
 
     /// Whether all that is kept is there: agents that went before were replaced.
@@ -114,7 +179,7 @@ impl TemplateMind {
     /// When agents are renewed.
     pub(super) fn renewals(&self) -> impl Iterator<Item = Moment> {
         let each = self.agents.values().filter(|held| !held.going && self.renewing() > 0);
-        let each: Vec<Renewal> = each.filter_map(|held| held.renews).collect();
+        let each: Vec<Renewal> = each.filter_map(Held::renewal).collect();
         each.into_iter().flat_map(|renewal| [renewal.from, renewal.at_last])
     }
 }

@@ -1,0 +1,219 @@
+//! The applied commits in the state directory (`drover_config::managed` has their form): written
+//! aside, made durable, and switched to by one renaming.
+
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, symlink};
+use std::path::{Path, PathBuf};
+
+use drover_config::managed::{AppliedCommit, CONFIG_SYNC, COPIES, IN_FORCE, RECORD, TREE, record};
+
+/// The folder of all entries.
+const APPLIED: &str = "applied";
+/// Where an entry is written before it has a name.
+const DRAFT: &str = "draft";
+/// The new link, before it takes the place of the old one.
+const NEW_LINK: &str = "in-force.new";
+/// The file that says that the configuration stays where it is.
+const PINNED: &str = "pinned";
+/// Entries that are kept.
+const KEPT: usize = 32;
+
+/// The applied commits.
+#[derive(Debug, Clone)]
+pub(super) struct Store {
+    folder: PathBuf,
+}
+
+/// An entry that is written and does not count yet.
+#[derive(Debug)]
+pub(super) struct Draft {
+    folder: PathBuf,
+}
+
+impl Draft {
+    /// Where it is, for a check.
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Writes a file, as git has it and as a copy to edit. Its path was checked by `drover_git`.
+    pub(super) fn put(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        for place in [TREE, COPIES] {
+            let path = self.folder.join(place).join(name);
+            if let Some(parent) = path.parent() {
+                folder(parent)?;
+            }
+            write(&path, bytes)?;
+        }
+        Ok(())
+    }
+
+    /// Writes what it is.
+    pub(super) fn describe(&self, of: &AppliedCommit) -> io::Result<()> {
+        let text = serde_json::to_vec_pretty(of).map_err(io::Error::other)?;
+        write(&self.folder.join(RECORD), &text)
+    }
+}
+
+impl Store {
+    pub(super) fn at(state: &Path) -> Self {
+        Self { folder: state.join(CONFIG_SYNC) }
+    }
+
+    /// The folder for git.
+    pub(super) fn git(&self) -> PathBuf {
+        self.folder.join("git")
+    }
+
+    /// The entry in force, by its name; none before the first.
+    pub(super) fn in_force(&self) -> Option<String> {
+        let target = fs::read_link(self.folder.join(IN_FORCE)).ok()?;
+        Some(target.file_name()?.to_string_lossy().into_owned())
+    }
+
+    /// Whether the copies in force differ from what git has.
+    pub(super) fn is_edited(&self) -> bool {
+        let folder = self.folder.join(IN_FORCE);
+        let Ok(of) = record(&folder.join(RECORD)) else { return false };
+        of.configuration.iter().chain(&of.named).any(|name| {
+            let read = |place: &str| fs::read(folder.join(place).join(name));
+            read(COPIES).is_ok_and(|copy| read(TREE).is_ok_and(|tree| copy != tree))
+        })
+    }
+
+    /// The record of an entry.
+    pub(super) fn record(&self, entry: &str) -> io::Result<AppliedCommit> {
+        record(&self.folder.join(APPLIED).join(entry).join(RECORD))
+    }
+
+    /// All entries that can be read with their names, the newest first.
+    pub(super) fn history(&self) -> Vec<(String, AppliedCommit)> {
+        let names = self.names().into_iter().rev();
+        names.filter_map(|name| Some((name.clone(), self.record(&name).ok()?))).collect()
+    }
+
+    /// The names of all entries, the oldest first.
+    fn names(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.folder.join(APPLIED)).into_iter().flatten().flatten();
+        let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+        let mut names: Vec<(u64, String)> =
+            names.filter_map(|name| Some((number(&name)?, name))).collect();
+        names.sort();
+        names.into_iter().map(|(_, name)| name).collect()
+    }
+
+    /// An empty draft; what an earlier one left is removed.
+    pub(super) fn draft(&self) -> io::Result<Draft> {
+        folder(&self.folder)?;
+        let draft = self.folder.join(DRAFT);
+        match fs::remove_dir_all(&draft) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            Ok(()) | Err(_) => {}
+        }
+        folder(&draft)?;
+        Ok(Draft { folder: draft })
+    }
+
+    /// A draft with the files of an entry, as git had them.
+    pub(super) fn again(&self, entry: &str) -> io::Result<(Draft, AppliedCommit)> {
+        let of = self.record(entry)?;
+        let draft = self.draft()?;
+        let tree = self.folder.join(APPLIED).join(entry).join(TREE);
+        for name in of.configuration.iter().chain(&of.named) {
+            draft.put(name, &fs::read(tree.join(name))?)?;
+        }
+        draft.describe(&of)?;
+        Ok((draft, of))
+    }
+
+    /// Makes an entry of a draft; it does not count before [`Store::switch`].
+    pub(super) fn keep(&self, draft: Draft, of: &AppliedCommit) -> io::Result<String> {
+        draft.describe(of)?;
+        let last = self.names().last().and_then(|name| number(name)).unwrap_or(0);
+        let name = format!("{:04}-{}", last + 1, of.short());
+        let applied = self.folder.join(APPLIED);
+        folder(&applied)?;
+        sync_tree(&draft.folder)?;
+        fs::rename(&draft.folder, applied.join(&name))?;
+        sync(&applied)?;
+        Ok(name)
+    }
+
+    /// Makes an entry the one in force, or none.
+    pub(super) fn switch(&self, entry: Option<&str>) -> io::Result<()> {
+        let link = self.folder.join(IN_FORCE);
+        match entry {
+            Some(entry) => {
+                let new = self.folder.join(NEW_LINK);
+                match fs::remove_file(&new) {
+                    Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                    Ok(()) | Err(_) => {}
+                }
+                symlink(Path::new(APPLIED).join(entry), &new)?;
+                fs::rename(&new, &link)?;
+            }
+            None => fs::remove_file(&link)?,
+        }
+        sync(&self.folder)
+    }
+
+    /// Removes an entry that was refused.
+    pub(super) fn remove(&self, entry: &str) {
+        // What is left is an entry that nobody switches to.
+        let _ = fs::remove_dir_all(self.folder.join(APPLIED).join(entry));
+    }
+
+    /// Removes the oldest entries, never the one in force.
+    pub(super) fn prune(&self) {
+        let (names, in_force) = (self.names(), self.in_force());
+        let old = names.iter().take(names.len().saturating_sub(KEPT));
+        old.filter(|name| in_force.as_ref() != Some(name)).for_each(|name| self.remove(name));
+    }
+
+    /// Whether the configuration stays where it is until somebody asks for a sync.
+    pub(super) fn is_pinned(&self) -> bool {
+        self.folder.join(PINNED).exists()
+    }
+
+    /// Lets it stay, or not.
+    pub(super) fn pin(&self, stays: bool) -> io::Result<()> {
+        let path = self.folder.join(PINNED);
+        if stays {
+            write(&path, b"drover sync returns to the branch\n")?;
+        } else if path.exists() {
+            fs::remove_file(path)?;
+        }
+        sync(&self.folder)
+    }
+}
+
+/// The number in an entry's name.
+fn number(name: &str) -> Option<u64> {
+    name.split_once('-')?.0.parse().ok()
+}
+
+fn folder(path: &Path) -> io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = File::create(path)?;
+    file.write_all(bytes)?;
+    file.sync_all()
+}
+
+fn sync(folder: &Path) -> io::Result<()> {
+    File::open(folder)?.sync_all()
+}
+
+/// Makes the names in a folder durable, and those in the folders in it.
+fn sync_tree(folder: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            sync_tree(&entry.path())?;
+        }
+    }
+    sync(folder)
+}
