@@ -51,6 +51,7 @@ pub mod hold_next;
 pub mod keeper;
 pub mod message;
 pub mod placement;
+pub mod plan;
 mod ran;
 pub mod reconciler;
 pub mod records;

@@ -46,7 +46,7 @@ use drover_model::overridden::{CloudOverrides, TemplateChange, TemplateOverrides
 use drover_model::overrides::{Change, OverrideChange, Overrides};
 use drover_model::phase::NodeOrder;
 use drover_model::placement::report::{NodeReport, WhyReport};
-use drover_model::record::{Hold, LeaseAsk, Reason};
+use drover_model::record::{Hold, LeaseAsk, Reason, Want};
 use drover_model::spec::HerdSpec;
 use drover_model::status::AgentStatus;
 use drover_model::stop::StopPolicy;
@@ -54,6 +54,7 @@ use drover_model::tenant::By;
 use drover_model::time::{Moment, WallTime};
 use drover_runtime::reply::Reply;
 
+use crate::plan::Plan;
 use drover_limits::concurrency::OperationEnd;
 use drover_model::finding::{Finding, Outcome};
 
@@ -128,6 +129,15 @@ pub enum HerdCommand {
         cap: Change,
         /// Receives all that holds for the cloud once it is durable.
         reply: Reply<Result<CloudOverrides, Refusal>>,
+    },
+    /// Says what a configuration would do, and changes nothing.
+    Plan {
+        next: Arc<HerdSpec>,
+        /// Whether a sync with git brings it.
+        by_git: bool,
+        /// Jobs of sources that wait, each with whose it is.
+        jobs: Vec<(String, Want)>,
+        reply: Reply<Plan>,
     },
     /// Takes back what operators say of these clouds and their templates.
     UndoOverrides {

@@ -37,6 +37,7 @@ mod machines;
 mod nearest;
 mod nodes;
 mod overrides;
+mod plan;
 mod problem;
 mod roles;
 mod sources;
@@ -77,6 +78,10 @@ pub use nearest::nearest;
 pub use nodes::{CordonIn, DrainIn, DrainOut, NodeOut, NodesOut, RefusesOut, RoomOut, UnreadOut};
 pub use overrides::{
     CloudOverridesIn, CloudOverridesOut, TemplateOverridesIn, TemplateOverridesOut,
+};
+pub use plan::{
+    CloudPlanOut, FateOut, NumberOut, PlanIn, PlanOut, PlanPart, RollOut, TemplatePlanOut,
+    UnservedOut,
 };
 pub use problem::{FieldFault, Problem};
 pub use roles::{Peer, Role, WhoAmIOut};

@@ -16,6 +16,7 @@
 
 mod attempt;
 mod inspection;
+mod planned;
 mod report;
 mod store;
 
@@ -25,13 +26,12 @@ use std::time::Duration;
 
 use actix::Recipient;
 use drover_actors::message::HerdCommand;
-use drover_api::{AttemptOut, SyncDoneOut, SyncIn, SyncResult, SyncTestOut};
+use drover_api::{AttemptOut, PlanIn, PlanOut, SyncDoneOut, SyncIn, SyncResult, SyncTestOut};
 use drover_config::{Checked, ConfigSyncSpec, Environment, ValueChange, calendar, manual_changes};
 use drover_git::{Git, Limits};
 use drover_model::fact::{Fact, What};
 use drover_model::id::CloudId;
 use drover_model::ports::{Ambient, Observer};
-use drover_model::spec::HerdSpec;
 use drover_model::time::WallTime;
 use drover_runtime::reply::Reply;
 use drover_server::NotSynced;
@@ -51,13 +51,13 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(60);
 const RELOAD_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What the worker must know of the configuration in force.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(super) struct Configured {
     pub(super) spec: Option<ConfigSyncSpec>,
     /// The clouds that git manages.
     pub(super) clouds: Vec<String>,
-    /// The configuration as it was read; empty where no repository is configured.
-    pub(super) herd: Arc<HerdSpec>,
+    /// The configuration as it was read.
+    pub(super) checked: Arc<Checked>,
     /// What people changed against git.
     pub(super) manual_changes: Vec<ValueChange>,
 }
@@ -67,10 +67,9 @@ impl Configured {
     pub(super) fn of(checked: &Checked, environment: &Environment) -> Self {
         let clouds = checked.herd.managed.iter().map(ToString::to_string);
         let spec = checked.service.config_sync.clone();
-        let herd = spec.as_ref().map(|_| Arc::new(checked.herd.clone()));
         Self {
             spec,
-            herd: herd.unwrap_or_default(),
+            checked: Arc::new(checked.clone()),
             clouds: clouds.collect(),
             manual_changes: manual_changes(checked, environment),
         }
@@ -81,6 +80,7 @@ impl Configured {
 enum Request {
     Sync(SyncIn, oneshot::Sender<Result<SyncDoneOut, NotSynced>>),
     Test(oneshot::Sender<Result<SyncTestOut, NotSynced>>),
+    Plan(PlanIn, oneshot::Sender<Result<PlanOut, NotSynced>>),
 }
 
 /// The way to the worker.
@@ -141,6 +141,13 @@ impl ConfigSync {
         outcome.await.map_err(|_| stopping())?
     }
 
+    /// Says what a configuration would do, and changes nothing.
+    pub(super) async fn plan(self, asked: PlanIn) -> Result<PlanOut, NotSynced> {
+        let (reply, outcome) = oneshot::channel();
+        self.request(Request::Plan(asked, reply))?;
+        outcome.await.map_err(|_| stopping())?
+    }
+
     fn request(&self, request: Request) -> Result<(), NotSynced> {
         self.requests.try_send(request).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => {
@@ -164,7 +171,7 @@ impl Worker {
         let mut known: Option<ConfigSyncSpec> = None;
         loop {
             let configured = changes.borrow_and_update().clone();
-            self.plan(known.as_ref(), &configured);
+            self.set_next(known.as_ref(), &configured);
             known.clone_from(&configured.spec);
             self.report(&configured);
             let wait = self.next.map(|at| self.until(at));
@@ -185,7 +192,7 @@ impl Worker {
 
     /// Decides when the next sync is due: at once for a repository that is new to this start, else as the
     /// schedule says.
-    fn plan(&mut self, known: Option<&ConfigSyncSpec>, configured: &Configured) {
+    fn set_next(&mut self, known: Option<&ConfigSyncSpec>, configured: &Configured) {
         let Some(spec) = &configured.spec else {
             (self.next, self.last) = (None, None);
             return;
@@ -229,6 +236,10 @@ impl Worker {
                 };
                 // The caller may have gone.
                 let _ = reply.send(tested);
+            }
+            Request::Plan(asked, reply) => {
+                let planned = self.plan(asked, configured).await;
+                let _ = reply.send(planned.map_err(|error| error.into_answer()));
             }
             Request::Sync(SyncIn { to, back }, reply) => {
                 let asked = match (to, back) {

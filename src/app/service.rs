@@ -564,6 +564,7 @@ fn server_handles(
 ) -> Doors {
     let (level, ambient, key) = (level.clone(), Arc::clone(ambient), Arc::clone(key));
     let (sync, test_sync) = (config_sync.clone(), config_sync.clone());
+    let plan = config_sync.clone();
     Doors {
         herd: actors.commands.clone(),
         view: Arc::clone(view),
@@ -587,6 +588,7 @@ fn server_handles(
         }),
         sync: Arc::new(move |asked| sync.clone().sync(asked).boxed()),
         test_sync: Arc::new(move || test_sync.clone().test().boxed()),
+        plan: Arc::new(move |asked| plan.clone().plan(asked).boxed()),
         log_level: Arc::new(move |given| level.set(given).map_err(|error| error.to_string())),
         alive: Arc::clone(&actors.alive),
         call_in: Arc::new(move |token| key.agent(token)),

@@ -8,6 +8,7 @@ use drover_config::{Environment, Explained, Origin, ValueInForce, explain, secti
 use serde_json::{Value, json};
 
 use super::config::{config_path, load};
+use super::encrypted;
 use super::global::Global;
 use super::list_options::ViewOptions;
 use super::options::ConfigAction;
@@ -34,6 +35,10 @@ pub(super) fn config(global: &Global, action: &ConfigAction) -> ExitCode {
             Ok(Err(text)) => return refused(json, FAILED, &text),
             Err(code) => return code,
         },
+        ConfigAction::Encrypt { recipient } => {
+            return encrypted::encrypted(global, recipient.as_deref());
+        }
+        ConfigAction::AgeKey => return encrypted::age_key(global),
         ConfigAction::Explain { key: None } => {
             let all = sections();
             let rows = all.iter().map(|(name, help)| vec![Cell::of(name), Cell::of(help)]);

@@ -13,6 +13,7 @@ mod client;
 mod completions;
 mod config;
 mod doctor;
+mod encrypted;
 mod ending;
 mod error;
 mod events;
@@ -37,6 +38,8 @@ mod man;
 mod nodes;
 mod options;
 mod over_ssh;
+mod overrides;
+mod plan;
 mod privacy;
 mod progress;
 mod prompt;
@@ -53,6 +56,7 @@ mod sim_options;
 mod slips;
 mod stdin;
 mod stdout;
+mod sync;
 mod table;
 mod term;
 pub mod topics;
@@ -128,7 +132,7 @@ pub fn main() -> ExitCode {
         Command::Doctor(_)
         | Command::Status(_)
         | Command::Agents { .. }
-        | Command::Templates(_)
+        | Command::Templates { .. }
         | Command::Breakers { .. }
         | Command::Cluster { .. }
         | Command::Nodes(_)
@@ -141,7 +145,7 @@ pub fn main() -> ExitCode {
         | Command::Lease { .. }
         | Command::Get { .. }
         | Command::Show { .. }
-        | Command::Clouds(_)
+        | Command::Clouds { .. }
         | Command::Sources(_)
         | Command::Alarms(_)
         | Command::Images(_)
@@ -159,6 +163,8 @@ pub fn main() -> ExitCode {
         | Command::HoldNext(_)
         | Command::ReleaseHold { .. }
         | Command::Machine(_)
+        | Command::Plan(_)
+        | Command::Sync(_)
         | Command::Reap { .. }
         | Command::Resync { .. }
         | Command::Reload

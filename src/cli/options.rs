@@ -5,6 +5,7 @@ mod lease;
 mod machine;
 mod notes;
 mod nouns;
+mod sync;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -27,6 +28,7 @@ pub use machine::{
     CloneOptions, MachineAction, ResizeOptions, SnapshotAction, TakeOptions, WaitOptions,
 };
 pub use nouns::{ConfigAction, CpOptions, LogsOptions, Noun, ShownNode, SshOptions};
+pub use sync::{CloudsAction, PlanOptions, SyncOptions, TemplatesAction, Value};
 
 /// Turns Proxmox VE clusters into a pool of throw-away CI machines.
 #[derive(Debug, Parser)]
@@ -114,10 +116,26 @@ pub enum Command {
         #[command(subcommand)]
         action: Option<AgentAction>,
     },
-    /// List clouds: health, version, agents, and what is wrong
-    Clouds(ListOptions),
-    /// List templates, and what each is cloned from
-    Templates(ListOptions),
+    /// List clouds: health, version, agents, and what is wrong; or set the cap of one
+    #[command(args_conflicts_with_subcommands = true)]
+    Clouds {
+        /// Which, and how
+        #[command(flatten)]
+        list: ListOptions,
+        /// What to do instead
+        #[command(subcommand)]
+        action: Option<CloudsAction>,
+    },
+    /// List templates, and what each is cloned from; or set values of one, or stop its roll-out
+    #[command(args_conflicts_with_subcommands = true)]
+    Templates {
+        /// Which, and how
+        #[command(flatten)]
+        list: ListOptions,
+        /// What to do instead
+        #[command(subcommand)]
+        action: Option<TemplatesAction>,
+    },
     /// Work with one template of the configuration
     Template {
         /// What to do
@@ -246,6 +264,11 @@ pub enum Command {
     },
     /// Read the configuration again
     Reload,
+    /// Say what a configuration would do: agents that start, go or are replaced, caps, jobs that nothing
+    /// would serve; change nothing
+    Plan(PlanOptions),
+    /// Bring into force what git has, or return to a commit that was in force
+    Sync(SyncOptions),
     /// Log in to an agent, or run a command there
     #[command(after_help = notes::KEYS)]
     Ssh(SshOptions),

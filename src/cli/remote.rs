@@ -31,8 +31,8 @@ use super::screen::{self, Output, Screen};
 use super::term::{Term, page, print, shown};
 use super::watch::frame;
 use super::{
-    agents, doctor, events, hold, ids, image, kept, leases, lists, logs, machine, nodes, reach,
-    sentences, show, stdin, why,
+    agents, doctor, events, hold, ids, image, kept, leases, lists, logs, machine, nodes, overrides,
+    plan, reach, sentences, show, stdin, sync, why,
 };
 
 /// Runs one of the commands, again and again where that is wanted; gives the exit code.
@@ -111,7 +111,7 @@ async fn once(
         Command::Agents { gone, list, action: None } => {
             agents::list(client, list, gone, json, term).await?;
         }
-        Command::Templates(list) => {
+        Command::Templates { list, action: None } => {
             let out: TemplatesOut = client.get("/v1/templates", CALL_LIMIT).await?;
             let whole = |templates| TemplatesOut { templates };
             lists::show(term, json, &list, out.templates, whole, |_, _| ())?;
@@ -154,7 +154,7 @@ async fn once(
                 )
             })?;
         }
-        Command::Clouds(list) => {
+        Command::Clouds { list, action: None } => {
             let out: CloudsOut = client.get("/v1/clouds", CALL_LIMIT).await?;
             let whole = |clouds| CloudsOut { clouds };
             lists::show(term, json, &list, out.clouds, whole, |_, _| ())?;
@@ -278,6 +278,14 @@ async fn once(
             drop(step);
             print(term, json, &out, reloaded)?;
         }
+        Command::Plan(options) => return plan::plan(client, &options, json, term).await,
+        Command::Sync(options) => return sync::sync(client, options, json, term).await,
+        Command::Templates { action: Some(action), .. } => {
+            overrides::template(client, action, json, term).await?;
+        }
+        Command::Clouds { action: Some(action), .. } => {
+            overrides::cloud(client, action, json, term).await?;
+        }
         Command::Events(options) => events::follow(client, &options, None, json, term).await?,
         Command::Doctor(DoctorOptions {
             action: Some(DoctorAction::Template { template }),
@@ -352,8 +360,8 @@ pub(super) fn plain(command: Command) -> Command {
     match noun {
         Noun::Agent => Command::Agents { gone: false, list, action: None },
         Noun::Lease => Command::Leases(LeasesOptions { list, ..LeasesOptions::default() }),
-        Noun::Template => Command::Templates(list),
-        Noun::Cloud => Command::Clouds(list),
+        Noun::Template => Command::Templates { list, action: None },
+        Noun::Cloud => Command::Clouds { list, action: None },
         Noun::Node => Command::Nodes(list),
         Noun::Source => Command::Sources(list),
         Noun::Job => Command::Jobs(list),

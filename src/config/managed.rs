@@ -60,6 +60,25 @@ pub struct AppliedCommit {
 }
 
 impl AppliedCommit {
+    /// A record of which only the files are known yet that are the configuration.
+    pub fn of_files(configuration: Vec<String>) -> Self {
+        let [commit, committed_at, author, subject] = [const { String::new() }; 4];
+        let [repository, branch, path, applied_at] = [const { String::new() }; 4];
+        Self {
+            format: FORMAT,
+            commit,
+            committed_at,
+            author,
+            subject,
+            repository,
+            branch,
+            path,
+            applied_at,
+            configuration,
+            named: Vec::new(),
+        }
+    }
+
     /// The first 12 digits of the commit's id.
     pub fn short(&self) -> &str {
         self.commit.get(..12).unwrap_or(&self.commit)

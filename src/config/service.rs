@@ -58,6 +58,8 @@ pub struct ServiceSpec {
     pub reconcile_period: Option<Duration>,
     /// The level or filter of the logs.
     pub log_level: String,
+    /// For whom secrets must be encrypted that the configuration holds.
+    pub age_recipients: Vec<String>,
     /// The repository with part of the configuration.
     pub config_sync: Option<ConfigSyncSpec>,
 }
@@ -144,6 +146,7 @@ pub(super) fn service(
         reconcile_period: Some(Duration::from_secs(raw.orphan_cleanup_period_seconds))
             .filter(|period| !period.is_zero()),
         log_level: level.unwrap_or_else(|| "info".to_owned()),
+        age_recipients: cx.identities.as_ref().map(Identities::recipients).unwrap_or_default(),
         config_sync,
     })
 }

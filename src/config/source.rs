@@ -121,6 +121,12 @@ impl Sources {
         Self::of(vec![source_file(PathBuf::from(name), text.as_bytes(), None)])
     }
 
+    /// Texts in place of a machine's own files, by their paths.
+    pub fn of_files(files: std::collections::BTreeMap<PathBuf, String>) -> Self {
+        let file = |(path, text): (PathBuf, String)| source_file(path, text.as_bytes(), None);
+        Self::of(files.into_iter().map(file).collect())
+    }
+
     /// Texts in place of files: path, name for faults, text.
     #[cfg(test)]
     pub(super) fn of_texts(files: &[(PathBuf, &str, &str)]) -> Self {

@@ -157,6 +157,7 @@ mod tests {
             detail: detail.into(),
             agents,
             cap: None,
+            overrides: drover_model::overridden::CloudOverrides::default(),
         }))
     }
 

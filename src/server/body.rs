@@ -157,6 +157,29 @@ impl<T: DeserializeOwned> Fields<T> {
         Some(texts)
     }
 
+    /// Checks one of some words; absent is the default of its type.
+    pub(super) fn word(&mut self, field: &'static str, words: &[&str]) {
+        let Some(value) = self.value(field) else { return };
+        if !value.as_str().is_some_and(|word| words.contains(&word)) {
+            self.fault(field, format!("must be one of {}", words.join(", ")));
+        }
+    }
+
+    /// Checks an object of at most `most` texts by names, of which no fault shows a text.
+    pub(super) fn texts_by_name(&mut self, field: &'static str, most: usize) {
+        let Some(value) = self.value(field) else { return };
+        let Value::Object(inner) = value else {
+            return self.fault(field, format!("must be an object, and is {}", kind(&value)));
+        };
+        if inner.len() > most {
+            self.fault(field, format!("must have at most {most} entries, and has {}", inner.len()));
+        }
+        for (name, value) in inner.iter().filter(|(_, value)| !value.is_string()) {
+            let place = format!("{field}.{}", printable(name));
+            self.fault(&place, format!("must be a text, and is {}", kind(value)));
+        }
+    }
+
     /// Checks a whole number from 1 to `most`.
     pub(super) fn count(&mut self, field: &'static str, most: u64) -> Option<u64> {
         let value = self.value(field)?;

@@ -64,8 +64,8 @@ pub use leases::{LONGEST_QUEUE_SECONDS, check_public_key};
 pub use problem::Rejection;
 pub use server::{Bound, Listen, Running, StartError, bind};
 pub use state::{
-    BODY_LIMIT, Doors, Limits, NotReloaded, NotSynced, Reload, SetLogLevel, SyncDoor, TestSyncDoor,
-    WhoCalls,
+    BODY_LIMIT, Doors, Limits, NotReloaded, NotSynced, PlanDoor, Reload, SetLogLevel, SyncDoor,
+    TestSyncDoor, WhoCalls,
 };
 
 #[cfg(any(test, feature = "testing"))]

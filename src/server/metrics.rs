@@ -290,6 +290,8 @@ mod tests {
             source: None,
             paused: None,
             canary: Some(CanaryStatus::default()),
+            outdated: 3,
+            overrides: drover_model::overridden::TemplateOverrides::default(),
         };
         reported(&view, What::Template(Box::new(seen)));
         for (id, cores) in [("b1", Some(8)), ("b2", None)] {
@@ -368,6 +370,7 @@ mod tests {
             detail: String::new(),
             agents: 3,
             cap: None,
+            overrides: drover_model::overridden::CloudOverrides::default(),
         };
         reported(&view, What::Cloud(Box::new(cloud)));
         reported(&view, What::Lease(Box::new(lease("x", LeasePhase::Ready, Some("a1"), ""))));

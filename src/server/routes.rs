@@ -128,6 +128,7 @@ pub(super) fn places() -> Vec<Place> {
         Place::at("/v1/reap").post(ADMIN, control::reap),
         Place::at("/v1/reload").post(Access::Least(control::RELOAD), control::reload),
         Place::at("/v1/sync").get(VIEWER, sync::show).post(ADMIN, sync::sync),
+        Place::at("/v1/plan").body_limit(sync::PLAN_LIMIT).post(VIEWER, sync::plan),
         Place::at("/v1/sync/test").post(OPERATOR, sync::test),
         Place::at("/v1/log-level").on(Method::PUT, ADMIN, control::log_level),
         Place::at("/healthz").get(OPEN, health::healthz),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use actix::Recipient;
 use drover_actors::message::HerdCommand;
-use drover_api::{SyncDoneOut, SyncIn, SyncTestOut};
+use drover_api::{PlanIn, PlanOut, SyncDoneOut, SyncIn, SyncTestOut};
 use drover_ci::Hooks;
 use drover_model::fact::{Fact, What};
 use drover_model::id::{AgentId, LeaseId};
@@ -62,6 +62,10 @@ pub type SyncDoor =
 pub type TestSyncDoor =
     Arc<dyn Fn() -> BoxFuture<'static, Result<SyncTestOut, NotSynced>> + Send + Sync>;
 
+/// Says what a configuration would do, and changes nothing.
+pub type PlanDoor =
+    Arc<dyn Fn(PlanIn) -> BoxFuture<'static, Result<PlanOut, NotSynced>> + Send + Sync>;
+
 /// What a reload does: reads the configuration again; gives the generation in force or the faults.
 pub type Reload = Arc<dyn Fn() -> BoxFuture<'static, Result<u64, NotReloaded>> + Send + Sync>;
 /// Whose token a guest shows; none for nobody's.
@@ -83,6 +87,8 @@ pub struct Doors {
     pub sync: SyncDoor,
     /// Tests the connection to git.
     pub test_sync: TestSyncDoor,
+    /// Plans the way to a configuration.
+    pub plan: PlanDoor,
     /// Sets the level of the log.
     pub log_level: SetLogLevel,
     /// Whether the actors' thread still turns.

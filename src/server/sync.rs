@@ -2,7 +2,9 @@
 
 use actix_web::web;
 use drover_actors::message::Refusal;
-use drover_api::{Nothing, Problem, SyncDoneOut, SyncIn, SyncOut, SyncTestOut};
+use drover_api::{
+    Nothing, PlanIn, PlanOut, PlanPart, Problem, Role, SyncDoneOut, SyncIn, SyncOut, SyncTestOut,
+};
 
 use super::auth::Caller;
 use super::body::Fields;
@@ -10,6 +12,10 @@ use super::drift;
 use super::problem::Rejection;
 use super::state::{NotSynced, State};
 
+/// The largest body of a plan: a configuration, and the files that it names.
+pub(super) const PLAN_LIMIT: usize = 8 << 20;
+/// The most files of a plan.
+const PLAN_FILES: usize = 128;
 /// The longest id of a commit, in characters.
 const COMMIT_MAX: usize = 64;
 
@@ -88,4 +94,34 @@ pub(super) async fn test(
 ) -> Result<web::Json<SyncTestOut>, Rejection> {
     Fields::<Nothing>::parse(body)?.finish()?;
     Ok(web::Json((state.doors.test_sync)().await?))
+}
+
+/// Says what a configuration would do, and changes nothing. Without files it is what the branch has.
+/// Files in place of the machine's own configuration need the role admin, since they may name secrets.
+#[utoipa::path(
+    post, path = "/v1/plan", request_body = PlanIn,
+    responses(
+        (status = 200, body = PlanOut),
+        (status = 403, body = Problem, description = "the files are the machine's own, and the caller is no admin"),
+        (status = 404, body = Problem, description = "no repository is configured and no file is given, or a path is wrong"),
+        (status = 422, body = Problem, description = "the configuration has faults"),
+        (status = 502, body = Problem, description = "git could not be read"),
+        (status = 503, body = Problem, description = "other syncs wait, or the service stops"),
+    )
+)]
+pub(super) async fn plan(
+    state: web::Data<State>,
+    caller: web::ReqData<Caller>,
+    body: Body,
+) -> Result<web::Json<PlanOut>, Rejection> {
+    let mut fields = Fields::<PlanIn>::parse_large(body, PLAN_LIMIT)?;
+    fields.word("part", &["git", "local"]);
+    fields.texts_by_name("files", PLAN_FILES);
+    let asked: PlanIn = fields.finish()?;
+    let by_git = state.doors.view.sync().is_some() && asked.part == PlanPart::Git;
+    if !asked.files.is_empty() && !by_git && caller.role < Role::Admin {
+        let text = "a plan of the machine's own configuration needs the role admin";
+        return Err(Rejection::refused(Refusal::Forbidden(text.to_owned())));
+    }
+    Ok(web::Json((state.doors.plan)(asked).await?))
 }

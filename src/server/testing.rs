@@ -16,6 +16,7 @@ use drover_actors::message::{
     ClusterConfirmed, HerdCommand, ImageImported, ImagesPruned, ImagesSeen, NodeOrdered, NodesSeen,
     Provisioned, Refusal,
 };
+use drover_actors::plan::Plan;
 use drover_ci::{HookAuth, HookSecret, Hooks};
 use drover_model::demand::report::Subject;
 use drover_model::fact::{Fact, What};
@@ -25,6 +26,7 @@ use drover_model::id::{
 };
 use drover_model::image::ImagePlan;
 use drover_model::journal_state::JournalState;
+use drover_model::overridden::{CloudOverrides, TemplateOverrides};
 use drover_model::phase::{AgentPhase, BreakerPhase, LeasePhase};
 use drover_model::placement::report::WhyReport;
 use drover_model::ports::Observer;
@@ -39,7 +41,7 @@ use serde_json::Value;
 
 use super::auth::{Auth, TokenGrant};
 use super::server::{Listen, Running, bind};
-use super::state::{Doors, Limits, NotReloaded};
+use super::state::{Doors, Limits, NotReloaded, NotSynced};
 use crate::view::View;
 use drover_api::Role;
 
@@ -124,6 +126,8 @@ pub fn empty_template() -> What {
         source: None,
         paused: None,
         canary: None,
+        outdated: 0,
+        overrides: TemplateOverrides::default(),
     }))
 }
 
@@ -190,6 +194,19 @@ fn book(view: Arc<View>, asks: Arc<Mutex<Vec<LeaseAsk>>>) -> impl FnMut(HerdComm
             });
             reply.send(answer);
         }
+        HerdCommand::OverrideTemplate { template, change, reply } => {
+            let missing = || Refusal::Unknown(format!("no template is called `{template}`"));
+            let known = TemplateId::new(CloudId::new("lab"), "linux");
+            let found = known.answers_to(&template).then_some(known).ok_or_else(missing);
+            reply.send(found.map(|id| (id, TemplateOverrides::default().changed(&change))));
+        }
+        HerdCommand::OverrideCloud { cloud, cap, reply } => {
+            let missing = || Refusal::Unknown(format!("no cloud `{cloud}` is configured"));
+            let found = (cloud.as_str() == "lab").then_some(()).ok_or_else(missing);
+            reply.send(found.map(|()| CloudOverrides { cap: cap.to(None) }));
+        }
+        HerdCommand::UndoOverrides { reply, .. } => reply.send(Ok(0)),
+        HerdCommand::Plan { reply, .. } => reply.send(Plan::default()),
         HerdCommand::Hold { agent, hold, reply, .. } => {
             let missing = || Refusal::Unknown(format!("no agent `{agent}` lives"));
             let answer = view.agent(&agent).ok_or_else(missing).map(|status| {
@@ -368,6 +385,11 @@ pub struct Served {
     system: System,
 }
 
+/// What a service without a repository says.
+fn off() -> NotSynced {
+    NotSynced::Off("no repository is configured".to_owned())
+}
+
 /// What webhooks of the source `git` are signed with.
 pub const HOOK_SECRET: &str = "everybody's";
 
@@ -417,6 +439,9 @@ impl Served {
                 let outcome = outcome.lock().unwrap().clone();
                 Box::pin(std::future::ready(outcome.map_err(NotReloaded::Refused)))
             }),
+            sync: Arc::new(|_| Box::pin(std::future::ready(Err(off())))),
+            test_sync: Arc::new(|| Box::pin(std::future::ready(Err(off())))),
+            plan: Arc::new(|_| Box::pin(std::future::ready(Err(off())))),
             log_level: Arc::new(|level| match level {
                 "debug" => Ok(()),
                 other => Err(format!("`{other}` is no level")),

@@ -17,6 +17,7 @@ mod examples;
 mod fallen;
 mod faults;
 mod forgejo;
+mod git;
 mod gitea;
 mod gitea_server;
 mod github;

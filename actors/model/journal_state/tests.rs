@@ -1,6 +1,7 @@
 use super::*;
 use crate::canary::{GoodSpec, Version};
 use crate::marks::{Kind, Marks};
+use crate::overridden::{CloudOverrides, Overridden, TemplateOverrides};
 use crate::overrides::Change;
 use crate::record::{HoldOwner, RECORD_VERSION};
 use crate::testing::{ask, at, labels, marks, template};
@@ -409,7 +410,7 @@ fn a_journal_state_with_something_in_each_map_is_read_as_it_was_written() {
     let cap = CloudOverrides { cap: Some(3) };
     overridden.set_cloud(&cloud, cap);
     let own = TemplateOverrides { minimum: Some(2), ..TemplateOverrides::default() };
-    overridden.set_template(&template.id, own);
+    overridden.set_template(&template, own);
     let journal_state = JournalState {
         overridden,
         seq: 9,

@@ -19,7 +19,7 @@
 //! again, and goes on from the roster and the journal.
 //!
 //! Beside it: `start.rs` (the start), `writes.rs` (records in order), `leases.rs`, `explain.rs` and
-//! `call_in.rs` (the door), `provision.rs`, `resync.rs`, `hold.rs`, `orders.rs`, `overrides.rs`, `breakers.rs`, `nodes.rs` and
+//! `call_in.rs` (the door), `provision.rs`, `resync.rs`, `hold.rs`, `orders.rs`, `overrides.rs`, `plan.rs`, `breakers.rs`, `nodes.rs` and
 //! `drain.rs` (operators), `images.rs` (builds of images), `declared.rs` (declared machines), `clusters.rs`, `continued.rs`,
 //! `sources.rs` and `addresses.rs` (what it leads), `orphan.rs` and `machine.rs` (what another drover
 //! may own).
@@ -40,6 +40,7 @@ mod nodes;
 mod orders;
 mod orphan;
 mod overrides;
+mod plan;
 mod provision;
 mod resync;
 mod sources;
@@ -517,6 +518,9 @@ impl Handler<HerdCommand> for Herd {
             }
             HerdCommand::OverrideCloud { cloud, cap, reply } => {
                 self.override_cloud(cloud, cap, reply, ctx);
+            }
+            HerdCommand::Plan { next, by_git, jobs, reply } => {
+                reply.send(self.plan(&next, by_git, jobs));
             }
             HerdCommand::UndoOverrides { clouds, reply } => {
                 self.undo_overrides(&clouds, reply, ctx);

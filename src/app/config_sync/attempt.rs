@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 
 use drover_api::SyncResult;
-use drover_config::managed::{AppliedCommit, FORMAT};
+use drover_config::managed::AppliedCommit;
 use drover_config::{Candidate, ConfigSyncSpec, candidate};
 use drover_git::{CommitId, Git, GitError, Wanted};
 use drover_model::time::WallTime;
@@ -219,7 +219,7 @@ impl Worker {
             draft.put(&file.path, &file.bytes).map_err(SyncError::Store)?;
         }
         let names = files.iter().map(|file| file.path.clone()).collect();
-        draft.describe(&outline(names)).map_err(SyncError::Store)?;
+        draft.describe_files(names).map_err(SyncError::Store)?;
         Ok(draft)
     }
 
@@ -237,7 +237,7 @@ impl Worker {
             branch: spec.remote.branch.clone(),
             path: spec.path.clone(),
             applied_at: self.now().rfc3339(),
-            ..outline(Vec::new())
+            ..AppliedCommit::of_files(Vec::new())
         }
     }
 
@@ -288,7 +288,7 @@ impl Worker {
     }
 
     /// Checks a draft on another thread: encrypted keys take long.
-    async fn check(&self, folder: &Path) -> Candidate {
+    pub(super) async fn check(&self, folder: &Path) -> Candidate {
         let (config, folder) = (self.tools.config.clone(), folder.to_owned());
         let environment = self.tools.environment.clone();
         let checking =
@@ -321,22 +321,5 @@ impl Worker {
                 Err(SyncError::Refused(why))
             }
         }
-    }
-}
-
-/// A record of which only the files are known yet.
-fn outline(configuration: Vec<String>) -> AppliedCommit {
-    AppliedCommit {
-        format: FORMAT,
-        commit: String::new(),
-        committed_at: String::new(),
-        author: String::new(),
-        subject: String::new(),
-        repository: String::new(),
-        branch: String::new(),
-        path: String::new(),
-        applied_at: String::new(),
-        configuration,
-        named: Vec::new(),
     }
 }

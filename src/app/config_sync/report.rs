@@ -48,6 +48,6 @@ impl Worker {
                 history,
             }
         });
-        self.tools.view.mark_sync(shown, Arc::clone(&configured.herd));
+        self.tools.view.mark_sync(shown, Arc::new(configured.checked.herd.clone()));
     }
 }

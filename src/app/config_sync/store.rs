@@ -49,6 +49,11 @@ impl Draft {
         Ok(())
     }
 
+    /// Writes which files are the configuration, before more is known.
+    pub(super) fn describe_files(&self, configuration: Vec<String>) -> io::Result<()> {
+        self.describe(&AppliedCommit::of_files(configuration))
+    }
+
     /// Writes what it is.
     pub(super) fn describe(&self, of: &AppliedCommit) -> io::Result<()> {
         let text = serde_json::to_vec_pretty(of).map_err(io::Error::other)?;

@@ -299,6 +299,8 @@ fn samples() -> Vec<What> {
     let all = vec![
         What::ConfigApplied { generation: Generation(2), reconcile_seconds: Some(30) },
         What::ConfigRefused { text: "a fault".to_owned(), after: Generation(2) },
+        What::ConfigSynced { commit: "1a2b3c".to_owned(), subject: "Raise the cap".to_owned() },
+        What::ConfigNotSynced { text: "the repository cannot be read".to_owned() },
         What::Ordered { by: "uid:0".to_owned(), order: "drained node pve1".to_owned() },
         What::Agent(Arc::new(agent("a1", AgentPhase::Leased))),
         What::Step {
@@ -341,6 +343,7 @@ fn samples() -> Vec<What> {
             detail: "no quorum".to_owned(),
             agents: 1,
             cap: Some(2),
+            overrides: drover_model::overridden::CloudOverrides::default(),
         })),
         What::CloudGone { cloud: cloud.clone() },
         What::AddressPools {
@@ -405,7 +408,11 @@ fn samples() -> Vec<What> {
 /// Fails to compile where a kind was added: it belongs in the samples.
 fn counted(what: &What) {
     match what {
-        What::ConfigApplied { .. } | What::ConfigRefused { .. } | What::Ordered { .. } => {}
+        What::ConfigApplied { .. }
+        | What::ConfigRefused { .. }
+        | What::ConfigSynced { .. }
+        | What::ConfigNotSynced { .. }
+        | What::Ordered { .. } => {}
         What::Agent(_) | What::Step { .. } | What::AgentGone { .. } | What::Alarm { .. } => {}
         What::OtherDrover { .. } | What::Lease(_) | What::Source(_) | What::SourceGone { .. } => {}
         What::JobLost { .. } | What::Template(_) | What::Breaker(_) | What::Resets { .. } => {}

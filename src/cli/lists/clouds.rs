@@ -4,8 +4,8 @@ use drover_api::CloudOut;
 use drover_model::phase::CloudHealth;
 
 use super::Listed;
-use crate::cli::sentences::health;
-use crate::cli::table::{Cell, Column, Kind, Tone, View, column};
+use crate::cli::sentences::{health, short};
+use crate::cli::table::{Cell, Column, Kind, Page, Tone, View, column};
 
 impl Listed for CloudOut {
     const COLUMNS: &'static [Column] = &[
@@ -36,5 +36,14 @@ impl Listed for CloudOut {
             Cell::maybe(self.cluster.as_ref()),
             Cell::of(&self.detail),
         ]
+    }
+
+    fn aside(&self, page: &mut Page) {
+        if let Some(commit) = &self.managed_by {
+            page.line(&format!("{}: git manages it, commit {}", self.id, short(commit)));
+        }
+        if let Some(cap) = self.overrides.and_then(|own| own.instance_cap) {
+            page.line(&format!("{}: set against the configuration: instanceCap {cap}", self.id));
+        }
     }
 }

@@ -77,8 +77,8 @@ pub(super) trait Listed {
 /// The options of a command that lists something.
 pub(super) fn options(command: &Command) -> Option<&ListOptions> {
     match command {
-        Command::Templates(list)
-        | Command::Clouds(list)
+        Command::Templates { list, action: None }
+        | Command::Clouds { list, action: None }
         | Command::Sources(list)
         | Command::Alarms(list)
         | Command::Images(list)
@@ -132,6 +132,10 @@ pub(super) fn options(command: &Command) -> Option<&ListOptions> {
         | Command::Reap { .. }
         | Command::Resync { .. }
         | Command::Reload
+        | Command::Plan(_)
+        | Command::Sync(_)
+        | Command::Templates { .. }
+        | Command::Clouds { .. }
         | Command::Events(_) => None,
     }
 }

@@ -1,9 +1,9 @@
 //! Everything at a glance.
 
-use drover_api::{AlarmOut, BreakerOut, ConfigOut, LostJobOut, ReconcileOut, StatusOut};
+use drover_api::{AlarmOut, BreakerOut, ConfigOut, LostJobOut, ReconcileOut, StatusOut, SyncOut};
 
 use super::{build_line, page as list};
-use crate::cli::sentences::{count, every_cloud};
+use crate::cli::sentences::{count, every_cloud, short};
 use crate::cli::table::{Page, Tone, clean};
 
 /// Everything at a glance: first what is wrong, then each list.
@@ -16,6 +16,9 @@ pub(in crate::cli) fn status(status: &StatusOut, page: &mut Page) {
     let ready = page.view().paint(tone, ready);
     page.own(&format!("drover {}, {ready}", clean(&status.version)));
     config(&status.config, page);
+    if let Some(sync) = &status.sync {
+        synced(sync, page);
+    }
     troubles(status, page);
     page.heading("CLOUDS");
     list(&status.clouds, page);
@@ -68,6 +71,17 @@ fn config(config: &ConfigOut, page: &mut Page) {
             page.lines(&format!("  {line}"));
         }
     }
+}
+
+/// The part of the configuration that git manages.
+fn synced(sync: &SyncOut, page: &mut Page) {
+    let view = page.view();
+    let Some(of) = &sync.in_force else {
+        return page.line(&format!("git: nothing of {} is in force yet", sync.repository));
+    };
+    let stays = if sync.pinned { "; it stays there until `drover sync`" } else { "" };
+    let (commit, at) = (short(&of.commit), view.since(&of.applied_at));
+    page.line(&format!("git: commit {commit} \"{}\", in force {at}{stays}", of.subject));
 }
 
 /// What somebody must look at, each with what to run. Clouds, templates, builds and the configuration that

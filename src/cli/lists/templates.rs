@@ -3,6 +3,7 @@
 use drover_api::TemplateOut;
 
 use super::{Listed, breakers};
+use crate::cli::sentences::of_template;
 use crate::cli::table::{Cell, Column, Kind, Page, Tone, View, column};
 
 impl Listed for TemplateOut {
@@ -70,6 +71,21 @@ impl Listed for TemplateOut {
             && let (Some(version), Some(agent)) = (&canary.trying, &canary.agent)
         {
             page.line(&format!("{id}: agent {agent} tries version {version}"));
+        }
+        if self.outdated > 0 {
+            let (agents, be) = match self.outdated {
+                1 => ("agent is", "it"),
+                _ => ("agents are", "them"),
+            };
+            let text = format!(
+                "{id}: {} {agents} outdated, and the roll-out replaces {be}",
+                self.outdated
+            );
+            page.line(&text);
+        }
+        let own = self.overrides.as_ref().map(of_template).filter(|own| !own.is_empty());
+        if let Some(own) = own {
+            page.line(&format!("{id}: set against the configuration: {own}"));
         }
         if let Some(seconds) = self.hold_next_seconds {
             page.line(&format!("{id}: the next failure is held for {seconds} s"));

@@ -151,6 +151,14 @@ pub enum ConfigAction {
         /// The path of the key
         key: String,
     },
+    /// Encrypt a secret from standard input, for `secretAge` in a file of git
+    Encrypt {
+        /// Whom it is for, such as age1…; [default: service.ageIdentity of the configuration]
+        #[arg(long, value_name = "RECIPIENT")]
+        recipient: Option<String>,
+    },
+    /// Print a new identity for service.ageIdentity, with its recipient in the first line
+    AgeKey,
     /// Say what a key means: type, default, example; without KEY, the sections of the top level
     Explain {
         /// A key such as memoryMb, or its path, such as agentDefaults.memoryMb

@@ -439,6 +439,10 @@ async fn a_lost_answer_is_asked_for_again_with_the_same_key() {
         | HerdCommand::Retire { .. }
         | HerdCommand::Provision { .. }
         | HerdCommand::Override { .. }
+        | HerdCommand::OverrideTemplate { .. }
+        | HerdCommand::OverrideCloud { .. }
+        | HerdCommand::UndoOverrides { .. }
+        | HerdCommand::Plan { .. }
         | HerdCommand::Hold { .. }
         | HerdCommand::Order { .. }
         | HerdCommand::Machine { .. }

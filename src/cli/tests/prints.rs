@@ -34,7 +34,7 @@ fn agents(gone: bool) -> Command {
 }
 
 fn templates() -> Command {
-    Command::Templates(ListOptions::default())
+    Command::Templates { list: ListOptions::default(), action: None }
 }
 
 /// Output that records when the first line came.
@@ -80,6 +80,7 @@ pub(super) fn furnish(view: &View) {
             detail: detail.into(),
             agents: 2,
             cap: version.map(|_| 10),
+            overrides: drover_model::overridden::CloudOverrides::default(),
         };
         reported(view, What::Cloud(Box::new(cloud)));
     }
@@ -102,6 +103,8 @@ pub(super) fn furnish(view: &View) {
             source: tripped.is_none().then(|| "VMID 9000 `debian-13` on node pve1".into()),
             paused: None,
             canary: tripped.is_some().then(a_canary),
+            outdated: 0,
+            overrides: drover_model::overridden::TemplateOverrides::default(),
             tripped,
         };
         reported(view, What::Template(Box::new(template)));

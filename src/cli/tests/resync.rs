@@ -73,6 +73,7 @@ async fn a_resync_names_clusters_that_it_could_not_read_and_fails() {
         detail: "login refused".into(),
         agents: 0,
         cap: None,
+        overrides: drover_model::overridden::CloudOverrides::default(),
     };
     reported(&served.view, What::Cloud(Box::new(office)));
     let (code, fault, text) = run(&served, false, resync(false)).await;

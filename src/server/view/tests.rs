@@ -162,6 +162,8 @@ fn a_cloud_that_went_takes_its_templates_along() {
                 source: None,
                 paused: None,
                 canary: None,
+                outdated: 0,
+                overrides: drover_model::overridden::TemplateOverrides::default(),
             })),
         );
     }

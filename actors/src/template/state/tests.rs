@@ -17,6 +17,7 @@ use crate::testing::{agent_status, at, entry, seconds, template};
 mod canary;
 mod nodes;
 mod renew;
+mod roll;
 mod step;
 mod table;
 mod warm;

@@ -249,6 +249,8 @@ fn agent_of(body: &Body) -> Option<&AgentId> {
         | Body::DeclaredRemoving { .. }
         | Body::DeclaredGone { .. }
         | Body::OverrideSet { .. }
+        | Body::TemplateOverridden { .. }
+        | Body::CloudOverridden { .. }
         | Body::MachineOrdered { .. }
         | Body::HoldSet { .. }
         | Body::HoldNextSet { .. }

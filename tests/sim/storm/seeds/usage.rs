@@ -134,6 +134,7 @@ pub(super) fn going(
         Reason::Idle
         | Reason::UsedUp
         | Reason::Old
+        | Reason::Outdated
         | Reason::Asked
         | Reason::HoldOver
         | Reason::Reaped

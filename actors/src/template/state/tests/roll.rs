@@ -1,0 +1,157 @@
+//! Replacement of agents after a change of their template.
+
+use super::*;
+use drover_model::overridden::TemplateOverrides;
+
+/// A pool of idle agents, and its mind.
+fn pool(count: u32, change: impl FnOnce(&mut TemplateSpec)) -> (TemplateMind, Vec<AgentId>) {
+    let mut mind = mind(|spec| {
+        spec.idle_minimum = count;
+        change(spec);
+    });
+    let agents = begin(&mut mind, count, None, 0);
+    for agent in &agents {
+        heard(&mut mind, agent, IDLE, None, 10);
+    }
+    (mind, agents)
+}
+
+/// Another version of the template comes into force.
+fn change(mind: &mut TemplateMind, now: u64, change: impl FnOnce(&mut TemplateSpec)) {
+    let mut next = (**mind.spec()).clone();
+    next.cores = Some(next.cores.unwrap_or(2) + 1);
+    change(&mut next);
+    mind.applied(Some(Arc::new(next)), at(now));
+}
+
+/// Plays the pool second by second, a provision taking 60 s and a retirement 10 s; gives the least
+/// ready agents seen, the most that were on their way at once, and how many went.
+fn play(mind: &mut TemplateMind, from: u64, until: u64) -> (usize, usize, usize) {
+    let (mut least, mut most, mut went) = (usize::MAX, 0, 0);
+    let mut coming: Vec<(u64, AgentId)> = Vec::new();
+    let mut leaving: Vec<(u64, AgentId)> = Vec::new();
+    for now in from + 1..until {
+        for effect in mind.settle(at(now).mono) {
+            let Effect::Send(agent, AgentCommand::Retire(reason)) = effect else { continue };
+            assert_eq!(reason, Reason::Outdated);
+            heard(mind, &agent, Standing::Leaving, None, now);
+            leaving.push((now + 10, agent));
+            went += 1;
+        }
+        let need = mind.warm_need(at(now).mono);
+        coming.extend(begin(mind, need, None, now).into_iter().map(|agent| (now + 60, agent)));
+        most = most.max(coming.len());
+        for (_, agent) in coming.extract_if(.., |(at, _)| *at <= now) {
+            heard(mind, &agent, IDLE, None, now);
+        }
+        for (_, agent) in leaving.extract_if(.., |(at, _)| *at <= now) {
+            heard(mind, &agent, Standing::Gone, None, now);
+        }
+        let ready = mind.agents.values().filter(|held| held.status.standing == IDLE && !held.going);
+        least = least.min(ready.count());
+    }
+    (least, most, went)
+}
+
+fn outdated(mind: &TemplateMind) -> u32 {
+    mind.outdated()
+}
+
+// Invariant: a change replaces idle agents within its budget, and never below what is kept while there
+// is room beside them.
+
+#[test]
+fn a_changed_template_replaces_its_pool_one_by_one_and_stays_whole() {
+    let (mut mind, agents) = pool(4, |_| ());
+    change(&mut mind, 20, |_| ());
+    assert_eq!(outdated(&mind), 4);
+    assert_eq!(play(&mut mind, 20, 1000), (4, 1, 4));
+    assert_eq!(outdated(&mind), 0);
+    assert!(agents.iter().all(|agent| !mind.agents.contains_key(agent)));
+}
+
+#[test]
+fn a_budget_says_how_many_are_replaced_at_once() {
+    let (mut mind, _) = pool(6, |spec| spec.roll_at_once = Some(3));
+    change(&mut mind, 20, |_| ());
+    assert_eq!(play(&mut mind, 20, 1000), (6, 3, 6));
+}
+
+#[test]
+fn a_pool_that_fills_its_cap_misses_one_agent_at_a_time() {
+    let (mut mind, _) = pool(3, |spec| spec.cap = Some(3));
+    change(&mut mind, 20, |_| ());
+    assert_eq!(play(&mut mind, 20, 1000), (2, 1, 3));
+}
+
+#[test]
+fn idle_agents_beside_the_minimum_go_within_the_budget_too() {
+    let (mut mind, _) = pool(3, |_| ());
+    change(&mut mind, 20, |spec| spec.idle_minimum = 0);
+    let first = mind.settle(at(21).mono);
+    assert_eq!(first.iter().filter(|one| matches!(one, Effect::Send(..))).count(), 1);
+}
+
+// Invariant: nobody in use is touched, and nothing is where a roll-out pauses.
+
+#[test]
+fn an_agent_in_use_is_left_alone_until_it_is_idle() {
+    let (mut mind, agents) = pool(1, |spec| spec.idle_minimum = 0);
+    heard(&mut mind, &agents[0], Standing::Busy, None, 15);
+    change(&mut mind, 20, |_| ());
+    for now in 21..200 {
+        assert!(mind.settle(at(now).mono).is_empty());
+    }
+    heard(&mut mind, &agents[0], IDLE, None, 200);
+    let reported = reported(&mind.settle(at(201).mono));
+    assert_eq!(reported, [format!("{} Retire(Outdated)", agents[0])]);
+}
+
+#[test]
+fn a_paused_roll_out_replaces_nothing_and_goes_on_afterwards() {
+    let (mut mind, _) = pool(2, |_| ());
+    let paused = TemplateOverrides { rollout_paused: true, ..Default::default() };
+    change(&mut mind, 20, |spec| *spec = paused.over(spec));
+    assert_eq!((outdated(&mind), play(&mut mind, 20, 500).2), (0, 0));
+    let mut next = (**mind.spec()).clone();
+    next.roll_at_once = None;
+    mind.applied(Some(Arc::new(next)), at(500));
+    assert_eq!(play(&mut mind, 500, 1000), (2, 1, 2));
+}
+
+// Invariant: a change of policy alone replaces nobody, and a return to the version before spares those
+// that still have it.
+
+#[test]
+fn another_cap_or_label_makes_no_agent_outdated() {
+    let (mut mind, _) = pool(2, |_| ());
+    let mut next = (**mind.spec()).clone();
+    next.cap = Some(9);
+    next.labels.insert("more".into());
+    mind.applied(Some(Arc::new(next)), at(20));
+    assert_eq!(outdated(&mind), 0);
+}
+
+#[test]
+fn a_roll_back_spares_agents_of_the_version_that_it_returns_to() {
+    let (mut mind, _) = pool(4, |_| ());
+    let before = Arc::clone(mind.spec());
+    change(&mut mind, 20, |_| ());
+    play(&mut mind, 20, 100);
+    let replaced = 4 - outdated(&mind);
+    assert!((1..4).contains(&replaced), "{replaced}");
+    mind.applied(Some(before), at(100));
+    assert_eq!(outdated(&mind), replaced);
+}
+
+#[test]
+fn a_version_that_never_gets_ready_costs_no_agent_of_the_old_one() {
+    let (mut mind, agents) = pool(3, |_| ());
+    change(&mut mind, 20, |_| ());
+    fail_three(&mut mind, &FaultKind::Broken);
+    for now in 60..400 {
+        let sent = mind.settle(at(now).mono);
+        assert!(!sent.iter().any(|one| matches!(one, Effect::Send(..))), "{sent:?}");
+    }
+    assert!(agents.iter().all(|agent| mind.agents.contains_key(agent)));
+}

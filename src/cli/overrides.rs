@@ -1,0 +1,62 @@
+//! `drover templates set`, `pause` and `resume`, and `drover clouds set`.
+
+use drover_api::{CloudOverridesIn, CloudOverridesOut, TemplateOverridesIn, TemplateOverridesOut};
+
+use super::client::{CALL_LIMIT, Client, path};
+use super::error::CliError;
+use super::options::{CloudsAction, TemplatesAction, Value};
+use super::sentences::{clean, of_template};
+use super::term::{Term, print};
+
+/// Sets values of a template, or stops and resumes its roll-out.
+pub(super) async fn template(
+    client: &Client,
+    action: TemplatesAction,
+    json: bool,
+    term: &mut Term<'_>,
+) -> Result<(), CliError> {
+    let paused = |rollout_paused| TemplateOverridesIn {
+        rollout_paused: Some(rollout_paused),
+        ..TemplateOverridesIn::default()
+    };
+    let (template, asked) = match action {
+        TemplatesAction::Pause { template } => (template, paused(true)),
+        TemplatesAction::Resume { template } => (template, paused(false)),
+        TemplatesAction::Set(values) => {
+            let asked = TemplateOverridesIn {
+                instance_cap: values.instance_cap.map(Value::asked),
+                instance_min: values.instance_min.map(Value::asked),
+                idle_min: values.idle_min.map(Value::asked),
+                idle_termination_minutes: values.idle_minutes.map(Value::asked),
+                max_total_uses: values.max_uses.map(Value::asked),
+                rollout_paused: None,
+            };
+            (values.template, asked)
+        }
+    };
+    let out: TemplateOverridesOut =
+        client.change(&path("templates", &template, ""), &asked, CALL_LIMIT).await?;
+    let name = clean(&template);
+    print(term, json, &out, |out| match of_template(out) {
+        text if text.is_empty() => format!("template {name}: as configured\n"),
+        text => format!("template {name}: {text}\n"),
+    })
+}
+
+/// Sets the cap of a cloud.
+pub(super) async fn cloud(
+    client: &Client,
+    action: CloudsAction,
+    json: bool,
+    term: &mut Term<'_>,
+) -> Result<(), CliError> {
+    let CloudsAction::Set { cloud, instance_cap } = action;
+    let asked = CloudOverridesIn { instance_cap: Some(instance_cap.asked()) };
+    let out: CloudOverridesOut =
+        client.change(&path("clouds", &cloud, ""), &asked, CALL_LIMIT).await?;
+    let name = clean(&cloud);
+    print(term, json, &out, |out| match out.instance_cap {
+        None => format!("cloud {name}: as configured\n"),
+        Some(cap) => format!("cloud {name}: instanceCap {cap}\n"),
+    })
+}

@@ -1,0 +1,328 @@
+//! Part of the configuration in a real git repository: synced, refused, changed by people, planned,
+//! returned to.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::harness::{Events, Service, Sim, Site, world};
+
+/// A repository beside a site whose machine has no cloud of its own.
+struct Repo {
+    dir: tempfile::TempDir,
+    template: String,
+}
+
+impl Repo {
+    fn new(site: &Site, sim: &Sim) -> Self {
+        let yaml = site.yaml(sim, "");
+        let at = yaml.find("cloudDefaults:").unwrap();
+        let (own, git) = yaml.split_at(at);
+        let ca = format!("{}/ca.pem", site.dir.path().display());
+        let repo = Self { dir: tempfile::tempdir().unwrap(), template: git.replace(&ca, "ca.pem") };
+        repo.git(&["init", "-q", "-b", "main"]);
+        fs::create_dir(repo.dir.path().join("ci")).unwrap();
+        fs::copy(site.dir.path().join("ca.pem"), repo.dir.path().join("ci/ca.pem")).unwrap();
+        repo.commit("Begin", &repo.template);
+        site.write_yaml(&repo.local(own, ""));
+        repo
+    }
+
+    /// This machine's file, with more keys for the sync.
+    fn local(&self, own: &str, more: &str) -> String {
+        let sync = format!(
+            "  configSync: {{repository: '{}', path: ci/cloud.yaml{more}}}\n",
+            self.dir.path().display()
+        );
+        own.replace("service:\n", &format!("service:\n{sync}"))
+    }
+
+    fn git(&self, args: &[&str]) -> String {
+        let out = Command::new("git")
+            .current_dir(self.dir.path())
+            .args(["-c", "user.name=Ann", "-c", "user.email=ann@example.com"])
+            .args(args)
+            .env("GIT_CONFIG_GLOBAL", "/dev/null")
+            .output()
+            .unwrap();
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        String::from_utf8(out.stdout).unwrap().trim().to_owned()
+    }
+
+    fn file(&self) -> PathBuf {
+        self.dir.path().join("ci/cloud.yaml")
+    }
+
+    /// Commits a text of the configuration and gives the commit's id.
+    fn commit(&self, subject: &str, text: &str) -> String {
+        fs::write(self.file(), text).unwrap();
+        self.git(&["add", "-A"]);
+        self.git(&["commit", "-q", "--allow-empty", "-m", subject]);
+        self.git(&["rev-parse", "HEAD"])
+    }
+
+    fn with_cap(&self, cap: u32) -> String {
+        self.template.replace("instanceCap: 4", &format!("instanceCap: {cap}"))
+    }
+}
+
+fn cap(site: &Site) -> Value {
+    let out = site.json(&["templates"]);
+    out["templates"][0]["cap"].clone()
+}
+
+fn alarms(site: &Site) -> String {
+    let out = site.json(&["alarms"]);
+    let texts = out["alarms"].as_array().unwrap().iter();
+    texts.map(|one| format!("{}\n", one["text"].as_str().unwrap())).collect()
+}
+
+/// The exit code of a command, with what it printed.
+fn ended(site: &Site, args: &[&str]) -> (i32, String) {
+    let out = site.cli(args);
+    let text = String::from_utf8_lossy(&out.stdout).into_owned();
+    (out.status.code().unwrap(), text + &String::from_utf8_lossy(&out.stderr))
+}
+
+// Invariant: what git has comes into force as a whole, and whatever is wrong with it leaves what runs.
+
+#[test]
+fn the_first_sync_brings_clouds_and_the_files_that_they_name_and_the_next_one_what_changed() {
+    let (_dir, sim, site) = world();
+    let repo = Repo::new(&site, &sim);
+    let _service = Service::start(&site);
+    assert_eq!(site.json(&["clouds"])["clouds"], json!([]));
+    let out = site.json(&["sync"]);
+    assert_eq!(out["result"], "applied");
+    assert_eq!(out["inForce"]["subject"], "Begin");
+    assert_eq!(out["inForce"]["author"], "Ann");
+    let id = repo.git(&["rev-parse", "HEAD"]);
+    assert_eq!(site.json(&["clouds"])["clouds"][0]["managedBy"], json!(id));
+    assert_eq!(cap(&site), 4);
+    assert_eq!(site.json(&["sync"])["result"], "unchanged");
+    let next = repo.commit("Raise the cap", &repo.with_cap(7));
+    assert_eq!(site.json(&["sync"])["inForce"]["commit"], json!(next));
+    assert_eq!(cap(&site), 7);
+    let status = site.json(&["sync", "--status"]);
+    assert_eq!(status["history"].as_array().unwrap().len(), 2);
+    assert_eq!(status["clouds"], json!(["lab"]));
+}
+
+#[test]
+fn a_broken_file_and_a_repository_that_is_gone_leave_what_runs_and_are_alarms_until_mended() {
+    let (_dir, sim, site) = world();
+    let repo = Repo::new(&site, &sim);
+    let _service = Service::start(&site);
+    site.json(&["sync"]);
+    repo.commit("Break it", &repo.template.replace("instanceCap", "instnaceCap"));
+    let (code, text) = ended(&site, &["sync"]);
+    assert_eq!(code, 2, "{text}");
+    assert!(text.contains("git:ci/cloud.yaml") && text.contains("instnaceCap"), "{text}");
+    assert_eq!(cap(&site), 4);
+    assert!(alarms(&site).contains("not synced with git"), "{}", alarms(&site));
+    let moved = repo.dir.path().with_extension("moved");
+    fs::rename(repo.dir.path(), &moved).unwrap();
+    let (code, text) = ended(&site, &["sync"]);
+    assert!(code == 1 && text.contains("cannot be read"), "{code}: {text}");
+    fs::rename(&moved, repo.dir.path()).unwrap();
+    repo.commit("Mend it", &repo.with_cap(5));
+    assert_eq!(site.json(&["sync"])["result"], "applied");
+    assert_eq!((cap(&site), alarms(&site)), (json!(5), String::new()));
+}
+
+#[test]
+fn a_start_without_the_repository_goes_on_with_the_last_commit() {
+    let (_dir, sim, site) = world();
+    let repo = Repo::new(&site, &sim);
+    let service = Service::start(&site);
+    site.json(&["sync"]);
+    drop(service);
+    fs::rename(repo.dir.path(), repo.dir.path().with_extension("moved")).unwrap();
+    let _service = Service::start(&site);
+    assert_eq!(cap(&site), 4);
+    fs::rename(repo.dir.path().with_extension("moved"), repo.dir.path()).unwrap();
+}
+
+#[test]
+fn a_branch_that_was_moved_by_force_is_synced_like_any_other() {
+    let (_dir, sim, site) = world();
+    let repo = Repo::new(&site, &sim);
+    let _service = Service::start(&site);
+    repo.commit("One", &repo.with_cap(5));
+    site.json(&["sync"]);
+    repo.git(&["reset", "-q", "--hard", "HEAD~1"]);
+    let other = repo.commit("Another one", &repo.with_cap(6));
+    assert_eq!(site.json(&["sync"])["inForce"]["commit"], json!(other));
+    assert_eq!(cap(&site), 6);
+}
+
+// Invariant: what leaves git is drained, and nobody's machine goes with it.
+
+#[test]
+fn a_cloud_that_leaves_the_file_keeps_its_leased_agent_until_the_lease_ends() {
+    let (_dir, sim, site) = world();
+    let repo = Repo::new(&site, &sim);
+    let _service = Service::start(&site);
+    site.json(&["sync"]);
+    let lease = site.json(&["lease", "--labels", "linux"]);
+    let id = lease["id"].as_str().unwrap();
+    repo.commit("Remove it", "cloudConfigurations: {}\n");
+    assert_eq!(site.json(&["sync"])["result"], "applied");
+    let leases = site.json(&["leases"]);
+    assert_eq!(leases["leases"][0]["state"], "ready", "{leases}");
+    site.json(&["release", id]);
+    site.until_empty();
+}
+
+// Invariant: manual changes hold until the next sync, are named, and are refused where they are not allowed.
+
+#[test]
+fn a_value_that_somebody_sets_is_an_alarm_until_the_next_sync_undoes_it() {
+    let (_dir, sim, site) = world();
+    let _repo = Repo::new(&site, &sim);
+    let service = Service::start(&site);
+    site.json(&["sync"]);
+    let (code, text) = ended(&site, &["templates", "set", "linux", "--instance-cap", "2"]);
+    assert_eq!((code, &*text), (0, "template linux: instanceCap 2\n"));
+    assert_eq!(cap(&site), 2);
+    drop(service);
+    let _service = Service::start(&site);
+    assert_eq!(cap(&site), 2, "it is durable");
+    let wanted = "agentConfigurations.linux.instanceCap (cloud lab)";
+    assert!(alarms(&site).contains(wanted), "{}", alarms(&site));
+    let out = site.json(&["sync"]);
+    assert_eq!((&out["result"], &out["undone"]), (&json!("unchanged"), &json!(1)));
+    assert_eq!((cap(&site), alarms(&site)), (json!(4), String::new()));
+}
+
+#[test]
+fn an_edited_copy_comes_into_force_and_the_next_sync_undoes_it() {
+    let (_dir, sim, site) = world();
+    let repo = Repo::new(&site, &sim);
+    let _service = Service::start(&site);
+    site.json(&["sync"]);
+    let copy = site.dir.path().join("state/config-sync/in-force/files/ci/cloud.yaml");
+    fs::write(&copy, repo.with_cap(9)).unwrap();
+    site.json(&["reload"]);
+    assert_eq!(cap(&site), 9);
+    let status = site.json(&["sync", "--status"]);
+    let change = &status["manualChanges"][0];
+    assert_eq!(change["path"], "agentConfigurations.linux.instanceCap");
+    assert_eq!((&change["before"], &change["after"]), (&json!("4"), &json!("9")));
+    assert_eq!(site.json(&["sync"])["undone"], 1);
+    assert_eq!((cap(&site), alarms(&site)), (json!(4), String::new()));
+}
+
+#[test]
+fn where_manual_changes_are_not_allowed_nobody_makes_any() {
+    let (_dir, sim, site) = world();
+    let repo = Repo::new(&site, &sim);
+    let yaml = fs::read_to_string(site.config()).unwrap();
+    site.write_yaml(&yaml.replace("ci/cloud.yaml}", "ci/cloud.yaml, allowManualChanges: false}"));
+    let _service = Service::start(&site);
+    site.json(&["sync"]);
+    for args in [
+        &["templates", "set", "linux", "--instance-cap", "2"][..],
+        &["clouds", "set", "lab", "--instance-cap", "2"],
+    ] {
+        let (code, text) = ended(&site, args);
+        assert!(code == 1 && text.contains("git manages cloud `lab`"), "{code}: {text}");
+    }
+    let copy = site.dir.path().join("state/config-sync/in-force/files/ci/cloud.yaml");
+    fs::write(&copy, repo.with_cap(9)).unwrap();
+    site.json(&["reload"]);
+    assert_eq!((cap(&site), alarms(&site)), (json!(4), String::new()));
+}
+
+// Invariant: a return to a commit holds until somebody asks for the branch.
+
+#[test]
+fn a_return_to_a_commit_needs_no_git_and_holds_until_the_next_sync() {
+    let (_dir, sim, site) = world();
+    let repo = Repo::new(&site, &sim);
+    let _service = Service::start(&site);
+    site.json(&["sync"]);
+    let first = repo.git(&["rev-parse", "HEAD"]);
+    repo.commit("Raise the cap", &repo.with_cap(7));
+    site.json(&["sync"]);
+    let moved = repo.dir.path().with_extension("moved");
+    fs::rename(repo.dir.path(), &moved).unwrap();
+    assert_eq!(site.json(&["sync", "--back"])["inForce"]["commit"], json!(first));
+    assert_eq!((cap(&site), &site.json(&["sync", "--status"])["pinned"]), (json!(4), &json!(true)));
+    let (code, text) = ended(&site, &["sync", "--to", "beef"]);
+    assert!(code == 1 && text.contains("no applied commit begins with `beef`"), "{code}: {text}");
+    fs::rename(&moved, repo.dir.path()).unwrap();
+    assert_eq!(site.json(&["sync"])["inForce"]["subject"], "Raise the cap");
+    assert_eq!(site.json(&["sync", "--to", &first[..8]])["inForce"]["commit"], json!(first));
+    assert_eq!(cap(&site), 4);
+}
+
+// Invariant: a plan says what would happen, and changes nothing.
+
+#[test]
+fn a_plan_says_what_a_file_and_the_branch_would_change_and_changes_nothing() {
+    let (_dir, sim, site) = world();
+    let repo = Repo::new(&site, &sim);
+    let _service = Service::start(&site);
+    site.json(&["sync"]);
+    let path = repo.file();
+    let path = path.to_str().unwrap();
+    assert_eq!(ended(&site, &["plan", path]), (0, "nothing to do\n".to_owned()));
+    fs::write(repo.file(), repo.with_cap(6)).unwrap();
+    let (code, text) = ended(&site, &["plan", path]);
+    assert_eq!(code, 3, "{text}");
+    assert_eq!(
+        text,
+        "~ template lab/linux: changed, agents stay as they are\n    the most agents: 4 -> 6\n\
+         values\n  agentConfigurations.linux.instanceCap: 4 -> 6\n\
+         nothing was changed: this is a plan\n"
+    );
+    assert_eq!(ended(&site, &["plan", "--git"]).0, 0);
+    repo.commit("Raise the cap", &repo.with_cap(6));
+    assert_eq!(ended(&site, &["plan", "--git"]).0, 3);
+    fs::write(repo.file(), repo.template.replace("instanceCap", "cap")).unwrap();
+    let (code, text) = ended(&site, &["plan", path]);
+    assert!(code == 1 && text.contains("git:ci/cloud.yaml"), "{code}: {text}");
+    assert_eq!(ended(&site, &["plan", "/nowhere.yaml"]).0, 2);
+    assert_eq!(cap(&site), 4);
+}
+
+// Invariant: a test of the connection tells repository, branch, file and configuration apart.
+
+#[test]
+fn a_test_of_the_connection_reports_each_part() {
+    let (_dir, sim, site) = world();
+    let repo = Repo::new(&site, &sim);
+    let _service = Service::start(&site);
+    let parts = |site: &Site| -> Vec<Value> {
+        let out = site.cli(&["--json", "sync", "--test"]);
+        let out: Value = serde_json::from_slice(&out.stdout).unwrap();
+        out["checks"].as_array().unwrap().iter().map(|check| check["ok"].clone()).collect()
+    };
+    assert_eq!(parts(&site), [true, true, true, true]);
+    repo.commit("Break it", "cloudConfigurations: 5\n");
+    assert_eq!(parts(&site), [true, true, true, false]);
+    repo.git(&["mv", "ci/cloud.yaml", "ci/other.yml"]);
+    repo.git(&["commit", "-q", "-m", "Move it"]);
+    assert_eq!(parts(&site), [json!(true), json!(true), json!(false), Value::Null]);
+    repo.git(&["branch", "-m", "main", "trunk"]);
+    assert_eq!(parts(&site), [json!(true), json!(false), Value::Null, Value::Null]);
+    assert_eq!(site.json(&["clouds"])["clouds"], json!([]));
+}
+
+// Invariant: a schedule syncs by itself.
+
+#[test]
+fn a_schedule_syncs_at_the_start() {
+    let (_dir, sim, site) = world();
+    let _repo = Repo::new(&site, &sim);
+    let yaml = fs::read_to_string(site.config()).unwrap();
+    site.write_yaml(&yaml.replace("ci/cloud.yaml}", "ci/cloud.yaml, schedule: '*/5 * * * *'}"));
+    let _service = Service::start(&site);
+    let mut events = Events::follow_with(&site, &["--after", "0"]);
+    let event = events.until("configSynced", |_| true);
+    assert_eq!(event["subject"], "Begin");
+    assert_eq!(cap(&site), 4);
+}
