@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::file;
-use super::source::SourceFile;
+use super::source::{MAX_BYTES, SourceFile, read_file};
 
 /// The folder in the state directory.
 pub const CONFIG_SYNC: &str = "config-sync";
@@ -98,10 +98,9 @@ impl ManagedCopy {
     ///
     /// # Errors
     /// The path that could not be read, with the reason.
-    pub(super) fn read(
-        folder: &Path,
-        left: &mut u64,
-    ) -> Result<Option<Self>, (PathBuf, io::Error)> {
+    pub(super) fn read(folder: &Path) -> Result<Option<Self>, (PathBuf, io::Error)> {
+        // The tree and its copies, each as large as a configuration may be.
+        let left = &mut (2 * MAX_BYTES);
         if folder.symlink_metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
             return Ok(None);
         }
@@ -110,10 +109,10 @@ impl ManagedCopy {
         let mut copy = Self { record, tree: Vec::new(), copies: Vec::new() };
         for name in &copy.record.configuration {
             let path = folder.join(TREE).join(name);
-            let mut file = super::source::read_file(&path, left)?;
+            let mut file = read_file(&path, left)?;
             file.name = format!("git:{name}");
             let edited = folder.join(COPIES).join(name);
-            let mut edited = match super::source::read_file(&edited, left) {
+            let mut edited = match read_file(&edited, left) {
                 Err((_, error)) if error.kind() == io::ErrorKind::NotFound => file.clone(),
                 read => read?,
             };

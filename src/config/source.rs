@@ -10,7 +10,7 @@ use super::mask::{hidden_words, masked};
 use super::top::Half;
 
 /// The most bytes of all files together.
-const MAX_BYTES: u64 = 4 << 20;
+pub(super) const MAX_BYTES: u64 = 4 << 20;
 
 /// One file of a configuration.
 #[derive(Clone)]
@@ -78,7 +78,7 @@ impl Sources {
     /// # Errors
     /// The path that could not be read, with the system's reason.
     pub(super) fn with_managed(mut self, folder: &Path) -> Result<Self, (PathBuf, io::Error)> {
-        self.managed = ManagedCopy::read(folder, &mut MAX_BYTES.clone())?;
+        self.managed = ManagedCopy::read(folder)?;
         Ok(self)
     }
 

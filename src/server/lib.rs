@@ -37,6 +37,7 @@ mod openapi;
 mod overrides;
 mod peer;
 mod place;
+mod planned;
 mod problem;
 mod query;
 mod reported;
@@ -61,6 +62,7 @@ mod wire;
 pub use auth::{Auth, Caller, PeerGrant, TokenGrant};
 pub use crowd::Room;
 pub use leases::{LONGEST_QUEUE_SECONDS, check_public_key};
+pub use planned::plan_out;
 pub use problem::Rejection;
 pub use server::{Bound, Listen, Running, StartError, bind};
 pub use state::{

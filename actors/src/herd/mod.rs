@@ -100,6 +100,8 @@ pub struct Herd {
     configured: Arc<HerdSpec>,
     /// What operators say against it.
     overridden: Overridden,
+    /// The same with what is being written down.
+    said: Overridden,
     /// The configuration with what operators say.
     spec: Arc<HerdSpec>,
     scheduler: Scheduler,

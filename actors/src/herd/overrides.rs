@@ -65,7 +65,7 @@ impl Herd {
             Ok(template) => template,
             Err(refusal) => return reply.send(Err(refusal)),
         };
-        let known = self.overridden.templates.get(&template).copied().unwrap_or_default();
+        let known = self.said.templates.get(&template).copied().unwrap_or_default();
         let overrides = known.changed(change);
         let bodies = vec![template_body(&template, overrides)];
         self.override_by(bodies, ctx, move |done| {
@@ -86,7 +86,7 @@ impl Herd {
         if let Err(refusal) = self.may_override(&cloud, true) {
             return reply.send(Err(refusal));
         }
-        let known = self.overridden.clouds.get(&cloud).copied().unwrap_or_default();
+        let known = self.said.clouds.get(&cloud).copied().unwrap_or_default();
         let overrides = CloudOverrides { cap: cap.to(known.cap) };
         let bodies = vec![Body::CloudOverridden { cloud, overrides }];
         self.override_by(bodies, ctx, move |done| {
@@ -115,7 +115,7 @@ impl Herd {
         reply: Reply<Result<usize, Refusal>>,
         ctx: &mut Context<Self>,
     ) {
-        let (templates, own) = self.overridden.undone_by(clouds);
+        let (templates, own) = self.said.undone_by(clouds);
         let count = templates.len() + own.len();
         let templates = templates.iter().map(|(template, left)| template_body(template, *left));
         let overrides = CloudOverrides::default();
@@ -127,7 +127,7 @@ impl Herd {
     /// Forgets what was said of templates and clouds that left the configuration: under the same name
     /// there may be others one day.
     pub(super) fn forget_overrides(&mut self, ctx: &mut Context<Self>) {
-        let (templates, clouds) = self.overridden.stray(&self.configured);
+        let (templates, clouds) = self.said.stray(&self.configured);
         let none = TemplateOverrides::default();
         let templates = templates.iter().map(|template| template_body(template, none));
         let overrides = CloudOverrides::default();
@@ -148,6 +148,8 @@ impl Herd {
         if bodies.is_empty() {
             return then(Ok(()));
         }
+        // The next change follows this one, which may not be durable by then.
+        bodies.iter().for_each(|body| self.said.take_in(body));
         let written = bodies.clone();
         self.append_all(bodies, ctx, move |herd, done, ctx| {
             let done = done.map_err(|fault| unavailable(&fault));
@@ -157,6 +159,8 @@ impl Herd {
                 }
                 let spec = herd.overridden.over(&herd.configured);
                 herd.apply(&spec, BTreeMap::new(), ctx);
+            } else {
+                herd.said.clone_from(&herd.overridden);
             }
             then(done.map(drop));
         });

@@ -116,6 +116,7 @@ impl Herd {
                 common,
                 configured: Arc::clone(&spec),
                 overridden: journal_state.overridden.clone(),
+                said: journal_state.overridden.clone(),
                 spec: Arc::default(),
                 scheduler: Scheduler::restore(&journal_state),
                 clouds: BTreeMap::new(),

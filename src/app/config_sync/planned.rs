@@ -3,21 +3,18 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
-
-use drover_actors::message::HerdCommand;
-use drover_actors::plan::{Fate, Number, Plan};
-use drover_api::{
-    CloudPlanOut, FateOut, NumberOut, PlanIn, PlanOut, PlanPart, RollOut, TemplatePlanOut,
-    UnservedOut, ValueChangeOut,
-};
-use drover_config::{Candidate, Checked, ConfigSyncSpec, LoadError, Sources, changes, values};
-use drover_git::{Wanted, check_path};
-use drover_model::record::{Want, describe};
-use drover_runtime::reply::Reply;
 use std::sync::Arc;
 
+use drover_actors::message::HerdCommand;
+use drover_api::{PlanIn, PlanOut, PlanPart};
+use drover_config::{Candidate, Checked, ConfigSyncSpec, LoadError, Sources, changes, values};
+use drover_git::{Wanted, check_path};
+use drover_model::record::Want;
+use drover_runtime::reply::Reply;
+use drover_server::plan_out;
+
 use super::attempt::SyncError;
-use super::{Configured, RELOAD_TIMEOUT, Worker};
+use super::{Configured, RELOAD_TIMEOUT, Worker, report};
 
 impl Worker {
     /// Plans the way to the files that were given, or to what the branch has.
@@ -72,7 +69,13 @@ impl Worker {
             }
         }
         draft.describe_files(configuration).map_err(SyncError::Store)?;
-        Ok(self.check(draft.folder()).await)
+        let candidate = self.check(draft.folder()).await;
+        // Callers name files from the configuration's folder, not from the repository's.
+        let named = |name: String| match Path::new(&name).strip_prefix(&folder) {
+            Ok(inside) => inside.to_string_lossy().into_owned(),
+            Err(_) => name,
+        };
+        Ok(Candidate { lacks: candidate.lacks.into_iter().map(named).collect(), ..candidate })
     }
 
     /// Files in place of this machine's own.
@@ -112,22 +115,8 @@ impl Worker {
             reply,
         });
         let plan = plan.await?;
-        let values: Vec<ValueChangeOut> = values
-            .into_iter()
-            .map(|one| ValueChangeOut {
-                path: one.path,
-                before: one.before,
-                after: one.after,
-                entry: one.entry,
-            })
-            .collect();
-        Ok(PlanOut {
-            changes: !values.is_empty() || !plan.is_empty(),
-            commit,
-            values,
-            warnings: next.rendered_warnings(),
-            ..shown(&plan)
-        })
+        let out = plan_out(&plan, values.iter().map(report::value_change).collect());
+        Ok(PlanOut { commit, warnings: next.rendered_warnings(), ..out })
     }
 
     /// Jobs of sources that wait.
@@ -164,55 +153,4 @@ fn parent(path: &Path) -> PathBuf {
 /// Whether a file is the configuration itself, rather than one that it names.
 fn is_yaml_beside(path: &str) -> bool {
     !path.contains('/') && (path.ends_with(".yaml") || path.ends_with(".yml"))
-}
-
-fn fate(fate: Fate) -> FateOut {
-    match fate {
-        Fate::Added => FateOut::Added,
-        Fate::Drained => FateOut::Drained,
-        Fate::Changed => FateOut::Changed,
-    }
-}
-
-fn number((before, after): Number) -> NumberOut {
-    NumberOut { before, after }
-}
-
-/// A plan as people and programs see it.
-fn shown(plan: &Plan) -> PlanOut {
-    let clouds = plan.clouds.iter().map(|one| CloudPlanOut {
-        cloud: one.cloud.to_string(),
-        fate: fate(one.fate),
-        cap: number(one.cap),
-        reconnects: one.reconnects,
-        going_now: one.going.now,
-        going_after_leases: one.going.after_leases,
-    });
-    let templates = plan.templates.iter().map(|one| TemplatePlanOut {
-        template: one.template.to_string(),
-        fate: fate(one.fate),
-        cap: number(one.cap),
-        minimum: number(one.minimum),
-        idle_minimum: number(one.idle_minimum),
-        starting: one.starting,
-        going_now: one.going.now,
-        going_after_leases: one.going.after_leases,
-        roll: one.roll.map(|roll| RollOut {
-            idle: roll.idle,
-            busy: roll.busy,
-            at_once: roll.at_once,
-            canary: roll.canary,
-        }),
-    });
-    let unserved = plan.unserved.iter().map(|(whose, want, count)| UnservedOut {
-        whose: whose.clone(),
-        wants: describe(want),
-        count: *count,
-    });
-    PlanOut {
-        clouds: clouds.collect(),
-        templates: templates.collect(),
-        unserved: unserved.collect(),
-        ..PlanOut::default()
-    }
 }

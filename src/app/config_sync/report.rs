@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use drover_api::{AppliedOut, SyncOut, ValueChangeOut};
+use drover_config::ValueChange;
 use drover_config::managed::AppliedCommit;
 
 use super::{Configured, Worker};
@@ -19,6 +20,16 @@ pub(super) fn applied(of: &AppliedCommit) -> AppliedOut {
     }
 }
 
+/// A change as people see it.
+pub(super) fn value_change(change: &ValueChange) -> ValueChangeOut {
+    ValueChangeOut {
+        path: change.path.clone(),
+        before: change.before.clone(),
+        after: change.after.clone(),
+        entry: change.entry,
+    }
+}
+
 impl Worker {
     /// Puts the state of the sync into the view; none where no repository is configured.
     pub(super) fn report(&self, configured: &Configured) {
@@ -26,12 +37,7 @@ impl Worker {
             let history: Vec<AppliedOut> =
                 self.store.history().iter().map(|(_, of)| applied(of)).collect();
             let in_force = self.store.in_force().and_then(|name| self.store.record(&name).ok());
-            let changes = configured.manual_changes.iter().map(|change| ValueChangeOut {
-                path: change.path.clone(),
-                before: change.before.clone(),
-                after: change.after.clone(),
-                entry: change.entry,
-            });
+            let changes = configured.manual_changes.iter().map(value_change);
             SyncOut {
                 repository: spec.remote.url.to_string(),
                 branch: spec.remote.branch.clone(),

@@ -13,6 +13,7 @@ mod lease;
 mod lease_scripts;
 mod leases;
 mod nodes;
+mod plans;
 mod prints;
 mod resync;
 mod scripts;

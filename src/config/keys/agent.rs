@@ -126,7 +126,7 @@ table! {
         "canary" => canary: bool, flag().or_flag(false),
             "one agent must get ready with a new configuration or template image before others have it";
         "rolloutMaxUnavailable" => rollout_max_unavailable: Option<u32>,
-            zero_or(1..=MANY).eg("1"),
+            whole(0..=MANY).eg("1"),
             "idle agents that a change of the template replaces at once; unset: a tenth of those that \
              are kept, at least one; 0: none, agents stay until they go by themselves";
         "osTemplate" => os_template: Option<String>, text().check(value::os_template)

@@ -150,7 +150,7 @@ pub(super) fn is_less(before: Option<&Sources>, now: &Sources) -> bool {
 fn managed_places(folder: &Path) -> BTreeMap<PathBuf, FileId> {
     let mut places = places(folder);
     let copies = folder.join(COPIES);
-    if let Ok(Some(copy)) = ManagedCopy::read(folder, &mut u64::MAX.clone()) {
+    if let Ok(Some(copy)) = ManagedCopy::read(folder) {
         for file in copy.all() {
             let mut inside = file.path.parent();
             while let Some(at) = inside.filter(|at| at.starts_with(&copies)) {

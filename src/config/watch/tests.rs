@@ -1,6 +1,7 @@
 //! Which changes are taken and when, in virtual time over real files; `tests/saves.rs` has the
 //! events of the system.
 
+mod managed;
 mod saves;
 
 use std::fs;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use drover_actors::message::HerdCommand;
 use drover_model::id::{AgentId, CloudId, NodeName, SourceId};
+use drover_model::overridden::TemplateChange;
 use drover_model::overrides::{Change, OverrideChange};
 use drover_model::phase::{AgentPhase, NodeOrder};
 use drover_model::record::Reason;
@@ -164,6 +165,10 @@ impl Play {
                 }
             }
             Deed::Limit { pick, idle, uses } => self.limit(pick, idle, uses),
+            Deed::Set { template, cap, minimum, paused } => {
+                self.set(template, cap, minimum, paused);
+            }
+            Deed::Undo => self.undo(),
             Deed::Hold { pick, seconds: span } => {
                 let (reply, _) = Reply::channel();
                 if let Some((agent, _)) = self.guest(pick, false) {
@@ -254,6 +259,36 @@ impl Play {
         let change = OverrideChange { idle_minutes: set(idle), max_uses: set(uses) };
         let (reply, _) = Reply::channel();
         self.world.send(HerdCommand::Override { agent, change, reply });
+    }
+
+    fn set(&self, template: usize, cap: Option<u32>, minimum: Option<u32>, paused: Option<bool>) {
+        let value = |value: Option<u32>| value.map_or(Change::Keep, Change::Set);
+        let change = TemplateChange {
+            cap: value(cap),
+            minimum: value(minimum),
+            rollout_paused: paused,
+            ..TemplateChange::default()
+        };
+        for cloud in CLOUDS {
+            let (reply, _) = Reply::channel();
+            let template = format!("{cloud}/{}", TEMPLATES[template]);
+            self.world.send(HerdCommand::OverrideTemplate { template, change, reply });
+        }
+    }
+
+    /// What operators set of templates is undone, as a sync with git does.
+    fn undo(&self) {
+        let (reply, _) = Reply::channel();
+        let clouds = CLOUDS.iter().copied().map(CloudId::new).collect();
+        self.world.send(HerdCommand::UndoOverrides { clouds, reply });
+    }
+
+    /// Whatever operators set of templates is over, and no roll-out pauses any more.
+    pub(super) fn unset(&self) {
+        self.undo();
+        for template in 0..TEMPLATES.len() {
+            self.set(template, None, None, Some(false));
+        }
     }
 
     /// Whatever operators wanted of single agents is over.

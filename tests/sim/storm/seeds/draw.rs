@@ -497,7 +497,17 @@ impl Draw {
 
     fn operator(&mut self, at: u64) {
         let pick = index(&mut self.dice, 5);
-        let deed = match self.dice.below(7) {
+        let deed = match self.dice.below(9) {
+            7 => Deed::Undo,
+            8 => {
+                let count = self.stage.templates.iter().flatten().count();
+                Deed::Set {
+                    template: index(&mut self.dice, count),
+                    cap: one_of(&mut self.dice, &[None, Some(0), Some(1), Some(4)]),
+                    minimum: one_of(&mut self.dice, &[None, Some(0), Some(2)]),
+                    paused: one_of(&mut self.dice, &[None, Some(true), Some(false)]),
+                }
+            }
             5 | 6 => {
                 let count = self.stage.templates.iter().flatten().count();
                 let template = index(&mut self.dice, count);

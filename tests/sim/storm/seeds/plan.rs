@@ -268,6 +268,17 @@ pub enum Deed {
     Touch(bool),
     /// An operator retires an agent.
     Retire(usize),
+    /// An operator sets values of a template against the configuration.
+    Set {
+        /// The template's number.
+        template: usize,
+        cap: Option<u32>,
+        minimum: Option<u32>,
+        /// Whether its roll-out pauses from then on, where that changes.
+        paused: Option<bool>,
+    },
+    /// A sync with git undoes what operators set.
+    Undo,
     /// An operator sets an agent's limits against its template's.
     Limit {
         pick: usize,
@@ -406,6 +417,8 @@ impl Deed {
             | Self::OrderNode(..)
             | Self::Retire(_)
             | Self::Limit { .. }
+            | Self::Set { .. }
+            | Self::Undo
             | Self::Hold { .. }
             | Self::Unhold(_)
             | Self::Provision { .. }
@@ -513,7 +526,8 @@ impl Plan {
         let named = self.events.iter().all(|event| match &event.deed {
             Deed::Ask { template, .. }
             | Deed::Provision { template, .. }
-            | Deed::HoldNext { template, .. } => stage.templates[*template].is_some(),
+            | Deed::HoldNext { template, .. }
+            | Deed::Set { template, .. } => stage.templates[*template].is_some(),
             Deed::Jobs { source, template, .. } => {
                 *source < stage.sources.len() && stage.templates[*template].is_some()
             }

@@ -374,6 +374,7 @@ impl Play {
             self.reload();
         }
         self.unlimit();
+        self.unset();
         // Anyone who died by now is known as dead a while later, before anybody gives a lease back.
         self.run_to(self.world.elapsed() + deaths::CALM).await?;
         self.watch.dead_leases(deaths::CALM);

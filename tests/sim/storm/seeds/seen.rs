@@ -112,6 +112,8 @@ pub(super) struct Seen {
     /// By how many milliseconds the wall clock was set, as far as the service has written that down.
     pub(super) set: i64,
     pub(super) spec: HerdSpec,
+    /// What operators say against it, as the journal has it.
+    pub(super) overridden: drover_model::overridden::Overridden,
     pub(super) before: Option<(Duration, HerdSpec)>,
     pub(super) live: BTreeMap<AgentId, Live>,
     pub(super) owners: BTreeMap<u32, AgentId>,

@@ -111,6 +111,7 @@ impl Watch {
     pub fn spec(&self, spec: &HerdSpec) {
         let mut seen = self.seen();
         let before = std::mem::replace(&mut seen.spec, spec.clone());
+        let before = HerdSpec::clone(&seen.overridden.over(&Arc::new(before)));
         seen.before = Some((self.now(), before));
     }
 
@@ -118,6 +119,7 @@ impl Watch {
     pub fn begin(&self, journal_state: &JournalState, spec: &HerdSpec) {
         let mut seen = self.seen();
         seen.spec = spec.clone();
+        seen.overridden = journal_state.overridden.clone();
         seen.before = None;
         seen.live.clear();
         seen.owners.clear();
@@ -359,7 +361,9 @@ impl Watch {
         let now = self.now();
         let before = seen.before.as_ref().filter(|(at, _)| *at + RELOAD_SLACK >= now);
         let before = before.map(|(_, spec)| spec.clone());
-        before.into_iter().chain(std::iter::once(seen.spec.clone())).collect()
+        let now = Arc::new(seen.spec.clone());
+        let now = HerdSpec::clone(&seen.overridden.over(&now));
+        before.into_iter().chain(std::iter::once(now)).collect()
     }
 
     fn going(&self, seen: &mut Seen, agent: &AgentId, reason: &Reason) {
@@ -496,6 +500,11 @@ impl Eye for Watch {
                 if let Some(used) = seen.used.get_mut(agent) {
                     used.change(*change, now);
                 }
+            }
+            Body::TemplateOverridden { .. } | Body::CloudOverridden { .. } => {
+                let before = seen.overridden.over(&Arc::new(seen.spec.clone()));
+                seen.before = Some((self.now(), HerdSpec::clone(&before)));
+                seen.overridden.take_in(body);
             }
             Body::HoldSet { .. } => seen.holds = true,
             Body::RetireIntended { agent, reason, .. } => {
