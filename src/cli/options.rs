@@ -28,7 +28,7 @@ pub use machine::{
     CloneOptions, MachineAction, ResizeOptions, SnapshotAction, TakeOptions, WaitOptions,
 };
 pub use nouns::{ConfigAction, CpOptions, LogsOptions, Noun, ShownNode, SshOptions};
-pub use sync::{CloudsAction, PlanOptions, SyncOptions, TemplatesAction, Value};
+pub use sync::{CloudsAction, PlanOptions, Rollout, SyncOptions, TemplatesAction, Value};
 
 /// Turns Proxmox VE clusters into a pool of throw-away CI machines.
 #[derive(Debug, Parser)]
@@ -126,7 +126,7 @@ pub enum Command {
         #[command(subcommand)]
         action: Option<CloudsAction>,
     },
-    /// List templates, and what each is cloned from; or set values of one, or stop its roll-out
+    /// List templates, and what each is cloned from; or set values of one
     #[command(args_conflicts_with_subcommands = true)]
     Templates {
         /// Which, and how

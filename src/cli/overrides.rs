@@ -1,39 +1,30 @@
-//! `drover templates set`, `pause` and `resume`, and `drover clouds set`.
+//! `drover templates set` and `drover clouds set`.
 
 use drover_api::{CloudOverridesIn, CloudOverridesOut, TemplateOverridesIn, TemplateOverridesOut};
 
 use super::client::{CALL_LIMIT, Client, path};
 use super::error::CliError;
-use super::options::{CloudsAction, TemplatesAction, Value};
+use super::options::{CloudsAction, Rollout, TemplatesAction, Value};
 use super::sentences::{clean, of_template};
 use super::term::{Term, print};
 
-/// Sets values of a template, or stops and resumes its roll-out.
+/// Sets values of a template.
 pub(super) async fn template(
     client: &Client,
     action: TemplatesAction,
     json: bool,
     term: &mut Term<'_>,
 ) -> Result<(), CliError> {
-    let paused = |rollout_paused| TemplateOverridesIn {
-        rollout_paused: Some(rollout_paused),
-        ..TemplateOverridesIn::default()
+    let TemplatesAction::Set(values) = action;
+    let asked = TemplateOverridesIn {
+        instance_cap: values.instance_cap.map(Value::asked),
+        instance_min: values.instance_min.map(Value::asked),
+        idle_min: values.idle_min.map(Value::asked),
+        idle_termination_minutes: values.idle_minutes.map(Value::asked),
+        max_total_uses: values.max_uses.map(Value::asked),
+        rollout_paused: values.rollout.map(|rollout| rollout == Rollout::Pause),
     };
-    let (template, asked) = match action {
-        TemplatesAction::Pause { template } => (template, paused(true)),
-        TemplatesAction::Resume { template } => (template, paused(false)),
-        TemplatesAction::Set(values) => {
-            let asked = TemplateOverridesIn {
-                instance_cap: values.instance_cap.map(Value::asked),
-                instance_min: values.instance_min.map(Value::asked),
-                idle_min: values.idle_min.map(Value::asked),
-                idle_termination_minutes: values.idle_minutes.map(Value::asked),
-                max_total_uses: values.max_uses.map(Value::asked),
-                rollout_paused: None,
-            };
-            (values.template, asked)
-        }
-    };
+    let template = values.template;
     let out: TemplateOverridesOut =
         client.change(&path("templates", &template, ""), &asked, CALL_LIMIT).await?;
     let name = clean(&template);

@@ -178,15 +178,12 @@ fn starts(number: u32) -> String {
 }
 
 fn going(now: u32, after_leases: u32) -> String {
-    let now = (now > 0).then(|| format!("{} at once", count(now as usize, "agent")));
+    let go = |number: u32| if number == 1 { "agent goes" } else { "agents go" };
+    let now = (now > 0).then(|| format!("{now} {} at once", go(now)));
     let later = (after_leases > 0)
-        .then(|| format!("{} after the last lease", count(after_leases as usize, "agent")));
+        .then(|| format!("{after_leases} {} after the last lease", go(after_leases)));
     let all: Vec<String> = now.into_iter().chain(later).collect();
-    if all.is_empty() {
-        ", it has no agents".to_owned()
-    } else {
-        format!(", {} go", all.join(" and "))
-    }
+    if all.is_empty() { ", it has no agents".to_owned() } else { format!(", {}", all.join(", ")) }
 }
 
 fn rolls(roll: &RollOut) -> String {

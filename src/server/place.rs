@@ -21,7 +21,7 @@ pub(super) struct Place {
     /// In the order of their names.
     pub methods: Vec<(Method, Access)>,
     resource: Resource,
-    body_limit: usize,
+    pub(super) body_limit: usize,
     takes_any_kind: bool,
     takes_query: Option<Method>,
     first: Option<First>,

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{ArgGroup, Args, Subcommand};
+use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 
 /// Options of `sync`.
 #[derive(Debug, Clone, Default, Args)]
@@ -50,19 +50,18 @@ pub enum TemplatesAction {
     /// Set values of a template against the configuration; they hold across restarts, until they are
     /// taken back or a sync with git undoes them
     #[command(group(ArgGroup::new("value").required(true).multiple(true).args([
-        "instance_cap", "instance_min", "idle_min", "idle_minutes", "max_uses",
+        "instance_cap", "instance_min", "idle_min", "idle_minutes", "max_uses", "rollout",
     ])))]
     Set(Box<TemplateValues>),
-    /// Replace no agents of an older version any more, until `drover templates resume`
-    Pause {
-        /// The template, `cloud/template` or its bare name
-        template: String,
-    },
-    /// Replace agents of an older version again
-    Resume {
-        /// The template, `cloud/template` or its bare name
-        template: String,
-    },
+}
+
+/// Whether agents of an older version are replaced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Rollout {
+    /// They stay until they go by themselves; no sync changes that
+    Pause,
+    /// They are replaced again
+    Resume,
 }
 
 /// Values of a template.
@@ -85,6 +84,9 @@ pub struct TemplateValues {
     /// Uses after which an agent goes, 0 for no limit; `configured` takes it back
     #[arg(long, value_name = "USES", value_parser = read_value)]
     pub max_uses: Option<Value>,
+    /// Whether agents of an older version are replaced
+    #[arg(long)]
+    pub rollout: Option<Rollout>,
 }
 
 /// What to do with a cloud, instead of listing all.

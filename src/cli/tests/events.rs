@@ -94,6 +94,13 @@ fn rest() -> Vec<What> {
             text: "  × unknown key `clouds`\n    ╭─[/etc/drover/drover.yaml:40:1]\n".into(),
             after: Generation(4),
         },
+        What::ConfigSynced {
+            commit: "1a2b3c4d5e6f7a8b9c0d1a2b3c4d5e6f7a8b9c0d".into(),
+            subject: "Raise the cap".into(),
+        },
+        What::ConfigNotSynced {
+            text: "the repository https://git.example.com/ci cannot be read: timed out\n  help: check the URL\n".into(),
+        },
         What::Ordered { by: "ops".into(), order: "cordoned node pve1".into() },
         step(Some(1)),
         step(None),

@@ -14,7 +14,6 @@ use crate::gate::Access;
 use crate::line::HEAD_BYTES;
 use crate::place::Place;
 use crate::routes::places;
-use crate::state::BODY_LIMIT;
 use crate::testing::{Answer, Served};
 use drover_api::Problem;
 use drover_api::Role;
@@ -76,7 +75,8 @@ impl Refused {
 async fn every_refusal_of_every_route_is_a_problem() {
     let served = Served::default();
     let mut seen = Refused::default();
-    let large = "x".repeat(8 * BODY_LIMIT + 1);
+    let most = places().iter().map(|place| place.body_limit).max().unwrap_or_default();
+    let large = "x".repeat(most + 1);
     for place in places() {
         let path = unknown(&place);
         let taken = |method: &str| place.methods.iter().any(|(known, _)| known.as_str() == method);
@@ -98,7 +98,7 @@ async fn every_refusal_of_every_route_is_a_problem() {
                         seen.ask(&served, Some("viewer"), (method, &path, ""), Some(403)).await;
                     }
                     if bodied {
-                        let body = (method, path.as_str(), large.as_str());
+                        let body = (method, path.as_str(), &large[..=place.body_limit]);
                         seen.ask(&served, Some("admin"), body, Some(413)).await;
                         for body in ["{", "[]", "{}", r#"{"nonsense": 1}"#] {
                             seen.ask(&served, Some("admin"), (method, &path, body), None).await;
