@@ -16,7 +16,7 @@ use drover_model::phase::{AgentPhase, BreakerPhase, CloudHealth, LeasePhase};
 
 /// The floors, the ground first.
 const FLOORS: [&[&str]; 7] = [
-    &["causes", "drover-model", "drover-nocloud", "drover-ssh"],
+    &["causes", "drover-git", "drover-model", "drover-nocloud", "drover-ssh"],
     &[
         "drover-api",
         "drover-journal",
@@ -36,10 +36,11 @@ const FLOORS: [&[&str]; 7] = [
 const OF_TESTS: [&str; 1] = ["drover-storms"];
 
 /// Packages that stand alone, with all that they may depend on here.
-const ALONE: [(&str, &[&str]); 7] = [
+const ALONE: [(&str, &[&str]); 8] = [
     ("causes", &[]),
     // A phase in an answer is the model's, not a text that server and command line each spell.
     ("drover-api", &["drover-model"]),
+    ("drover-git", &[]),
     ("drover-model", &[]),
     ("drover-nocloud", &[]),
     ("drover-ssh", &[]),

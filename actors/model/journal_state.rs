@@ -8,7 +8,6 @@ mod clock;
 mod declared;
 mod granted;
 mod images;
-pub(crate) mod keyed;
 mod leases;
 mod places;
 mod unwritten;
@@ -24,6 +23,7 @@ use crate::id::{
     AgentId, CloudId, ClusterId, Installation, LeaseId, NodeName, RunnerName, SourceId, TemplateId,
     VmId,
 };
+use crate::keyed;
 use crate::machine::Machine;
 use crate::order::Order;
 use crate::overridden::Overridden;

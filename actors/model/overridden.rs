@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::id::{CloudId, TemplateId};
+use crate::keyed;
 use crate::overrides::Change;
 use crate::record::Body;
 use crate::spec::{CloudSpec, HerdSpec, TemplateSpec};
@@ -51,7 +52,7 @@ pub struct CloudOverrides {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Overridden {
-    #[serde(with = "crate::journal_state::keyed")]
+    #[serde(with = "keyed")]
     pub templates: BTreeMap<TemplateId, TemplateOverrides>,
     pub clouds: BTreeMap<CloudId, CloudOverrides>,
 }
@@ -222,7 +223,7 @@ impl Overridden {
     }
 
     /// Those of templates and clouds that are not configured.
-    pub fn stray(&self, spec: &HerdSpec) -> (Vec<TemplateId>, Vec<CloudId>) {
+    pub fn unconfigured(&self, spec: &HerdSpec) -> (Vec<TemplateId>, Vec<CloudId>) {
         let templates = self.templates.keys().filter(|id| !spec.templates.contains_key(id));
         let clouds = self.clouds.keys().filter(|id| !spec.clouds.contains_key(id));
         (templates.cloned().collect(), clouds.cloned().collect())

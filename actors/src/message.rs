@@ -46,6 +46,7 @@ use drover_model::overridden::{CloudOverrides, TemplateChange, TemplateOverrides
 use drover_model::overrides::{Change, OverrideChange, Overrides};
 use drover_model::phase::NodeOrder;
 use drover_model::placement::report::{NodeReport, WhyReport};
+use drover_model::plan::Plan;
 use drover_model::record::{Hold, LeaseAsk, Reason, Want};
 use drover_model::spec::HerdSpec;
 use drover_model::status::AgentStatus;
@@ -54,7 +55,6 @@ use drover_model::tenant::By;
 use drover_model::time::{Moment, WallTime};
 use drover_runtime::reply::Reply;
 
-use crate::plan::Plan;
 use drover_limits::concurrency::OperationEnd;
 use drover_model::finding::{Finding, Outcome};
 

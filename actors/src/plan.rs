@@ -8,96 +8,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use drover_model::id::{CloudId, TemplateId};
+use drover_model::plan::{CloudPlan, Going, Plan, Roll, TemplatePlan, WhatChanges};
 use drover_model::record::Want;
 use drover_model::spec::{HerdSpec, TemplateSpec};
 use drover_model::status::Standing;
 
 use crate::roster::Living;
 use crate::scheduler::routing::Routing;
-
-/// What a configuration would do.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Plan {
-    /// Clouds that it changes.
-    pub clouds: Vec<CloudPlan>,
-    /// Templates that it changes.
-    pub templates: Vec<TemplatePlan>,
-    /// What is wanted now and no template would serve any more: whose it is, what, and how often.
-    pub unserved: Vec<(String, Want, usize)>,
-}
-
-/// What becomes of something in the configuration.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Fate {
-    Added,
-    /// It leaves the configuration: its agents go after their last leases.
-    Drained,
-    Changed,
-}
-
-/// A number before and after.
-pub type Number = (Option<u32>, Option<u32>);
-
-/// What becomes of a cloud.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CloudPlan {
-    pub cloud: CloudId,
-    pub fate: Fate,
-    /// The most agents over all its templates; none for no limit.
-    pub cap: Number,
-    /// Whether endpoints, credentials or trust change.
-    pub reconnects: bool,
-    /// Its agents that go.
-    pub going: Going,
-}
-
-/// Agents that go.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Going {
-    /// At once.
-    pub now: u32,
-    /// After their last leases.
-    pub after_leases: u32,
-}
-
-/// What becomes of a template.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TemplatePlan {
-    pub template: TemplateId,
-    pub fate: Fate,
-    /// The most agents; none for no limit.
-    pub cap: Number,
-    /// Agents kept, in use or not.
-    pub minimum: Number,
-    /// Idle agents kept beside those in use.
-    pub idle_minimum: Number,
-    /// Agents that start for the warm pool.
-    pub starting: u32,
-    /// Its agents that go because it leaves the configuration.
-    pub going: Going,
-    /// How its agents are replaced; none where they are as it would make them.
-    pub roll: Option<Roll>,
-}
-
-/// How agents of an older version are replaced.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Roll {
-    /// Agents that are replaced while they are idle.
-    pub idle: u32,
-    /// Agents in use, which are replaced after their leases where they would serve again.
-    pub busy: u32,
-    /// How many at once; 0 for none, so that they stay until they go by themselves.
-    pub at_once: u32,
-    /// Whether one agent must prove the new version first.
-    pub canary: bool,
-}
-
-impl Plan {
-    /// Whether it changes nothing that agents or those who want some notice.
-    pub fn is_empty(&self) -> bool {
-        *self == Self::default()
-    }
-}
 
 /// Plans the way from a configuration to the next.
 pub fn plan(now: &HerdSpec, next: &HerdSpec, agents: &[Living], wants: &[(String, Want)]) -> Plan {
@@ -112,18 +29,20 @@ fn clouds(now: &HerdSpec, next: &HerdSpec, agents: &[Living]) -> Vec<CloudPlan> 
     let ids: BTreeSet<&CloudId> = now.clouds.keys().chain(next.clouds.keys()).collect();
     let each = ids.into_iter().filter_map(|id| {
         let (was, is) = (now.clouds.get(id), next.clouds.get(id));
-        let fate = match (was, is) {
+        let what = match (was, is) {
             (None, None) => return None,
-            (None, Some(_)) => Fate::Added,
-            (Some(_), None) => Fate::Drained,
+            (None, Some(_)) => WhatChanges::Added,
+            (Some(_), None) => WhatChanges::Drained,
             (Some(was), Some(is)) if was == is => return None,
-            (Some(_), Some(_)) => Fate::Changed,
+            (Some(_), Some(_)) => WhatChanges::Changed,
         };
         let reconnects = was.zip(is).is_some_and(|(was, is)| was.connection != is.connection);
-        let of = agents.iter().filter(|agent| fate == Fate::Drained && agent.template.cloud == *id);
+        let of = agents
+            .iter()
+            .filter(|agent| what == WhatChanges::Drained && agent.template.cloud == *id);
         Some(CloudPlan {
             cloud: id.clone(),
-            fate,
+            what,
             cap: (was.and_then(|spec| spec.cap), is.and_then(|spec| spec.cap)),
             reconnects,
             going: going(of),
@@ -152,25 +71,25 @@ fn template(
     is: Option<&Arc<TemplateSpec>>,
     agents: &[&Living],
 ) -> Option<TemplatePlan> {
-    let (fate, rolls) = match (was, is) {
+    let (what, rolls) = match (was, is) {
         (None, None) => return None,
-        (None, Some(_)) => (Fate::Added, false),
-        (Some(_), None) => (Fate::Drained, false),
+        (None, Some(_)) => (WhatChanges::Added, false),
+        (Some(_), None) => (WhatChanges::Drained, false),
         (Some(was), Some(is)) => {
             let same = TemplateSpec { generation: is.generation, ..(**was).clone() } == **is;
             if same {
                 return None;
             }
-            (Fate::Changed, was.version() != is.version())
+            (WhatChanges::Changed, was.version() != is.version())
         }
     };
     let number = |of: fn(&TemplateSpec) -> Option<u32>| {
         (was.and_then(|spec| of(spec)), is.and_then(|spec| of(spec)))
     };
-    let drained = agents.iter().copied().filter(|_| fate == Fate::Drained);
+    let drained = agents.iter().copied().filter(|_| what == WhatChanges::Drained);
     Some(TemplatePlan {
         template: id.clone(),
-        fate,
+        what,
         cap: number(|spec| spec.cap),
         minimum: number(|spec| Some(spec.minimum)),
         idle_minimum: number(|spec| Some(spec.idle_minimum)),

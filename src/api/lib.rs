@@ -80,8 +80,8 @@ pub use overrides::{
     CloudOverridesIn, CloudOverridesOut, TemplateOverridesIn, TemplateOverridesOut,
 };
 pub use plan::{
-    CloudPlanOut, FateOut, NumberOut, PlanIn, PlanOut, PlanPart, RollOut, TemplatePlanOut,
-    UnservedOut,
+    CloudPlanOut, NumberOut, PlanIn, PlanOut, PlanPart, RollOut, TemplatePlanOut, UnservedOut,
+    WhatChangesOut,
 };
 pub use problem::{FieldFault, Problem};
 pub use roles::{Peer, Role, WhoAmIOut};

@@ -35,7 +35,7 @@ pub struct PlanIn {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
-pub enum FateOut {
+pub enum WhatChangesOut {
     Added,
     /// It leaves the configuration: its agents go, those in use after their last leases.
     Drained,
@@ -56,7 +56,7 @@ pub struct NumberOut {
 #[serde(rename_all = "camelCase")]
 pub struct CloudPlanOut {
     pub cloud: String,
-    pub fate: FateOut,
+    pub what: WhatChangesOut,
     /// The most agents over all its templates.
     pub cap: NumberOut,
     /// Whether endpoints, credentials or trust change.
@@ -89,7 +89,7 @@ pub struct RollOut {
 pub struct TemplatePlanOut {
     /// `cloud/template`.
     pub template: String,
-    pub fate: FateOut,
+    pub what: WhatChangesOut,
     /// The most agents.
     pub cap: NumberOut,
     /// Agents kept, in use or not.

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 
 use drover_api::{
-    CloudPlanOut, FateOut, NumberOut, PlanIn, PlanOut, PlanPart, RollOut, TemplatePlanOut,
+    CloudPlanOut, NumberOut, PlanIn, PlanOut, PlanPart, RollOut, TemplatePlanOut, WhatChangesOut,
 };
 
 use super::client::{Client, LONG_LIMIT};
@@ -58,7 +58,7 @@ pub(super) async fn plan(
     Ok(if out.changes { CHANGES } else { 0 })
 }
 
-/// A configuration with faults ends with 1 here: scripts tell it by that from wrong options.
+/// A configuration with faults ends with 1 here: scripts see by that that no option was wrong.
 fn faulty(error: CallError) -> CliError {
     match error {
         CallError::Refused(problem) if problem.is_of_configuration() => {
@@ -134,38 +134,38 @@ pub(super) fn shown(out: &PlanOut) -> String {
 
 fn cloud(one: &CloudPlanOut) -> String {
     let name = clean(&one.cloud);
-    let mut text = match one.fate {
-        FateOut::Added => format!("+ cloud {name}: added\n"),
-        FateOut::Drained => {
+    let mut text = match one.what {
+        WhatChangesOut::Added => format!("+ cloud {name}: added\n"),
+        WhatChangesOut::Drained => {
             format!("- cloud {name}: drained{}\n", going(one.going_now, one.going_after_leases))
         }
-        FateOut::Changed => format!("~ cloud {name}: changed\n"),
+        WhatChangesOut::Changed => format!("~ cloud {name}: changed\n"),
     };
     if one.reconnects {
         text += "    drover connects to it again: endpoints, credentials or trust change\n";
     }
-    text += &line("the most agents", one.cap, one.fate);
+    text += &line("the most agents", one.cap, one.what);
     text
 }
 
 fn template(one: &TemplatePlanOut) -> String {
     let name = clean(&one.template);
-    let mut text = match (one.fate, &one.roll) {
-        (FateOut::Added, _) => format!("+ template {name}: added\n"),
-        (FateOut::Drained, _) => {
+    let mut text = match (one.what, &one.roll) {
+        (WhatChangesOut::Added, _) => format!("+ template {name}: added\n"),
+        (WhatChangesOut::Drained, _) => {
             format!("- template {name}: drained{}\n", going(one.going_now, one.going_after_leases))
         }
-        (FateOut::Changed, None) => {
+        (WhatChangesOut::Changed, None) => {
             format!("~ template {name}: changed, agents stay as they are\n")
         }
-        (FateOut::Changed, Some(_)) => format!("~ template {name}: rolls out\n"),
+        (WhatChangesOut::Changed, Some(_)) => format!("~ template {name}: rolls out\n"),
     };
     if let Some(roll) = &one.roll {
         text += &rolls(roll);
     }
-    text += &line("the most agents", one.cap, one.fate);
-    text += &line("agents kept", one.minimum, one.fate);
-    text += &line("idle agents kept", one.idle_minimum, one.fate);
+    text += &line("the most agents", one.cap, one.what);
+    text += &line("agents kept", one.minimum, one.what);
+    text += &line("idle agents kept", one.idle_minimum, one.what);
     if one.starting > 0 {
         let _ = writeln!(text, "    {} for the warm pool", starts(one.starting));
     }
@@ -213,16 +213,16 @@ fn rolls(roll: &RollOut) -> String {
 }
 
 /// A number that changes; nothing where it does not.
-fn line(what: &str, number: NumberOut, fate: FateOut) -> String {
+fn line(of: &str, number: NumberOut, what: WhatChangesOut) -> String {
     let shown = |value: Option<u32>| value.map_or_else(|| "no limit".to_owned(), |n| n.to_string());
-    match fate {
-        FateOut::Changed if number.before != number.after => {
-            format!("    {what}: {} -> {}\n", shown(number.before), shown(number.after))
+    match what {
+        WhatChangesOut::Changed if number.before != number.after => {
+            format!("    {of}: {} -> {}\n", shown(number.before), shown(number.after))
         }
-        FateOut::Added => match number.after {
-            Some(after) if after > 0 => format!("    {what}: {after}\n"),
+        WhatChangesOut::Added => match number.after {
+            Some(after) if after > 0 => format!("    {of}: {after}\n"),
             Some(_) | None => String::new(),
         },
-        FateOut::Changed | FateOut::Drained => String::new(),
+        WhatChangesOut::Changed | WhatChangesOut::Drained => String::new(),
     }
 }

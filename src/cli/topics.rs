@@ -26,6 +26,7 @@ pub static PAGES: &[Page] = pages![
     "concepts",
     "configuration",
     "reference/configuration",
+    "git",
     "reference/cli",
     "images",
     "containers",

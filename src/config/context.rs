@@ -98,7 +98,7 @@ impl<'a> Context<'a> {
         resolve(self.environment, base.map(PathBuf::as_path), name)
     }
 
-    /// The file of a key. Git names files in the repository alone: whoever may write there must not
+    /// The file of a key. Git names files in the repository alone: those who may write there must not
     /// read the files of drover's machine.
     fn input(&mut self, layer: &Layer, key: &str, name: &str) -> Result<PathBuf, Fault> {
         if self.is_managed(layer, key) && !is_inside(name) {

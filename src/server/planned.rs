@@ -1,17 +1,17 @@
 //! Plans of configurations, as people and programs see them.
 
-use drover_actors::plan::{Fate, Number, Plan};
 use drover_api::{
-    CloudPlanOut, FateOut, NumberOut, PlanOut, RollOut, TemplatePlanOut, UnservedOut,
-    ValueChangeOut,
+    CloudPlanOut, NumberOut, PlanOut, RollOut, TemplatePlanOut, UnservedOut, ValueChangeOut,
+    WhatChangesOut,
 };
+use drover_model::plan::{Number, Plan, WhatChanges};
 use drover_model::record::describe;
 
-fn fate(fate: Fate) -> FateOut {
-    match fate {
-        Fate::Added => FateOut::Added,
-        Fate::Drained => FateOut::Drained,
-        Fate::Changed => FateOut::Changed,
+fn what_changes(what: WhatChanges) -> WhatChangesOut {
+    match what {
+        WhatChanges::Added => WhatChangesOut::Added,
+        WhatChanges::Drained => WhatChangesOut::Drained,
+        WhatChanges::Changed => WhatChangesOut::Changed,
     }
 }
 
@@ -23,7 +23,7 @@ fn number((before, after): Number) -> NumberOut {
 pub fn plan_out(plan: &Plan, values: Vec<ValueChangeOut>) -> PlanOut {
     let clouds = plan.clouds.iter().map(|one| CloudPlanOut {
         cloud: one.cloud.to_string(),
-        fate: fate(one.fate),
+        what: what_changes(one.what),
         cap: number(one.cap),
         reconnects: one.reconnects,
         going_now: one.going.now,
@@ -31,7 +31,7 @@ pub fn plan_out(plan: &Plan, values: Vec<ValueChangeOut>) -> PlanOut {
     });
     let templates = plan.templates.iter().map(|one| TemplatePlanOut {
         template: one.template.to_string(),
-        fate: fate(one.fate),
+        what: what_changes(one.what),
         cap: number(one.cap),
         minimum: number(one.minimum),
         idle_minimum: number(one.idle_minimum),

@@ -16,7 +16,6 @@ use drover_actors::message::{
     ClusterConfirmed, HerdCommand, ImageImported, ImagesPruned, ImagesSeen, NodeOrdered, NodesSeen,
     Provisioned, Refusal,
 };
-use drover_actors::plan::Plan;
 use drover_ci::{HookAuth, HookSecret, Hooks};
 use drover_model::demand::report::Subject;
 use drover_model::fact::{Fact, What};
@@ -29,6 +28,7 @@ use drover_model::journal_state::JournalState;
 use drover_model::overridden::{CloudOverrides, TemplateOverrides};
 use drover_model::phase::{AgentPhase, BreakerPhase, LeasePhase};
 use drover_model::placement::report::WhyReport;
+use drover_model::plan::Plan;
 use drover_model::ports::Observer;
 use drover_model::record::{LeaseAsk, Want};
 use drover_model::status::{AgentStatus, LeaseStatus, TemplateStatus};

@@ -111,7 +111,7 @@ fn the_first_sync_brings_clouds_and_the_files_that_they_name_and_the_next_one_wh
 }
 
 #[test]
-fn a_broken_file_and_a_repository_that_is_gone_leave_what_runs_and_are_alarms_until_mended() {
+fn a_broken_file_and_a_repository_that_is_gone_leave_what_runs_and_are_alarms_until_that_is_over() {
     let (_dir, sim, site) = world();
     let repo = Repo::new(&site, &sim);
     let _service = Service::start(&site);
@@ -127,7 +127,7 @@ fn a_broken_file_and_a_repository_that_is_gone_leave_what_runs_and_are_alarms_un
     let (code, text) = ended(&site, &["sync"]);
     assert!(code == 1 && text.contains("cannot be read"), "{code}: {text}");
     fs::rename(&moved, repo.dir.path()).unwrap();
-    repo.commit("Mend it", &repo.with_cap(5));
+    repo.commit("Repair it", &repo.with_cap(5));
     assert_eq!(site.json(&["sync"])["result"], "applied");
     assert_eq!((cap(&site), alarms(&site)), (json!(5), String::new()));
 }
@@ -289,7 +289,7 @@ fn a_plan_says_what_a_file_and_the_branch_would_change_and_changes_nothing() {
     assert_eq!(cap(&site), 4);
 }
 
-// Invariant: a test of the connection tells repository, branch, file and configuration apart.
+// Invariant: a test of the connection reports repository, branch, file and configuration apart.
 
 #[test]
 fn a_test_of_the_connection_reports_each_part() {

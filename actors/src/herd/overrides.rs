@@ -127,7 +127,7 @@ impl Herd {
     /// Forgets what was said of templates and clouds that left the configuration: under the same name
     /// there may be others one day.
     pub(super) fn forget_overrides(&mut self, ctx: &mut Context<Self>) {
-        let (templates, clouds) = self.said.stray(&self.configured);
+        let (templates, clouds) = self.said.unconfigured(&self.configured);
         let none = TemplateOverrides::default();
         let templates = templates.iter().map(|template| template_body(template, none));
         let overrides = CloudOverrides::default();

@@ -4,11 +4,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use drover_model::overridden::CloudOverrides;
+use drover_model::plan::Plan;
 use drover_model::record::Want;
 use drover_model::spec::HerdSpec;
 
 use super::Herd;
-use crate::plan::{Plan, plan};
+use crate::plan::plan;
 use crate::roster::Living;
 
 impl Herd {

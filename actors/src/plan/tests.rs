@@ -36,8 +36,8 @@ fn agents_of_a_drained_cloud_go_idle_ones_at_once_and_busy_ones_after_their_leas
     let plan = plan(&now, &next, &agents, &[]);
     let gone = Going { now: 1, after_leases: 1 };
     assert_eq!(
-        (plan.clouds.len(), plan.clouds[0].fate, plan.clouds[0].going),
-        (1, Fate::Drained, gone)
+        (plan.clouds.len(), plan.clouds[0].what, plan.clouds[0].going),
+        (1, WhatChanges::Drained, gone)
     );
     assert_eq!((plan.templates.len(), plan.templates[0].going), (1, gone));
 }

@@ -95,7 +95,7 @@ pub enum CloudsAction {
     /// Set the cap of a cloud against the configuration; it holds across restarts, until it is taken
     /// back or a sync with git undoes it
     Set {
-        /// The cloud
+        /// The name of the cloud
         cloud: String,
         /// The most agents over all its templates, 0 for no limit; `configured` takes it back
         #[arg(long, required = true, value_name = "AGENTS", value_parser = read_value)]

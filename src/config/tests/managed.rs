@@ -234,7 +234,7 @@ fn a_plain_secret_in_git_is_refused() {
     let more = "
 credentials:
   a: {kind: apiToken, secret: hunter2-hunter2}
-  b: {kind: apiToken, secretFile: /etc/shadow}
+  b: {kind: apiToken, secretFile: /etc/hostname}
   c: {kind: apiToken, secretEnv: HOME}
   d: {kind: sshKey, username: ci, privateKeyFile: ed25519}
 demand:
@@ -249,14 +249,14 @@ demand:
      10 │   a: {kind: apiToken, secret: ****************
         ·                               ───────┬───────
         ·                                      ╰── here
-     11 │   b: {kind: apiToken, secretFile: /etc/shadow}
+     11 │   b: {kind: apiToken, secretFile: /etc/hostname}
         ╰────
       help: give it as secretAge (`drover config encrypt`), or move the credential to the configuration of drover's machine and name it by credentialsId
 
       × credentials.b.secretFile: git names a secret of drover's machine
         ╭─[git:proxmox-cloud.yaml:11:35]
      10 │   a: {kind: apiToken, secret: ****************
-     11 │   b: {kind: apiToken, secretFile: /etc/shadow}
+     11 │   b: {kind: apiToken, secretFile: /etc/hostname}
         ·                                   ─────┬─────
         ·                                        ╰── here
      12 │   c: {kind: apiToken, secretEnv: HOME}
@@ -265,7 +265,7 @@ demand:
 
       × credentials.c.secretEnv: git names a secret of drover's machine
         ╭─[git:proxmox-cloud.yaml:12:34]
-     11 │   b: {kind: apiToken, secretFile: /etc/shadow}
+     11 │   b: {kind: apiToken, secretFile: /etc/hostname}
      12 │   c: {kind: apiToken, secretEnv: HOME}
         ·                                  ──┬─
         ·                                    ╰── here
