@@ -38,7 +38,7 @@ use drover_server::NotSynced;
 use drover_server::view::View;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use attempt::{Asked, Done};
+use attempt::{Asked, Done, SyncError};
 use store::Store;
 
 use super::service::ReloadReply;
@@ -80,13 +80,16 @@ impl Configured {
 enum Request {
     Sync(SyncIn, oneshot::Sender<Result<SyncDoneOut, NotSynced>>),
     Test(oneshot::Sender<Result<SyncTestOut, NotSynced>>),
-    Plan(PlanIn, oneshot::Sender<Result<PlanOut, NotSynced>>),
 }
+
+/// A request for a plan. Many callers may make them, so they come after all others.
+struct PlanRequest(PlanIn, oneshot::Sender<Result<PlanOut, NotSynced>>);
 
 /// The way to the worker.
 #[derive(Clone)]
 pub(super) struct ConfigSync {
     requests: mpsc::Sender<Request>,
+    plans: mpsc::Sender<PlanRequest>,
     configured: watch::Sender<Configured>,
 }
 
@@ -115,11 +118,12 @@ impl ConfigSync {
     /// Starts the worker; it ends when the last handle is dropped.
     pub(super) fn start(tools: Tools, first: Configured) -> Self {
         let (requests, asked) = mpsc::channel(WAITING);
+        let (plans, planned) = mpsc::channel(WAITING);
         let (configured, changes) = watch::channel(first);
         let store = Store::at(&tools.state);
         let worker = Worker { tools, store, last: None, running: false, next: None };
-        tokio::spawn(worker.run(asked, changes));
-        Self { requests, configured }
+        tokio::spawn(worker.run((asked, planned), changes));
+        Self { requests, plans, configured }
     }
 
     /// Takes in a configuration that came into force.
@@ -130,32 +134,33 @@ impl ConfigSync {
     /// Syncs now, or returns to a commit.
     pub(super) async fn sync(self, asked: SyncIn) -> Result<SyncDoneOut, NotSynced> {
         let (reply, outcome) = oneshot::channel();
-        self.request(Request::Sync(asked, reply))?;
+        give(&self.requests, Request::Sync(asked, reply))?;
         outcome.await.map_err(|_| stopping())?
     }
 
     /// Tests the connection, and changes nothing.
     pub(super) async fn test(self) -> Result<SyncTestOut, NotSynced> {
         let (reply, outcome) = oneshot::channel();
-        self.request(Request::Test(reply))?;
+        give(&self.requests, Request::Test(reply))?;
         outcome.await.map_err(|_| stopping())?
     }
 
     /// Says what a configuration would do, and changes nothing.
     pub(super) async fn plan(self, asked: PlanIn) -> Result<PlanOut, NotSynced> {
         let (reply, outcome) = oneshot::channel();
-        self.request(Request::Plan(asked, reply))?;
+        give(&self.plans, PlanRequest(asked, reply))?;
         outcome.await.map_err(|_| stopping())?
     }
+}
 
-    fn request(&self, request: Request) -> Result<(), NotSynced> {
-        self.requests.try_send(request).map_err(|error| match error {
-            mpsc::error::TrySendError::Full(_) => {
-                NotSynced::Unavailable("other syncs are waiting; try again later".to_owned())
-            }
-            mpsc::error::TrySendError::Closed(_) => stopping(),
-        })
-    }
+/// Gives the worker something to do; refuses it where too much waits.
+fn give<T>(to: &mpsc::Sender<T>, request: T) -> Result<(), NotSynced> {
+    to.try_send(request).map_err(|error| match error {
+        mpsc::error::TrySendError::Full(_) => {
+            NotSynced::Unavailable("others are waiting; try again later".to_owned())
+        }
+        mpsc::error::TrySendError::Closed(_) => stopping(),
+    })
 }
 
 fn stopping() -> NotSynced {
@@ -165,7 +170,7 @@ fn stopping() -> NotSynced {
 impl Worker {
     async fn run(
         mut self,
-        mut asked: mpsc::Receiver<Request>,
+        (mut asked, mut planned): (mpsc::Receiver<Request>, mpsc::Receiver<PlanRequest>),
         mut changes: watch::Receiver<Configured>,
     ) {
         let mut known: Option<ConfigSyncSpec> = None;
@@ -186,6 +191,11 @@ impl Worker {
                     self.next = None;
                     self.by_schedule(&configured).await;
                 },
+                Some(PlanRequest(asked, reply)) = planned.recv() => {
+                    let outcome = self.plan(asked, &configured).await;
+                    // The caller may have gone.
+                    let _ = reply.send(outcome.map_err(SyncError::into_answer));
+                }
             }
         }
     }
@@ -236,10 +246,6 @@ impl Worker {
                 };
                 // The caller may have gone.
                 let _ = reply.send(tested);
-            }
-            Request::Plan(asked, reply) => {
-                let planned = self.plan(asked, configured).await;
-                let _ = reply.send(planned.map_err(|error| error.into_answer()));
             }
             Request::Sync(SyncIn { to, back }, reply) => {
                 let asked = match (to, back) {

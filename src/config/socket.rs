@@ -110,7 +110,12 @@ fn named(path: &Path, environment: &Environment) -> Result<PathBuf, LoadError> {
     if let Some(named) = named.filter(|text| !text.is_empty()) {
         return Ok(PathBuf::from(named));
     }
-    match load::loaded(path, Ok(sources), environment).result {
+    // What git manages names no socket, and callers may not read it.
+    let loaded = match sources.files() {
+        [] => load::loaded(path, Ok(sources), environment),
+        [..] => load::check_taken(sources, environment),
+    };
+    match loaded.result {
         Err(LoadError::Faults { faults, sources })
             if layer.is_none() && !faults.iter().all(is_of_another_file) =>
         {

@@ -61,6 +61,11 @@ fn render(view: &View) -> String {
     page.line("drover_config_generation", &[], generation);
     page.head("drover_config_refused", "gauge", "Whether a newer configuration was refused.");
     page.line("drover_config_refused", &[], config.refused.is_some().into());
+    if let Some(sync) = view.sync() {
+        let failed = sync.last_attempt.is_some_and(|last| last.fault.is_some());
+        page.head("drover_config_sync_failed", "gauge", "Whether the last sync with git failed.");
+        page.line("drover_config_sync_failed", &[], failed.into());
+    }
     page.head("drover_ready", "gauge", "Whether the service is ready for work.");
     page.line("drover_ready", &[], view.ready().into());
     page.0
@@ -103,6 +108,12 @@ fn templates(page: &mut Page, view: &View) {
             let count = canary.given_up.len() as u64;
             page.line("drover_versions_given_up", &[("template", &id)], count);
         }
+    }
+    let help = "Agents that a roll-out replaces: their template makes others by now.";
+    page.head("drover_agents_outdated", "gauge", help);
+    for template in &templates {
+        let id = template.template.to_string();
+        page.line("drover_agents_outdated", &[("template", &id)], u64::from(template.outdated));
     }
     page.head("drover_template_cap", "gauge", "The most agents of a template, where limited.");
     for template in &templates {

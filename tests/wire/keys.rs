@@ -95,7 +95,7 @@ fn leases_of(agent: &Value) -> usize {
 #[test]
 fn seven_leases_released_at_once_cost_the_eighth_nothing_and_let_nobody_in() {
     let (_dir, sim, site) = world();
-    site.write_yaml(&site.yaml(&sim, "    numExecutors: 8\n"));
+    site.write_yaml(&site.yaml(&sim, "    numExecutors: 8\n    rolloutMaxUnavailable: 0\n"));
     let _service = Service::start(&site);
     let kept = leased(&site, &["kept".to_owned()]).remove(0);
     for round in 0..3 {
@@ -161,7 +161,7 @@ fn kept_keys(site: &Site) -> usize {
 }
 
 fn rotated(change: impl Fn(&Site, &mut Service), sim: &Sim, site: &Site) {
-    site.write_yaml(&site.yaml(sim, "    numExecutors: 2\n"));
+    site.write_yaml(&site.yaml(sim, "    numExecutors: 2\n    rolloutMaxUnavailable: 0\n"));
     let mut service = Service::start(site);
     let leases = leased(site, &["ann".to_owned(), "ben".to_owned()]);
     assert_eq!(leases[0].reported["agent"], leases[1].reported["agent"]);

@@ -14,13 +14,18 @@ use crate::{rights, setup_service};
 
 /// Commands that ask the service, in an order in which they can be asked: what stands behind them, and
 /// the code that they end with.
-pub const ASKING: [(&str, &str, i32); 63] = [
+pub const ASKING: [(&str, &str, i32); 67] = [
     ("doctor template", "linux", 0),
     ("provision", "linux --count 2", 0),
     ("status", "", 0),
     ("agents", "", 0),
     ("agents set", "AGENT1 --idle 5", 0),
     ("templates", "", 0),
+    ("templates set", "linux --idle-min 0", 0),
+    ("clouds set", "lab --instance-cap 0", 0),
+    // No repository is configured.
+    ("sync", "", 1),
+    ("plan", "/nowhere.yaml", 2),
     ("breakers", "", 0),
     ("breakers reset", "linux", 0),
     // It is the same cluster as before, which nobody has to confirm.
@@ -82,7 +87,7 @@ pub const ASKING: [(&str, &str, i32); 63] = [
 ];
 
 /// Commands that ask no service.
-pub const ALONE: [&str; 17] = [
+pub const ALONE: [&str; 19] = [
     "run",
     "demo",
     "sim",
@@ -93,6 +98,8 @@ pub const ALONE: [&str; 17] = [
     "config show",
     "config get",
     "config explain",
+    "config encrypt",
+    "config age-key",
     "doctor",
     "template copy",
     "init",
@@ -295,6 +302,7 @@ fn commands_that_ask_no_service_answer_and_fail_in_json_too() {
             "/value",
         ),
         ("config explain", line("", "config explain memoryMb"), "/keys"),
+        ("config age-key", line("", "config age-key"), "/recipient"),
         ("doctor", line(&good, "--config YAML doctor"), "/clouds/0/lines"),
         ("sim", line("", "sim --list-api"), "/served/0/method"),
         (
@@ -342,6 +350,7 @@ fn commands_that_ask_no_service_answer_and_fail_in_json_too() {
         assert!(what.contains("instnaceMin") && fault["line"].is_u64(), "{said:?}");
     }
     let refused = [
+        ("config encrypt", line("", "config encrypt --recipient nobody"), 2),
         ("demo", line("", "demo --once"), 2),
         ("init", line("", "init"), 2),
         ("sim", line("", "sim --cluster /nowhere.yaml"), 2),

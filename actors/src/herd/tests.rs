@@ -26,6 +26,7 @@ use tokio::sync::oneshot;
 
 mod lives;
 mod operators;
+mod overrides;
 mod panics;
 mod plans;
 mod stops;

@@ -9,6 +9,7 @@ use drover_config::{Candidate, ConfigSyncSpec, candidate};
 use drover_git::{CommitId, Git, GitError, Wanted};
 use drover_model::time::WallTime;
 use drover_server::NotSynced;
+use tokio::task::block_in_place;
 
 use super::store::Draft;
 use super::{Configured, Worker};
@@ -215,9 +216,8 @@ impl Worker {
     ) -> Result<Draft, SyncError> {
         let files = git.read(&spec.remote, commit, &spec.path).await.map_err(SyncError::Git)?;
         let draft = self.store.draft().map_err(SyncError::Store)?;
-        for file in &files {
-            draft.put(&file.path, &file.bytes).map_err(SyncError::Store)?;
-        }
+        block_in_place(|| files.iter().try_for_each(|file| draft.put(&file.path, &file.bytes)))
+            .map_err(SyncError::Store)?;
         let names = files.iter().map(|file| file.path.clone()).collect();
         draft.describe_files(names).map_err(SyncError::Store)?;
         Ok(draft)
@@ -306,15 +306,19 @@ impl Worker {
     /// Brings a checked draft into force; the entry before counts again where the service refuses it.
     async fn switch(&self, draft: Draft, of: &AppliedCommit) -> Result<u64, SyncError> {
         let before = self.store.in_force();
-        let entry = self.store.keep(draft, of).map_err(SyncError::Store)?;
-        self.store.switch(Some(&entry)).map_err(SyncError::Store)?;
+        let entry = block_in_place(|| {
+            let entry = self.store.keep(draft, of)?;
+            self.store.switch(Some(&entry)).map(|()| entry)
+        });
+        let entry = entry.map_err(SyncError::Store)?;
         match self.reload().await {
             Ok(generation) => {
                 self.store.prune();
                 Ok(generation)
             }
             Err(why) => {
-                self.store.switch(before.as_deref()).map_err(SyncError::Store)?;
+                block_in_place(|| self.store.switch(before.as_deref()))
+                    .map_err(SyncError::Store)?;
                 // Without it the watch could take what it read of the refused entry.
                 let _ = self.reload().await;
                 self.store.remove(&entry);
