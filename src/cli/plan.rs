@@ -60,12 +60,12 @@ pub(super) async fn plan(
 
 /// A configuration with faults ends with 1 here: scripts see by that that no option was wrong.
 fn faulty(error: CallError) -> CliError {
-    match error {
-        CallError::Refused(problem) if problem.is_of_configuration() => {
-            CliError::Failed(problem.detail)
-        }
-        other => other.into(),
+    if let CallError::Refused(problem) = &error
+        && problem.is_of_configuration()
+    {
+        return CliError::Failed(problem.detail.clone());
     }
+    error.into()
 }
 
 /// The texts of a file, or of the YAML files of a directory, by their names.

@@ -77,11 +77,11 @@ impl Identities {
             return Err("it is encrypted by a passphrase".to_owned());
         }
         let identities = self.0.iter().map(|identity| identity as &dyn age::Identity);
-        let plain = decryptor.decrypt(identities).map_err(|error| match error {
-            DecryptError::NoMatchingKeys => {
-                format!("it is not encrypted for {}", self.recipients().join(" or "))
+        let plain = decryptor.decrypt(identities).map_err(|error| {
+            if matches!(error, DecryptError::NoMatchingKeys) {
+                return format!("it is not encrypted for {}", self.recipients().join(" or "));
             }
-            other => broken(&other),
+            broken(&error)
         })?;
         let mut text = String::new();
         plain

@@ -48,7 +48,7 @@ pub struct Sources {
     /// How many of them are this machine's own; git manages the others.
     own: usize,
     /// What git manages, where it was read.
-    managed: Option<ManagedCopy>,
+    managed: Option<Box<ManagedCopy>>,
 }
 
 impl Sources {
@@ -78,7 +78,7 @@ impl Sources {
     /// # Errors
     /// The path that could not be read, with the system's reason.
     pub(super) fn with_managed(mut self, folder: &Path) -> Result<Self, (PathBuf, io::Error)> {
-        self.managed = ManagedCopy::read(folder)?;
+        self.managed = ManagedCopy::read(folder)?.map(Box::new);
         Ok(self)
     }
 
@@ -103,7 +103,7 @@ impl Sources {
 
     /// What git manages, where it was read.
     pub fn managed(&self) -> Option<&ManagedCopy> {
-        self.managed.as_ref()
+        self.managed.as_deref()
     }
 
     /// How many files are this machine's own; they come first.

@@ -25,7 +25,7 @@ pub const ASKING: [(&str, &str, i32); 67] = [
     ("clouds set", "lab --instance-cap 0", 0),
     // No repository is configured.
     ("sync", "", 1),
-    ("plan", "/nowhere.yaml", 2),
+    ("plan", "--git", 1),
     ("breakers", "", 0),
     ("breakers reset", "linux", 0),
     // It is the same cluster as before, which nobody has to confirm.
