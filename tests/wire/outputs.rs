@@ -126,6 +126,14 @@ fn every_command_that_asks_no_service_reports_an_output_that_takes_nothing() {
         ("config show", format!("{own} config show")),
         ("config get", format!("{own} config get agentConfigurations.linux.instanceCap")),
         ("config explain", "--json config explain memoryMb".to_owned()),
+        ("config age-key", "config age-key".to_owned()),
+        // The recipient of the example of age's own tests.
+        (
+            "config encrypt",
+            "config encrypt --recipient \
+             age1zvkyg2lqzraa2lnjvqej32nkuu0ues2s82hzrye869xeexvn73equnujwj"
+                .to_owned(),
+        ),
         ("init", init),
         ("doctor", format!("{own} doctor")),
         ("template copy", format!("{own} template copy linux other --set labelString=other")),
@@ -156,6 +164,8 @@ fn every_command_that_asks_no_service_reports_an_output_that_takes_nothing() {
         let command = || {
             let mut command = site.command(line.split(' '));
             command.env("PATH", &path).env("TMPDIR", dir.path());
+            // One of them reads a secret.
+            command.stdin(std::fs::File::open(site.dir.path().join("token")).unwrap());
             command
         };
         on_a_full_disk(command(), line);

@@ -257,8 +257,8 @@ demand:
         ╭─[git:proxmox-cloud.yaml:11:35]
      10 │   a: {kind: apiToken, secret: ****************
      11 │   b: {kind: apiToken, secretFile: /etc/hostname}
-        ·                                   ─────┬─────
-        ·                                        ╰── here
+        ·                                   ──────┬──────
+        ·                                         ╰── here
      12 │   c: {kind: apiToken, secretEnv: HOME}
         ╰────
       help: give it as secretAge (`drover config encrypt`), or move the credential to the configuration of drover's machine and name it by credentialsId
