@@ -61,11 +61,10 @@ fn render(view: &View) -> String {
     page.line("drover_config_generation", &[], generation);
     page.head("drover_config_refused", "gauge", "Whether a newer configuration was refused.");
     page.line("drover_config_refused", &[], config.refused.is_some().into());
-    if let Some(sync) = view.sync() {
-        let failed = sync.last_attempt.is_some_and(|last| last.fault.is_some());
-        page.head("drover_config_sync_failed", "gauge", "Whether the last sync with git failed.");
-        page.line("drover_config_sync_failed", &[], failed.into());
-    }
+    let last = view.sync().and_then(|sync| sync.last_attempt);
+    let failed = last.is_some_and(|last| last.fault.is_some());
+    page.head("drover_config_sync_failed", "gauge", "Whether the last sync with git failed.");
+    page.line("drover_config_sync_failed", &[], failed.into());
     page.head("drover_ready", "gauge", "Whether the service is ready for work.");
     page.line("drover_ready", &[], view.ready().into());
     page.0

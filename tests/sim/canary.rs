@@ -273,7 +273,8 @@ async fn a_newer_template_image_with_the_tag_is_tried_by_one_agent() {
     world.pass(MINUTE).await;
     assert_eq!(made(&world, 3).await, [first, first, second]);
     add_golden(&mut world, 9102);
-    configure(&mut world, ", cores: 4");
+    // Agents of the old version stay, so that all three are there at once.
+    configure(&mut world, ", cores: 4, rolloutMaxUnavailable: 0");
     world.pass(MINUTE).await;
     assert_eq!(made(&world, 3).await, [second, second, (VmId(9102), Some(4))]);
     assert_eq!(made(&world, 2).await, [(VmId(9102), Some(4)); 2]);
