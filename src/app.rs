@@ -32,6 +32,7 @@ mod observer;
 mod past_events;
 mod service;
 mod signals;
+mod start_settings;
 mod state_dir;
 mod stop;
 mod twin;

@@ -39,6 +39,7 @@ use super::layout::{self, Layout};
 use super::observer::ServiceObserver;
 use super::past_events::PastEvents;
 use super::signals::{SignalAction, Signals};
+use super::start_settings::StartSettings;
 use super::{RunError, Settings, state_dir, stop, twin, wiring};
 use crate::clock::SystemAmbient;
 use crate::systemd::{self, Notifier};
@@ -83,37 +84,6 @@ struct Service {
     /// The number of the last reload by a signal, until its outcome.
     reloading: Option<u64>,
     start_settings: StartSettings,
-}
-
-/// The settings that only a restart applies.
-struct StartSettings {
-    listen: Option<std::net::SocketAddr>,
-    socket: PathBuf,
-    mode: Option<u32>,
-    state: PathBuf,
-}
-
-impl StartSettings {
-    fn of(spec: &drover_config::ServiceSpec) -> Self {
-        Self {
-            listen: spec.listen,
-            socket: spec.socket.clone(),
-            mode: spec.socket_mode,
-            state: spec.state_directory.clone(),
-        }
-    }
-
-    /// The keys of what others have another value of.
-    fn differing(&self, other: &Self) -> Vec<&'static str> {
-        let Self { listen, socket, mode, state } = self;
-        let all = [
-            ("service.listen", *listen != other.listen),
-            ("service.socket", *socket != other.socket),
-            ("service.socketMode", *mode != other.mode),
-            ("service.stateDirectory", *state != other.state),
-        ];
-        all.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect()
-    }
 }
 
 /// Starts the service, runs it until a signal stops it, and stops it.
