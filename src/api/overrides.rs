@@ -76,6 +76,21 @@ impl From<TemplateOverrides> for TemplateOverridesOut {
     }
 }
 
+impl TemplateOverridesOut {
+    /// What is set, in the words of the configuration; nothing where nothing is.
+    pub fn spell(self) -> String {
+        let own = TemplateOverrides {
+            cap: self.instance_cap,
+            minimum: self.instance_min,
+            idle_minimum: self.idle_min,
+            idle_minutes: self.idle_termination_minutes,
+            max_uses: self.max_total_uses,
+            rollout_paused: self.rollout_paused,
+        };
+        own.to_string()
+    }
+}
+
 impl From<CloudOverrides> for CloudOverridesOut {
     fn from(own: CloudOverrides) -> Self {
         Self { instance_cap: own.cap }

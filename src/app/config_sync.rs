@@ -32,6 +32,7 @@ use drover_git::{Git, Limits};
 use drover_model::fact::{Fact, What};
 use drover_model::id::CloudId;
 use drover_model::ports::{Ambient, Observer};
+use drover_model::spec::HerdSpec;
 use drover_model::time::WallTime;
 use drover_runtime::reply::Reply;
 use drover_server::NotSynced;
@@ -58,6 +59,8 @@ pub(super) struct Configured {
     pub(super) clouds: Vec<String>,
     /// The configuration as it was read.
     pub(super) checked: Arc<Checked>,
+    /// The actors' part of it, for the view.
+    pub(super) herd: Arc<HerdSpec>,
     /// What people changed against git.
     pub(super) manual_changes: Vec<ValueChange>,
 }
@@ -70,6 +73,7 @@ impl Configured {
         Self {
             spec,
             checked: Arc::new(checked.clone()),
+            herd: Arc::new(checked.herd.clone()),
             clouds: clouds.collect(),
             manual_changes: manual_changes(checked, environment),
         }

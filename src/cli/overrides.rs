@@ -5,7 +5,7 @@ use drover_api::{CloudOverridesIn, CloudOverridesOut, TemplateOverridesIn, Templ
 use super::client::{CALL_LIMIT, Client, path};
 use super::error::CliError;
 use super::options::{CloudsAction, Rollout, TemplatesAction, Value};
-use super::sentences::{clean, of_template};
+use super::sentences::clean;
 use super::term::{Term, print};
 
 /// Sets values of a template.
@@ -28,7 +28,7 @@ pub(super) async fn template(
     let out: TemplateOverridesOut =
         client.change(&path("templates", &template, ""), &asked, CALL_LIMIT).await?;
     let name = clean(&template);
-    print(term, json, &out, |out| match of_template(out) {
+    print(term, json, &out, |out| match out.spell() {
         text if text.is_empty() => format!("template {name}: as configured\n"),
         text => format!("template {name}: {text}\n"),
     })

@@ -8,6 +8,7 @@ use std::path::Path;
 use drover_api::{
     CloudPlanOut, NumberOut, PlanIn, PlanOut, PlanPart, RollOut, TemplatePlanOut, WhatChangesOut,
 };
+use drover_config::yaml_in;
 
 use super::client::{Client, LONG_LIMIT};
 use super::error::{CallError, CliError};
@@ -77,13 +78,8 @@ fn read(path: &Path) -> Result<BTreeMap<String, String>, CliError> {
     if !path.is_dir() {
         return Ok([named(path)?].into());
     }
-    let entries = fs::read_dir(path).map_err(|error| unreadable(path, &error))?;
-    let paths = entries.flatten().map(|entry| entry.path());
-    let is_yaml = |path: &std::path::PathBuf| {
-        let hidden = path.file_name().is_none_or(|name| name.to_string_lossy().starts_with('.'));
-        !hidden && path.extension().is_some_and(|end| end == "yaml" || end == "yml")
-    };
-    paths.filter(is_yaml).map(|path| named(&path)).collect()
+    let paths = yaml_in(path).map_err(|error| unreadable(path, &error))?;
+    paths.iter().map(|path| named(path)).collect()
 }
 
 fn text(path: &Path) -> Result<String, CliError> {

@@ -1,6 +1,6 @@
 //! Sentences for people, and what makes text from elsewhere harmless in them.
 
-use drover_api::{ProvisionOut, ResyncOut, ResyncPlanOut, TemplateOverridesOut, UnreadOut};
+use drover_api::{ProvisionOut, ResyncOut, ResyncPlanOut, UnreadOut};
 use drover_model::finding::Does;
 use drover_model::phase::CloudHealth;
 
@@ -100,20 +100,6 @@ pub(super) fn planned(out: &ResyncPlanOut) -> String {
         }
     }
     text + "nothing was changed\n"
-}
-
-/// What is set of a template, in the words of the configuration; nothing where nothing is.
-pub(super) fn of_template(out: &TemplateOverridesOut) -> String {
-    let values = [
-        ("instanceCap", out.instance_cap),
-        ("instanceMin", out.instance_min),
-        ("idleMin", out.idle_min),
-        ("idleTerminationMinutes", out.idle_termination_minutes),
-        ("maxTotalUses", out.max_total_uses),
-    ];
-    let values = values.into_iter().filter_map(|(key, value)| Some(format!("{key} {}", value?)));
-    let paused = out.rollout_paused.then(|| "roll-out paused".to_owned());
-    values.chain(paused).collect::<Vec<_>>().join(", ")
 }
 
 /// The first digits of a commit's id, by which people name it.

@@ -102,7 +102,7 @@ pub use fault::{Fault, LocatedFault, Place};
 pub use schema::schema;
 pub use service::{ApiToken, ServiceSpec};
 pub use socket::{Socket, elsewhere, socket};
-pub use source::{SourceFile, Sources};
+pub use source::{SourceFile, Sources, yaml_in};
 pub use sync::{ConfigSyncSpec, managed_folder};
 pub use token::{TokenPlace, token_place};
 pub use value::SOCKET_PATH_MAX;

@@ -176,7 +176,7 @@ pub(super) fn is_control(c: char) -> bool {
 ///
 /// # Errors
 /// The system's reason.
-pub(super) fn yaml_in(directory: &Path) -> io::Result<Vec<PathBuf>> {
+pub fn yaml_in(directory: &Path) -> io::Result<Vec<PathBuf>> {
     let mut paths = Vec::new();
     for entry in fs::read_dir(directory)? {
         let path = entry?.path();

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use drover_api::SyncResult;
 use drover_config::managed::AppliedCommit;
-use drover_config::{Candidate, ConfigSyncSpec, candidate};
+use drover_config::{Candidate, Checked, ConfigSyncSpec, candidate};
 use drover_git::{CommitId, Git, GitError, Wanted};
 use drover_model::time::WallTime;
 use drover_server::NotSynced;
@@ -98,7 +98,7 @@ impl Worker {
     ) -> Result<Done, SyncError> {
         let git = self.git(spec);
         let pinned = self.store.is_pinned();
-        let in_force = self.store.in_force().and_then(|name| self.store.record(&name).ok());
+        let in_force = self.store.applied();
         let (draft, of, head) = match &asked {
             Asked::Commit(to) => self.draft_of(to, &git, spec).await?,
             Asked::Back => {
@@ -124,7 +124,7 @@ impl Worker {
                 (self.drafted(&git, spec, &commit.id).await?, of, head)
             }
         };
-        let (draft, of) = self.checked(draft, of, &git, spec).await?;
+        let (draft, of, _) = self.checked(draft, of, &git, spec).await?;
         let generation = self.switch(draft, &of).await?;
         let stays = matches!(asked, Asked::Commit(_) | Asked::Back);
         self.store.pin(stays).map_err(SyncError::Store)?;
@@ -248,7 +248,7 @@ impl Worker {
         of: AppliedCommit,
         git: &Git,
         spec: &ConfigSyncSpec,
-    ) -> Result<(Draft, AppliedCommit), SyncError> {
+    ) -> Result<(Draft, AppliedCommit, Box<Checked>), SyncError> {
         let known =
             drover_config::managed::record(&draft.folder().join(drover_config::managed::RECORD));
         let known = known.map_err(SyncError::Store)?;
@@ -258,7 +258,7 @@ impl Worker {
             let Candidate { result, lacks } = self.check(draft.folder()).await;
             if lacks.is_empty() {
                 return match result {
-                    Ok(_) => Ok((draft, of)),
+                    Ok(checked) => Ok((draft, of, Box::new(checked))),
                     Err(error) => Err(SyncError::Refused(error.render())),
                 };
             }
@@ -279,7 +279,6 @@ impl Worker {
                 }
             }
             if !found {
-                let Candidate { result, .. } = self.check(draft.folder()).await;
                 let why = result.err().map(|error| error.render()).unwrap_or_default();
                 return Err(SyncError::Refused(why));
             }

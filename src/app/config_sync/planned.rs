@@ -24,33 +24,33 @@ impl Worker {
         configured: &Configured,
     ) -> Result<PlanOut, SyncError> {
         let by_git = configured.spec.is_some() && asked.part == PlanPart::Git;
-        let (candidate, commit) = match (&configured.spec, asked.files.is_empty()) {
-            (Some(spec), true) => self.of_branch(spec).await?,
+        let candidate = match (&configured.spec, asked.files.is_empty()) {
+            (Some(spec), true) => {
+                let (next, commit) = self.of_branch(spec).await?;
+                return self.planned(*next, by_git, Some(commit), configured).await;
+            }
             (None, true) => {
                 let why = "`service.configSync` is not configured: give files".to_owned();
                 return Err(SyncError::NoSuchCommit(why));
             }
-            (Some(spec), false) if by_git => (self.of_files(spec, asked).await?, None),
-            (_, false) => (self.of_machine(asked).await, None),
+            (Some(spec), false) if by_git => self.of_files(spec, asked).await?,
+            (_, false) => self.of_machine(asked).await,
         };
         if !candidate.lacks.is_empty() {
             return Ok(PlanOut { lacks: candidate.lacks, ..PlanOut::default() });
         }
         let next = candidate.result.map_err(|error| SyncError::Refused(error.render()))?;
-        self.planned(next, by_git, commit, configured).await
+        self.planned(next, by_git, None, configured).await
     }
 
     /// What the branch has now.
-    async fn of_branch(
-        &self,
-        spec: &ConfigSyncSpec,
-    ) -> Result<(Candidate, Option<String>), SyncError> {
+    async fn of_branch(&self, spec: &ConfigSyncSpec) -> Result<(Box<Checked>, String), SyncError> {
         let git = self.git(spec);
         let commit = git.fetch(&spec.remote, &Wanted::Head).await.map_err(SyncError::Git)?;
         let draft = self.drafted(&git, spec, &commit.id).await?;
         let of = self.described(&commit, spec);
-        let (draft, _) = self.checked(draft, of, &git, spec).await?;
-        Ok((self.check(draft.folder()).await, Some(commit.id.to_string())))
+        let (_, of, next) = self.checked(draft, of, &git, spec).await?;
+        Ok((next, of.commit))
     }
 
     /// Files in place of those that git has.

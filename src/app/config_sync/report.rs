@@ -36,7 +36,7 @@ impl Worker {
         let shown = configured.spec.as_ref().map(|spec| {
             let history: Vec<AppliedOut> =
                 self.store.history().iter().map(|(_, of)| applied(of)).collect();
-            let in_force = self.store.in_force().and_then(|name| self.store.record(&name).ok());
+            let in_force = self.store.applied();
             let changes = configured.manual_changes.iter().map(value_change);
             SyncOut {
                 repository: spec.remote.url.to_string(),
@@ -54,6 +54,6 @@ impl Worker {
                 history,
             }
         });
-        self.tools.view.mark_sync(shown, Arc::new(configured.checked.herd.clone()));
+        self.tools.view.mark_sync(shown, Arc::clone(&configured.herd));
     }
 }

@@ -87,6 +87,11 @@ impl Store {
         })
     }
 
+    /// The record of the entry in force; none before the first.
+    pub(super) fn applied(&self) -> Option<AppliedCommit> {
+        self.in_force().and_then(|entry| self.record(&entry).ok())
+    }
+
     /// The record of an entry.
     pub(super) fn record(&self, entry: &str) -> io::Result<AppliedCommit> {
         record(&self.folder.join(APPLIED).join(entry).join(RECORD))

@@ -1,9 +1,8 @@
 //! Templates with counts, cap and breaker.
 
-use drover_api::TemplateOut;
+use drover_api::{TemplateOut, TemplateOverridesOut};
 
 use super::{Listed, breakers};
-use crate::cli::sentences::of_template;
 use crate::cli::table::{Cell, Column, Kind, Page, Tone, View, column};
 
 impl Listed for TemplateOut {
@@ -83,7 +82,7 @@ impl Listed for TemplateOut {
             );
             page.line(&text);
         }
-        let own = self.overrides.as_ref().map(of_template).filter(|own| !own.is_empty());
+        let own = self.overrides.map(TemplateOverridesOut::spell).filter(|own| !own.is_empty());
         if let Some(own) = own {
             page.line(&format!("{id}: set against the configuration: {own}"));
         }
