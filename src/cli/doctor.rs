@@ -61,7 +61,7 @@ pub enum DoctorAction {
     },
 }
 
-/// Looks at the configured clouds and sources of demand; nothing is changed and no service is needed.
+/// Looks at the configured repository, clouds and sources of demand; nothing is changed and no service is needed.
 pub(super) fn examine(global: &Global, options: &DoctorOptions) -> ExitCode {
     match run(global, options) {
         Ok(code) | Err(code) => code,
@@ -96,7 +96,7 @@ fn run(global: &Global, options: &DoctorOptions) -> Result<ExitCode, ExitCode> {
     Ok(put(false, &report.text(), code))
 }
 
-/// Looks at the clouds and sources that the options name.
+/// Looks at the clouds and sources that the options name; without any, at the repository, too.
 pub(super) async fn look(
     checked: &Checked,
     options: &DoctorOptions,
@@ -110,6 +110,12 @@ pub(super) async fn look(
         config,
     };
     let mut report = Report::default();
+    if let (Some(spec), None, None) =
+        (&checked.service.config_sync, &options.cloud, &options.source)
+    {
+        let _step = live.step("the doctor looks at the repository");
+        report.repository = Some(doctor::check_repository(spec).await);
+    }
     for (cloud, connection) in &checked.connections {
         let named = options.cloud.as_ref().is_none_or(|only| only == cloud.as_str());
         if named && options.source.is_none() {

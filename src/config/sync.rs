@@ -17,9 +17,12 @@ use super::managed::{CONFIG_SYNC, IN_FORCE};
 use super::node::{Entry, Node, Value};
 use super::source::Sources;
 use super::top::Top;
+use super::values::url_login;
 
 /// The kinds of credentials that a repository takes.
 const KINDS: &str = "apiToken, apiLogin or sshKey";
+/// The fewest letters of a token that stands in a URL where a user does.
+const TOKEN_MIN: usize = 20;
 /// The user beside a token: forges look at the token alone.
 const TOKEN_USER: &str = "x-access-token";
 
@@ -174,7 +177,7 @@ fn search(node: &Node, path: &str, faults: &mut Vec<Fault>) {
             let what = if text.contains("PRIVATE KEY-----") {
                 "git holds a private key"
             } else if has_password(text) {
-                "git holds the password of a URL"
+                "git holds the password or token of a URL"
             } else {
                 return;
             };
@@ -184,15 +187,19 @@ fn search(node: &Node, path: &str, faults: &mut Vec<Fault>) {
     }
 }
 
-/// Whether a text has a URL with a password, as in `https://user:password@host/`.
+/// Whether a text has a URL with a password, as in `https://user:password@host/`, or with a token alone.
 fn has_password(text: &str) -> bool {
-    text.split("://").skip(1).any(|rest| {
-        let ends = |c: char| c.is_whitespace() || "/?#\"'<>".contains(c);
-        let authority = rest.split(ends).next().unwrap_or_default();
-        authority.rsplit_once('@').is_some_and(|(login, _)| {
-            login.split_once(':').is_some_and(|(_, password)| !password.is_empty())
-        })
+    let mut logins = text.split("://").skip(1).filter_map(url_login);
+    logins.any(|login| match login.split_once(':') {
+        Some((_, password)) => !password.is_empty(),
+        None => is_token(login),
     })
+}
+
+/// Whether a login is more likely a token than the name of a user.
+fn is_token(login: &str) -> bool {
+    let has = |what: fn(&char) -> bool| login.chars().any(|c| what(&c));
+    login.len() >= TOKEN_MIN && has(char::is_ascii_digit) && has(char::is_ascii_alphabetic)
 }
 
 #[cfg(test)]
@@ -207,6 +214,8 @@ mod tests {
             ("https://ci:hunter2@git.example.com/x", true),
             ("curl -f http://a:b@c/ | sh", true),
             ("https://ci@git.example.com/x", false),
+            ("https://ghp_0123456789abcdefABCD@github.com/x", true),
+            ("https://continuous-integration@git.example.com/x", false),
             ("https://pve1:8006/?to=a:b@c", false),
             ("root@pam!ci", false),
             ("a: b@c", false),

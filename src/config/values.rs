@@ -246,17 +246,22 @@ fn without_logins(value: &Yaml) -> Yaml {
 
 /// A text in which `***` stands for each login of a URL, as in `https://user:password@host/`.
 fn hide_logins(text: &str) -> String {
-    let ends = |c: char| c.is_whitespace() || "/?#\"'<>".contains(c);
     let mut parts = text.split("://");
     let mut shown = parts.next().unwrap_or_default().to_owned();
     for part in parts {
-        let host = part.find(ends).unwrap_or(part.len());
-        let from = part[..host].rfind('@');
+        let login = url_login(part);
         shown += "://";
-        shown += from.map_or("", |_| HIDDEN);
-        shown += &part[from.unwrap_or(0)..];
+        shown += login.map_or("", |_| HIDDEN);
+        shown += &part[login.map_or(0, str::len)..];
     }
     shown
+}
+
+/// The login at the beginning of what follows `://`, as `user:password` in `user:password@host/`.
+pub(crate) fn url_login(after_scheme: &str) -> Option<&str> {
+    let ends = |c: char| c.is_whitespace() || "/?#\"'<>".contains(c);
+    let authority = after_scheme.split(ends).next().unwrap_or_default();
+    authority.rsplit_once('@').map(|(login, _)| login)
 }
 
 #[cfg(test)]

@@ -48,6 +48,8 @@ mod tree;
 mod url;
 mod work;
 
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 #[cfg(test)]
 mod tests;
 

@@ -7,7 +7,6 @@ mod checks;
 mod endings;
 mod failures;
 mod hostile;
-mod http_server;
 mod missing;
 mod over_file;
 mod over_http;
@@ -15,7 +14,6 @@ mod over_ssh;
 mod over_tls;
 mod silent_server;
 mod source;
-mod ssh_server;
 
 use std::path::{Path, PathBuf};
 
@@ -66,16 +64,6 @@ fn size(folder: &Path) -> u64 {
             if about.is_dir() { size(&entry.path()) } else { about.len() }
         })
         .sum()
-}
-
-/// A program that a test cannot do without: `false` where it is not there and need not be.
-fn is_installed(program: &str) -> bool {
-    let found = Path::new(program).exists();
-    assert!(
-        found || std::env::var_os("DROVER_TEST_PROGRAMS").is_none(),
-        "{program} is not installed"
-    );
-    found
 }
 
 fn file(path: &str, text: &str) -> GitFile {

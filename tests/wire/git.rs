@@ -2,89 +2,13 @@
 //! returned to.
 
 use std::fs;
-use std::path::PathBuf;
-use std::process::Command;
+use std::path::Path;
 
+use drover_git::testing::{HttpServer, Rules, SshServer};
 use serde_json::{Value, json};
 
-use crate::harness::{Events, Service, Sim, Site, world};
-
-/// A repository beside a site whose machine has no cloud of its own.
-struct Repo {
-    dir: tempfile::TempDir,
-    template: String,
-}
-
-impl Repo {
-    fn new(site: &Site, sim: &Sim) -> Self {
-        let yaml = site.yaml(sim, "");
-        let at = yaml.find("cloudDefaults:").unwrap();
-        let (own, git) = yaml.split_at(at);
-        let ca = format!("{}/ca.pem", site.dir.path().display());
-        let repo = Self { dir: tempfile::tempdir().unwrap(), template: git.replace(&ca, "ca.pem") };
-        repo.git(&["init", "-q", "-b", "main"]);
-        fs::create_dir(repo.dir.path().join("ci")).unwrap();
-        fs::copy(site.dir.path().join("ca.pem"), repo.dir.path().join("ci/ca.pem")).unwrap();
-        repo.commit("Begin", &repo.template);
-        site.write_yaml(&repo.local(own, ""));
-        repo
-    }
-
-    /// This machine's file, with more keys for the sync.
-    fn local(&self, own: &str, more: &str) -> String {
-        let sync = format!(
-            "  configSync: {{repository: '{}', path: ci/cloud.yaml{more}}}\n",
-            self.dir.path().display()
-        );
-        own.replace("service:\n", &format!("service:\n{sync}"))
-    }
-
-    fn git(&self, args: &[&str]) -> String {
-        let out = Command::new("git")
-            .current_dir(self.dir.path())
-            .args(["-c", "user.name=Ann", "-c", "user.email=ann@example.com"])
-            .args(args)
-            .env("GIT_CONFIG_GLOBAL", "/dev/null")
-            .output()
-            .unwrap();
-        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
-        String::from_utf8(out.stdout).unwrap().trim().to_owned()
-    }
-
-    fn file(&self) -> PathBuf {
-        self.dir.path().join("ci/cloud.yaml")
-    }
-
-    /// Commits a text of the configuration and gives the commit's id.
-    fn commit(&self, subject: &str, text: &str) -> String {
-        fs::write(self.file(), text).unwrap();
-        self.git(&["add", "-A"]);
-        self.git(&["commit", "-q", "--allow-empty", "-m", subject]);
-        self.git(&["rev-parse", "HEAD"])
-    }
-
-    fn with_cap(&self, cap: u32) -> String {
-        self.template.replace("instanceCap: 4", &format!("instanceCap: {cap}"))
-    }
-}
-
-fn cap(site: &Site) -> Value {
-    let out = site.json(&["templates"]);
-    out["templates"][0]["cap"].clone()
-}
-
-fn alarms(site: &Site) -> String {
-    let out = site.json(&["alarms"]);
-    let texts = out["alarms"].as_array().unwrap().iter();
-    texts.map(|one| format!("{}\n", one["text"].as_str().unwrap())).collect()
-}
-
-/// The exit code of a command, with what it printed.
-fn ended(site: &Site, args: &[&str]) -> (i32, String) {
-    let out = site.cli(args);
-    let text = String::from_utf8_lossy(&out.stdout).into_owned();
-    (out.status.code().unwrap(), text + &String::from_utf8_lossy(&out.stderr))
-}
+use crate::harness::{Events, Service, Site, world};
+use crate::repo::{Repo, alarms, cap, ended};
 
 // Invariant: what git has comes into force as a whole, and whatever is wrong with it leaves what runs.
 
@@ -98,7 +22,7 @@ fn the_first_sync_brings_clouds_and_the_files_that_they_name_and_the_next_one_wh
     assert_eq!(out["result"], "applied");
     assert_eq!(out["inForce"]["subject"], "Begin");
     assert_eq!(out["inForce"]["author"], "Ann");
-    let id = repo.git(&["rev-parse", "HEAD"]);
+    let id = repo.head();
     assert_eq!(site.json(&["clouds"])["clouds"][0]["managedBy"], json!(id));
     assert_eq!(cap(&site), 4);
     assert_eq!(site.json(&["sync"])["result"], "unchanged");
@@ -122,11 +46,10 @@ fn a_broken_file_and_a_repository_that_is_gone_leave_what_runs_and_are_alarms_un
     assert!(text.contains("git:ci/cloud.yaml") && text.contains("instnaceCap"), "{text}");
     assert_eq!(cap(&site), 4);
     assert!(alarms(&site).contains("not synced with git"), "{}", alarms(&site));
-    let moved = repo.dir.path().with_extension("moved");
-    fs::rename(repo.dir.path(), &moved).unwrap();
+    repo.set_gone(true);
     let (code, text) = ended(&site, &["sync"]);
     assert!(code == 1 && text.contains("cannot be read"), "{code}: {text}");
-    fs::rename(&moved, repo.dir.path()).unwrap();
+    repo.set_gone(false);
     repo.commit("Repair it", &repo.with_cap(5));
     assert_eq!(site.json(&["sync"])["result"], "applied");
     assert_eq!((cap(&site), alarms(&site)), (json!(5), String::new()));
@@ -139,10 +62,10 @@ fn a_start_without_the_repository_goes_on_with_the_last_commit() {
     let service = Service::start(&site);
     site.json(&["sync"]);
     drop(service);
-    fs::rename(repo.dir.path(), repo.dir.path().with_extension("moved")).unwrap();
+    repo.set_gone(true);
     let _service = Service::start(&site);
     assert_eq!(cap(&site), 4);
-    fs::rename(repo.dir.path().with_extension("moved"), repo.dir.path()).unwrap();
+    repo.set_gone(false);
 }
 
 #[test]
@@ -244,16 +167,15 @@ fn a_return_to_a_commit_needs_no_git_and_holds_until_the_next_sync() {
     let repo = Repo::new(&site, &sim);
     let _service = Service::start(&site);
     site.json(&["sync"]);
-    let first = repo.git(&["rev-parse", "HEAD"]);
+    let first = repo.head();
     repo.commit("Raise the cap", &repo.with_cap(7));
     site.json(&["sync"]);
-    let moved = repo.dir.path().with_extension("moved");
-    fs::rename(repo.dir.path(), &moved).unwrap();
+    repo.set_gone(true);
     assert_eq!(site.json(&["sync", "--back"])["inForce"]["commit"], json!(first));
     assert_eq!((cap(&site), &site.json(&["sync", "--status"])["pinned"]), (json!(4), &json!(true)));
     let (code, text) = ended(&site, &["sync", "--to", "beef"]);
     assert!(code == 1 && text.contains("no applied commit begins with `beef`"), "{code}: {text}");
-    fs::rename(&moved, repo.dir.path()).unwrap();
+    repo.set_gone(false);
     assert_eq!(site.json(&["sync"])["inForce"]["subject"], "Raise the cap");
     assert_eq!(site.json(&["sync", "--to", &first[..8]])["inForce"]["commit"], json!(first));
     assert_eq!(cap(&site), 4);
@@ -326,4 +248,84 @@ fn a_schedule_syncs_at_the_start() {
     assert_eq!(event["subject"], "Begin");
     let mut events = Events::follow_with(&site, &["--after", "0"]);
     events.until("template", |event| event["template"]["cap"] == 4);
+}
+
+// Invariant: a repository elsewhere is read with the login that the machine's configuration names.
+
+#[tokio::test]
+async fn a_repository_over_http_is_synced_with_the_login_and_says_when_it_is_refused() {
+    let (_dir, sim, site) = world();
+    let root = tempfile::tempdir().unwrap();
+    let login = Some(("ci".to_owned(), "s3cret-word".to_owned()));
+    let rules = Rules { root: root.path().to_owned(), login, ..Rules::default() };
+    let server = HttpServer::start(rules).await;
+    let url = server.url("ci.git");
+    let ended = tokio::task::spawn_blocking(move || {
+        let repo =
+            Repo::reached(&site, &sim, |_| format!("repository: '{url}', credentialsId: git"));
+        let bare = root.path().join("ci.git");
+        repo.git(&["clone", "-q", "--bare", ".", bare.to_str().unwrap()]);
+        add_credential(&site, "git: {kind: apiLogin, username: ci, secretFile: 'git'}");
+        site.write_secret("git", "s3cret-word\n");
+        let _service = Service::start(&site);
+        assert_eq!(site.json(&["sync"])["result"], "applied");
+        assert_eq!((cap(&site), alarms(&site)), (json!(4), String::new()));
+        site.write_secret("git", "another-word\n");
+        site.json(&["reload"]);
+        let refused = ended(&site, &["sync"]);
+        let told = alarms(&site);
+        site.write_secret("git", "s3cret-word\n");
+        site.json(&["reload"]);
+        assert_eq!(site.json(&["sync"])["result"], "unchanged");
+        assert_eq!((cap(&site), alarms(&site)), (json!(4), String::new()));
+        (refused, told)
+    });
+    let ((code, text), told) = ended.await.unwrap();
+    assert!(code == 1 && text.contains("check that the credential is current"), "{code}: {text}");
+    assert!(told.contains("not synced with git"), "{told}");
+    assert!(!(text + &told).contains("another-word"));
+}
+
+#[test]
+fn a_repository_over_ssh_is_synced_with_the_key_of_the_machine_and_an_unknown_host_is_refused() {
+    if !SshServer::is_there() {
+        return;
+    }
+    let (_dir, sim, site) = world();
+    let server = SshServer::start(true);
+    let keys = |known: &str, dir: &Path| {
+        format!(
+            "repository: 'ssh://{}@127.0.0.1:{}{}', credentialsId: git, knownHosts: ['{}']",
+            server.user,
+            server.port,
+            dir.display(),
+            known.trim()
+        )
+    };
+    let repo = Repo::reached(&site, &sim, |dir| keys(&server.known_hosts, dir));
+    add_credential(
+        &site,
+        &format!("git: {{kind: sshKey, username: {}, privateKeyFile: 'git'}}", server.user),
+    );
+    site.write_secret("git", &server.key);
+    let _service = Service::start(&site);
+    assert_eq!(site.json(&["sync"])["result"], "applied");
+    assert_eq!((cap(&site), alarms(&site)), (json!(4), String::new()));
+    let yaml = fs::read_to_string(site.config()).unwrap();
+    let wrong = server.wrong_known_hosts();
+    site.write_yaml(&yaml.replace(server.known_hosts.trim(), wrong.trim()));
+    site.json(&["reload"]);
+    repo.commit("Raise the cap", &repo.with_cap(7));
+    let (code, text) = ended(&site, &["sync"]);
+    assert!(code == 1 && text.contains("host key"), "{code}: {text}");
+    assert_eq!(cap(&site), 4);
+    site.write_yaml(&yaml);
+    site.json(&["reload"]);
+    assert_eq!(site.json(&["sync"])["inForce"]["subject"], "Raise the cap");
+}
+
+/// Gives this machine's file one more credential.
+fn add_credential(site: &Site, entry: &str) {
+    let yaml = fs::read_to_string(site.config()).unwrap();
+    site.write_yaml(&yaml.replace("credentials:\n", &format!("credentials:\n  {entry}\n")));
 }

@@ -22,6 +22,7 @@ mod images;
 mod places;
 mod privileges;
 mod report;
+mod repository;
 mod room;
 mod sources;
 mod storages;
@@ -50,8 +51,9 @@ use crate::rights::{Facts, Release, TemplateGuest};
 
 pub use certificate::{Certificate, CertificateReader, FixedCertificates, NetworkCertificates};
 pub use privileges::ROLE_PREFIX;
-pub use report::{CloudReport, Line, Report, SourceReport};
+pub use report::{CloudReport, Line, Report, RepositoryReport, SourceReport};
 pub use report::{clean, write_remedies};
+pub use repository::check_repository;
 pub use sources::check_source;
 use token::ROOT;
 

@@ -40,9 +40,20 @@ pub struct SourceReport {
     pub lines: Vec<Line>,
 }
 
-/// The reports of all clouds and sources.
+/// The findings about the repository with part of the configuration.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct RepositoryReport {
+    pub url: String,
+    /// The findings in the order of the checks.
+    pub lines: Vec<Line>,
+}
+
+/// The reports of the repository, and of all clouds and sources.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Report {
+    /// None where no repository is configured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub repository: Option<RepositoryReport>,
     pub clouds: Vec<CloudReport>,
     pub sources: Vec<SourceReport>,
 }
@@ -117,14 +128,17 @@ impl Report {
         self.all().flat_map(|(_, lines)| lines).all(|line| line.severity < Severity::Fail)
     }
 
-    /// The heading of each cloud and source, with its findings.
+    /// The heading of the repository and of each cloud and source, with its findings.
     fn all(&self) -> impl Iterator<Item = (String, &[Line])> {
         let called = |what: &str, id: &str, more: &str| format!("{what} {id} ({})", clean(more));
+        let repository = self.repository.iter();
+        let repository = repository
+            .map(|one| (format!("configuration from {}", clean(&one.url)), &one.lines[..]));
         let clouds = self.clouds.iter();
         let clouds =
             clouds.map(move |one| (called("cloud", &one.cloud, &one.name), &one.lines[..]));
         let sources = self.sources.iter();
-        clouds.chain(
+        repository.chain(clouds).chain(
             sources.map(move |one| (called("source", &one.source, &one.kind), &one.lines[..])),
         )
     }

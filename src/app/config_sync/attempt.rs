@@ -113,7 +113,7 @@ impl Worker {
                     if result == SyncResult::Pinned {
                         return Ok(Done { result, head, in_force, generation: None, undone: 0 });
                     }
-                    self.store.pin(false).map_err(SyncError::Store)?;
+                    self.store.unpin().map_err(SyncError::Store)?;
                     let undone = self.undo_overrides(configured).await;
                     return Ok(Done { result, head, in_force, generation: None, undone });
                 }
@@ -125,9 +125,10 @@ impl Worker {
             }
         };
         let (draft, of, _) = self.checked(draft, of, &git, spec).await?;
+        if matches!(asked, Asked::Commit(_) | Asked::Back) {
+            draft.pin().map_err(SyncError::Store)?;
+        }
         let generation = self.switch(draft, &of).await?;
-        let stays = matches!(asked, Asked::Commit(_) | Asked::Back);
-        self.store.pin(stays).map_err(SyncError::Store)?;
         let undone = configured.manual_changes.len() + self.undo_overrides(configured).await;
         Ok(Done {
             result: SyncResult::Applied,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use drover_api::{AppliedOut, SyncOut, ValueChangeOut};
 use drover_config::ValueChange;
 use drover_config::managed::AppliedCommit;
+use tokio::task::block_in_place;
 
 use super::{Configured, Worker};
 
@@ -34,9 +35,11 @@ impl Worker {
     /// Puts the state of the sync into the view; none where no repository is configured.
     pub(super) fn report(&self, configured: &Configured) {
         let shown = configured.spec.as_ref().map(|spec| {
-            let history: Vec<AppliedOut> =
-                self.store.history().iter().map(|(_, of)| applied(of)).collect();
-            let in_force = self.store.applied();
+            let (history, in_force, pinned) = block_in_place(|| {
+                let history = self.store.history();
+                let history: Vec<AppliedOut> = history.iter().map(|(_, of)| applied(of)).collect();
+                (history, self.store.applied(), self.store.is_pinned())
+            });
             let changes = configured.manual_changes.iter().map(value_change);
             SyncOut {
                 repository: spec.remote.url.to_string(),
@@ -47,7 +50,7 @@ impl Worker {
                 allow_manual_changes: spec.allows_changes,
                 running: self.running,
                 in_force: in_force.as_ref().map(applied),
-                pinned: self.store.is_pinned(),
+                pinned,
                 last_attempt: self.last.clone(),
                 clouds: configured.clouds.clone(),
                 manual_changes: changes.collect(),

@@ -14,7 +14,8 @@ const APPLIED: &str = "applied";
 const DRAFT: &str = "draft";
 /// The new link, before it takes the place of the old one.
 const NEW_LINK: &str = "in-force.new";
-/// The file that says that the configuration stays where it is.
+/// The file of an entry that says that the configuration stays there. It is in the entry, so that it
+/// counts from the moment that the entry does.
 const PINNED: &str = "pinned";
 /// Entries that are kept.
 const KEPT: usize = 32;
@@ -54,6 +55,11 @@ impl Draft {
         self.describe(&AppliedCommit::of_files(configuration))
     }
 
+    /// Lets the configuration stay at it until somebody asks for a sync.
+    pub(super) fn pin(&self) -> io::Result<()> {
+        write(&self.folder.join(PINNED), b"drover sync returns to the branch\n")
+    }
+
     /// Writes what it is.
     pub(super) fn describe(&self, of: &AppliedCommit) -> io::Result<()> {
         let text = serde_json::to_vec_pretty(of).map_err(io::Error::other)?;
@@ -82,8 +88,8 @@ impl Store {
         let folder = self.folder.join(IN_FORCE);
         let Ok(of) = record(&folder.join(RECORD)) else { return false };
         of.configuration.iter().chain(&of.named).any(|name| {
-            let read = |place: &str| fs::read(folder.join(place).join(name));
-            read(COPIES).is_ok_and(|copy| read(TREE).is_ok_and(|tree| copy != tree))
+            let read = |place: &str| fs::read(folder.join(place).join(name)).ok();
+            read(COPIES) != read(TREE)
         })
     }
 
@@ -183,18 +189,17 @@ impl Store {
 
     /// Whether the configuration stays where it is until somebody asks for a sync.
     pub(super) fn is_pinned(&self) -> bool {
-        self.folder.join(PINNED).exists()
+        self.folder.join(IN_FORCE).join(PINNED).exists()
     }
 
-    /// Lets it stay, or not.
-    pub(super) fn pin(&self, stays: bool) -> io::Result<()> {
-        let path = self.folder.join(PINNED);
-        if stays {
-            write(&path, b"drover sync returns to the branch\n")?;
-        } else if path.exists() {
-            fs::remove_file(path)?;
+    /// Lets the schedule apply what the branch has again.
+    pub(super) fn unpin(&self) -> io::Result<()> {
+        if !self.is_pinned() {
+            return Ok(());
         }
-        sync(&self.folder)
+        let entry = self.folder.join(IN_FORCE);
+        fs::remove_file(entry.join(PINNED))?;
+        sync(&entry)
     }
 }
 

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use super::http_server::{HttpServer, Rules};
 use super::silent_server::SilentServer;
 use super::source::Source;
 use super::{Bench, remote};
+use crate::testing::{HttpServer, Rules};
 use crate::{Git, GitError, Limits, Login, Remote, Wanted};
 
 /// Has the form of a key alone.

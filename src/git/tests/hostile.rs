@@ -3,9 +3,9 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 
-use super::http_server::{HttpServer, Rules};
 use super::source::Source;
 use super::{Bench, file, read, remote, shown};
+use crate::testing::{HttpServer, Rules};
 use crate::{CommitId, GitError, Login, Wanted};
 
 /// Pushes a commit of a tree in bytes, as no git would write it.

@@ -1,8 +1,8 @@
 //! Repositories over HTTP: logins, redirects, and servers of all kinds.
 
-use super::http_server::{HttpServer, Rules};
 use super::source::Source;
 use super::{Bench, remote, size};
+use crate::testing::{HttpServer, Rules};
 use crate::{CommitId, GitError, Login, Remote, Wanted};
 
 const PASSWORD: &str = "pass'w\\o$rd \"1 %s";

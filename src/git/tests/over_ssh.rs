@@ -3,8 +3,8 @@
 use std::error::Error as _;
 
 use super::source::Source;
-use super::ssh_server::{SshServer, is_there};
 use super::{Bench, remote, size};
+use crate::testing::SshServer;
 use crate::{CommitId, GitError, Login, Remote, Wanted};
 
 /// Has the form of a key alone.
@@ -48,7 +48,7 @@ async fn failures(remote: &Remote) -> [String; 2] {
 
 #[tokio::test]
 async fn a_branch_is_read_with_a_key() {
-    if !is_there() {
+    if !SshServer::is_there() {
         return;
     }
     let (source, id) = source();
@@ -67,7 +67,7 @@ async fn a_branch_is_read_with_a_key() {
 
 #[tokio::test]
 async fn a_server_that_does_not_let_the_newer_protocol_through_is_read() {
-    if !is_there() {
+    if !SshServer::is_there() {
         return;
     }
     let (source, id) = source();
@@ -81,7 +81,7 @@ async fn a_server_that_does_not_let_the_newer_protocol_through_is_read() {
 
 #[tokio::test]
 async fn an_unknown_host_key_is_refused() {
-    if !is_there() {
+    if !SshServer::is_there() {
         return;
     }
     let (source, _) = source();
@@ -97,7 +97,7 @@ async fn an_unknown_host_key_is_refused() {
 
 #[tokio::test]
 async fn a_changed_host_key_is_refused() {
-    if !is_there() {
+    if !SshServer::is_there() {
         return;
     }
     let (source, _) = source();
@@ -117,7 +117,7 @@ async fn a_changed_host_key_is_refused() {
 
 #[tokio::test]
 async fn a_key_that_the_server_does_not_know_is_refused() {
-    if !is_there() {
+    if !SshServer::is_there() {
         return;
     }
     let (source, _) = source();
@@ -133,7 +133,7 @@ async fn a_key_that_the_server_does_not_know_is_refused() {
 
 #[tokio::test]
 async fn a_key_that_cannot_be_used_is_named() {
-    if !is_there() {
+    if !SshServer::is_there() {
         return;
     }
     let server = SshServer::start(true);
@@ -157,7 +157,7 @@ async fn a_key_that_cannot_be_used_is_named() {
 
 #[tokio::test]
 async fn a_path_where_no_repository_is_is_named() {
-    if !is_there() {
+    if !SshServer::is_there() {
         return;
     }
     let server = SshServer::start(true);

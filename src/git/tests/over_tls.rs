@@ -7,9 +7,9 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring::default_provider;
 
-use super::http_server::{HttpServer, Rules};
 use super::source::Source;
 use super::{Bench, file, remote};
+use crate::testing::{HttpServer, Rules};
 use crate::{GitError, Wanted};
 
 /// A server with a certificate for `name`, and that certificate in PEM.

@@ -156,6 +156,16 @@ impl Play {
                 self.templates[number] = conf;
                 self.reload();
             }
+            Deed::Commit(number, conf) => self.branch.commit(number, conf),
+            Deed::ForceMove(by) => self.branch.move_back(by),
+            Deed::Sync => {
+                self.templates = self.branch.sync();
+                self.applied();
+            }
+            Deed::RollBack(before) => {
+                self.templates = self.branch.roll_back(before);
+                self.applied();
+            }
             Deed::Touch(saved) => self.touch(saved).await,
             Deed::Retire(pick) => {
                 let (reply, _) = Reply::channel();
@@ -274,6 +284,12 @@ impl Play {
             let template = format!("{cloud}/{}", TEMPLATES[template]);
             self.world.send(HerdCommand::OverrideTemplate { template, change, reply });
         }
+    }
+
+    /// What a commit has comes into force, in the order of a real sync.
+    fn applied(&mut self) {
+        self.reload();
+        self.undo();
     }
 
     /// What operators set of templates is undone, as a sync with git does.

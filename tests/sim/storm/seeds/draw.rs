@@ -9,7 +9,7 @@ use super::plan::{
     TemplateConf,
 };
 use super::sizes::{self, Asked};
-use super::{around, clocks, containers, deaths, lockouts, orders, systems, waits};
+use super::{around, branch, clocks, containers, deaths, lockouts, orders, systems, waits};
 
 /// The kinds of storm; a seed's number chooses one in turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,6 +50,9 @@ pub fn plan(seed: u64) -> Plan {
     }
     sizes::lay(seed, &mut plan);
     containers::lay(seed, &mut plan);
+    if kind == Kind::Full {
+        branch::lay(seed, &mut plan);
+    }
     plan
 }
 

@@ -6,6 +6,7 @@ mod act;
 mod around;
 mod asked;
 mod askers;
+mod branch;
 mod clocks;
 mod containers;
 mod deaths;

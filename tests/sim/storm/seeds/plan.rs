@@ -264,6 +264,14 @@ pub enum Deed {
     Cloud(usize, Option<CloudConf>),
     /// The YAML changes: a template is another one, or not there.
     Template(usize, Option<TemplateConf>),
+    /// A commit on the branch: a template is another one, or not there.
+    Commit(usize, Option<TemplateConf>),
+    /// Somebody moves the branch back by so many commits.
+    ForceMove(usize),
+    /// A sync with the branch.
+    Sync,
+    /// A return to what was applied so many times before the last.
+    RollBack(usize),
     /// The YAML is saved again as it was; or, to compare with that, it is not.
     Touch(bool),
     /// An operator retires an agent.
@@ -413,6 +421,10 @@ impl Deed {
             | Self::Apart(..)
             | Self::Cloud(..)
             | Self::Template(..)
+            | Self::Commit(..)
+            | Self::ForceMove(_)
+            | Self::Sync
+            | Self::RollBack(_)
             | Self::Touch(_)
             | Self::OrderNode(..)
             | Self::Retire(_)
@@ -539,7 +551,9 @@ impl Plan {
             | Deed::Hook(source)
             | Deed::Rows(source, _)
             | Deed::Source(source, _) => *source < stage.sources.len(),
-            Deed::Template(number, _) => stage.templates[*number].is_some(),
+            Deed::Template(number, _) | Deed::Commit(number, _) => {
+                stage.templates[*number].is_some()
+            }
             Deed::Cloud(number, _) => stage.clouds[*number].is_some(),
             _ => true,
         });

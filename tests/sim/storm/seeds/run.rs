@@ -14,6 +14,7 @@ use pve_sim::world::Faults;
 use tokio::time::{sleep, timeout};
 
 use super::askers::Askers;
+use super::branch::Branch;
 use super::deaths;
 use super::plan::{Bait, CloudConf, Deed, Plan, SOURCES, SourceConf, TemplateConf};
 use super::seen::Wrong;
@@ -66,6 +67,7 @@ pub struct Play {
     pub(super) askers: Askers,
     pub(super) clouds: [Option<CloudConf>; 3],
     pub(super) templates: [Option<TemplateConf>; 3],
+    pub(super) branch: Branch,
     pub(super) sources: Vec<Option<SourceConf>>,
     pub(super) orphans: BTreeSet<u32>,
     /// Nodes that were ever cordoned or drained, by number.
@@ -168,6 +170,7 @@ impl Play {
             askers: Askers::default(),
             clouds: plan.stage.clouds.clone(),
             templates: plan.stage.templates.clone(),
+            branch: Branch::of(plan.stage.templates.clone()),
             sources: plan.stage.sources.iter().cloned().map(Some).collect(),
             orphans: BTreeSet::new(),
             closed_nodes: BTreeSet::new(),

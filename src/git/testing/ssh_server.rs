@@ -6,19 +6,14 @@ use std::process::{Child, Command, Stdio};
 
 const SSHD: &str = "/usr/sbin/sshd";
 
-/// Whether this machine has what a server needs.
-pub(super) fn is_there() -> bool {
-    super::is_installed(SSHD)
-}
-
 /// One server; it ends with this value.
-pub(super) struct SshServer {
-    pub(super) port: u16,
-    pub(super) user: String,
+pub struct SshServer {
+    pub port: u16,
+    pub user: String,
     /// The private key that may log in.
-    pub(super) key: String,
+    pub key: String,
     /// The line of the host key for `known_hosts`.
-    pub(super) known_hosts: String,
+    pub known_hosts: String,
     folder: tempfile::TempDir,
     process: Child,
 }
@@ -32,8 +27,13 @@ impl Drop for SshServer {
 }
 
 impl SshServer {
+    /// Whether this machine has what a server needs.
+    pub fn is_there() -> bool {
+        super::is_installed(SSHD)
+    }
+
     /// Starts on a free port. Without `is_new`, git's newer protocol is not let through.
-    pub(super) fn start(is_new: bool) -> Self {
+    pub fn start(is_new: bool) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let (key, public) = make_key(&folder.path().join("user"), &[]);
         let (_, host) = make_key(&folder.path().join("host"), &[]);
@@ -54,17 +54,17 @@ impl SshServer {
     }
 
     /// Another private key, which no server knows.
-    pub(super) fn other_key(&self) -> String {
+    pub fn other_key(&self) -> String {
         make_key(&self.folder.path().join("other"), &[]).0
     }
 
     /// A private key that is locked with a passphrase.
-    pub(super) fn locked_key(&self) -> String {
+    pub fn locked_key(&self) -> String {
         make_key(&self.folder.path().join("locked"), &["-N", "a passphrase"]).0
     }
 
     /// A line for `known_hosts` with another key than the server's.
-    pub(super) fn wrong_known_hosts(&self) -> String {
+    pub fn wrong_known_hosts(&self) -> String {
         let (_, public) = make_key(&self.folder.path().join("impostor"), &[]);
         format!("[127.0.0.1]:{} {public}", self.port)
     }

@@ -19,28 +19,28 @@ use tokio::task::JoinHandle;
 
 /// What the server does beside serving repositories.
 #[derive(Default)]
-pub(super) struct Rules {
+pub struct Rules {
     /// The folder of the repositories.
-    pub(super) root: PathBuf,
+    pub root: PathBuf,
     /// The user and password that every request must have.
-    pub(super) login: Option<(String, String)>,
+    pub login: Option<(String, String)>,
     /// Whether it passes git's newer protocol on.
-    pub(super) is_old: bool,
+    pub is_old: bool,
     /// Where every request that is let in is sent instead.
-    pub(super) redirect: Option<String>,
+    pub redirect: Option<String>,
     /// The status of every answer.
-    pub(super) status: Option<u16>,
+    pub status: Option<u16>,
     /// What the server says when it refuses a login: `AUTH` becomes what the client sent.
-    pub(super) refusal: String,
+    pub refusal: String,
     /// Takes requests that are let in, and then never answers them.
-    pub(super) holds: Option<mpsc::UnboundedSender<()>>,
+    pub holds: Option<mpsc::UnboundedSender<()>>,
 }
 
 /// One server; it ends with this value.
-pub(super) struct HttpServer {
-    pub(super) address: SocketAddr,
+pub struct HttpServer {
+    pub address: SocketAddr,
     /// The `Authorization` of each request.
-    pub(super) seen: Arc<Mutex<Vec<Option<String>>>>,
+    pub seen: Arc<Mutex<Vec<Option<String>>>>,
     task: JoinHandle<()>,
 }
 
@@ -51,12 +51,12 @@ impl Drop for HttpServer {
 }
 
 impl HttpServer {
-    pub(super) async fn start(rules: Rules) -> Self {
+    pub async fn start(rules: Rules) -> Self {
         Self::start_over(rules, None).await
     }
 
     /// With TLS where there is an acceptor.
-    pub(super) async fn start_over(rules: Rules, tls: Option<tokio_rustls::TlsAcceptor>) -> Self {
+    pub async fn start_over(rules: Rules, tls: Option<tokio_rustls::TlsAcceptor>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let seen = Arc::default();
@@ -81,7 +81,7 @@ impl HttpServer {
         Self { address, seen, task }
     }
 
-    pub(super) fn url(&self, path: &str) -> String {
+    pub fn url(&self, path: &str) -> String {
         format!("http://{}/{path}", self.address)
     }
 }
