@@ -353,7 +353,10 @@ impl Committer {
         let now = self.ambient.now();
         let wall_time = now.wall;
         let due = self.dirty.is_some_and(|since| now.mono - since >= DURABLE_WITHIN);
+        let set_by = self.clock.set_by(now);
+        // A crash that loses this record would let leases and rests end early.
         let durable = due
+            || set_by.is_some()
             || groups
                 .iter()
                 .any(|bodies| bodies.is_empty() || bodies.iter().any(Body::before_acting));
@@ -366,7 +369,6 @@ impl Committer {
             records.push(record);
             Ok::<(), JournalFault>(())
         };
-        let set_by = self.clock.set_by(now);
         if let Some(by_ms) = set_by {
             seq += 1;
             add(seq, Body::ClockSet { by_ms })?;

@@ -2,12 +2,14 @@
 //! returned to.
 
 use std::fs;
+use std::net::TcpListener;
 use std::path::Path;
+use std::process::Stdio;
 
 use drover_git::testing::{HttpServer, Rules, SshServer};
 use serde_json::{Value, json};
 
-use crate::harness::{Events, Service, Site, world};
+use crate::harness::{Events, Kept, Service, Site, world};
 use crate::repo::{Repo, alarms, cap, ended};
 
 // Invariant: what git has comes into force as a whole, and whatever is wrong with it leaves what runs.
@@ -322,6 +324,58 @@ fn a_repository_over_ssh_is_synced_with_the_key_of_the_machine_and_an_unknown_ho
     site.write_yaml(&yaml);
     site.json(&["reload"]);
     assert_eq!(site.json(&["sync"])["inForce"]["subject"], "Raise the cap");
+}
+
+// Invariant: a repository that never answers keeps nobody from what needs no repository.
+
+#[test]
+fn a_return_ends_a_sync_with_a_repository_that_hangs_and_a_plan_of_files_does_not_wait_for_it() {
+    let (_dir, sim, site) = world();
+    let repo = Repo::new(&site, &sim);
+    let _service = Service::start(&site);
+    site.json(&["sync"]);
+    let first = repo.head();
+    repo.commit("Raise the cap", &repo.with_cap(7));
+    site.json(&["sync"]);
+    let _silent = hang(&site, &repo);
+    let syncing = site.command(["sync"]).stderr(Stdio::piped()).stdout(Stdio::null()).spawn();
+    while site.json(&["sync", "--status"])["running"] != true {}
+    let path = repo.file();
+    assert_eq!(ended(&site, &["plan", path.to_str().unwrap()]).0, 0);
+    assert_eq!(site.json(&["sync", "--back"])["inForce"]["commit"], json!(first));
+    let out = syncing.unwrap().wait_with_output().unwrap();
+    let text = String::from_utf8_lossy(&out.stderr);
+    assert_eq!(out.status.code(), Some(1), "{text}");
+    assert!(text.contains("somebody returned to a commit"), "{text}");
+    assert_eq!((cap(&site), alarms(&site)), (json!(4), String::new()));
+}
+
+#[test]
+fn who_no_longer_waits_for_a_test_of_the_connection_holds_up_nobody() {
+    let (_dir, sim, site) = world();
+    let repo = Repo::new(&site, &sim);
+    let yaml = fs::read_to_string(site.config()).unwrap();
+    let _service = Service::start(&site);
+    let silent = hang(&site, &repo);
+    let tests = [(); 3].map(|()| Kept(site.command(["sync", "--test"]).spawn().unwrap()));
+    // One of them reached the repository.
+    let _held = silent.accept().unwrap();
+    drop(tests);
+    site.write_yaml(&yaml);
+    site.json(&["reload"]);
+    let checks = site.json(&["sync", "--test"])["checks"].clone();
+    assert!(checks.as_array().unwrap().iter().all(|check| check["ok"] == true), "{checks}");
+}
+
+/// Puts a server that never answers in the place of the repository.
+fn hang(site: &Site, repo: &Repo) -> TcpListener {
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/ci.git", silent.local_addr().unwrap());
+    let yaml = fs::read_to_string(site.config()).unwrap();
+    let here = format!("'{}'", repo.dir.path().display());
+    site.write_yaml(&yaml.replace(&here, &format!("'{url}', timeoutSec: 600")));
+    site.json(&["reload"]);
+    silent
 }
 
 /// Gives this machine's file one more credential.

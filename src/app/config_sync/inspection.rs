@@ -4,13 +4,13 @@ use drover_api::{SyncCheckOut, SyncTestOut};
 use drover_config::ConfigSyncSpec;
 use drover_git::{GitError, Wanted};
 
-use super::Worker;
-use super::attempt::SyncError;
+use super::error::SyncError;
+use super::reader::Reader;
 
 /// What is tested, in this order.
 const PARTS: [&str; 4] = ["repository", "branch", "file", "configuration"];
 
-impl Worker {
+impl Reader {
     /// Tests what a sync needs, up to the first part that is not well; changes nothing in force.
     pub(super) async fn inspect(&self, spec: &ConfigSyncSpec) -> SyncTestOut {
         let mut well = Vec::new();

@@ -13,10 +13,11 @@ use drover_model::record::Want;
 use drover_runtime::reply::Reply;
 use drover_server::plan_out;
 
-use super::attempt::SyncError;
-use super::{Configured, RELOAD_TIMEOUT, Worker, report};
+use super::error::SyncError;
+use super::reader::Reader;
+use super::{Configured, RELOAD_TIMEOUT, report};
 
-impl Worker {
+impl Reader {
     /// Plans the way to the files that were given, or to what the branch has.
     pub(super) async fn plan(
         &self,

@@ -36,9 +36,9 @@ impl Worker {
     pub(super) fn report(&self, configured: &Configured) {
         let shown = configured.spec.as_ref().map(|spec| {
             let (history, in_force, pinned) = block_in_place(|| {
-                let history = self.store.history();
+                let history = self.reader.store.history();
                 let history: Vec<AppliedOut> = history.iter().map(|(_, of)| applied(of)).collect();
-                (history, self.store.applied(), self.store.is_pinned())
+                (history, self.reader.store.applied(), self.reader.store.is_pinned())
             });
             let changes = configured.manual_changes.iter().map(value_change);
             SyncOut {
@@ -57,6 +57,6 @@ impl Worker {
                 history,
             }
         });
-        self.tools.view.mark_sync(shown, Arc::clone(&configured.herd));
+        self.reader.tools.view.mark_sync(shown, Arc::clone(&configured.herd));
     }
 }

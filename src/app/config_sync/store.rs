@@ -20,10 +20,33 @@ const PINNED: &str = "pinned";
 /// Entries that are kept.
 const KEPT: usize = 32;
 
-/// The applied commits.
+/// Who reads git. Each lane has scratch folders of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Lane {
+    /// Syncs and returns.
+    Syncs,
+    /// Tests of the connection, and plans of the branch.
+    Looks,
+    /// Plans of files that callers give.
+    Files,
+}
+
+impl Lane {
+    /// How its folders end.
+    fn ending(self) -> &'static str {
+        match self {
+            Self::Syncs => "",
+            Self::Looks => "-looks",
+            Self::Files => "-files",
+        }
+    }
+}
+
+/// The applied commits, and the scratch folders of a lane.
 #[derive(Debug, Clone)]
 pub(super) struct Store {
     folder: PathBuf,
+    lane: Lane,
 }
 
 /// An entry that is written and does not count yet.
@@ -68,13 +91,13 @@ impl Draft {
 }
 
 impl Store {
-    pub(super) fn at(state: &Path) -> Self {
-        Self { folder: state.join(CONFIG_SYNC) }
+    pub(super) fn at(state: &Path, lane: Lane) -> Self {
+        Self { folder: state.join(CONFIG_SYNC), lane }
     }
 
     /// The folder for git.
     pub(super) fn git(&self) -> PathBuf {
-        self.folder.join("git")
+        self.folder.join(format!("git{}", self.lane.ending()))
     }
 
     /// The entry in force, by its name; none before the first.
@@ -122,7 +145,7 @@ impl Store {
     /// An empty draft; what an earlier one left is removed.
     pub(super) fn draft(&self) -> io::Result<Draft> {
         folder(&self.folder)?;
-        let draft = self.folder.join(DRAFT);
+        let draft = self.folder.join(format!("{DRAFT}{}", self.lane.ending()));
         match fs::remove_dir_all(&draft) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             Ok(()) | Err(_) => {}

@@ -463,3 +463,20 @@ async fn a_clock_that_is_set_while_the_service_runs_is_written_down_before_what_
     let ago = |vmid: u32| clock.now().wall.0 - burned[&VmId(vmid)].0;
     assert_eq!([101, 103, 104].map(ago), [5_000, -9_000, 0]);
 }
+
+#[tokio::test]
+async fn a_clock_that_was_set_is_known_after_a_crash_that_follows_at_once() {
+    let (log, clock) = (MemoryLog::new(), Arc::new(Hands::default()));
+    let options = WriterOptions { threaded: false, snapshot_every: 100 };
+    let path = std::path::Path::new("journal.redb");
+    let opened = Writer::open(log.clone(), path, clock.clone(), options).unwrap();
+    // Nothing is done before this is durable, so it is not.
+    opened.writer.append(vec![burn(101)]).await.unwrap();
+    log.crash();
+    assert!(inline(log.clone(), 100).unwrap().journal_state.burned.is_empty());
+    let opened = Writer::open(log.clone(), path, clock.clone(), options).unwrap();
+    clock.set(60_000);
+    opened.writer.append(vec![burn(101)]).await.unwrap();
+    log.crash();
+    assert!(!inline(log, 100).unwrap().journal_state.burned.is_empty());
+}
