@@ -161,6 +161,19 @@ impl Checked {
         fault::render_warnings(&self.warnings, &self.sources)
     }
 
+    /// The same of those alone that are about files of git.
+    pub fn rendered_warnings_of_git(&self) -> String {
+        let file = |warning: &Fault| self.sources.file(warning.place?.file);
+        let is_of_git = |warning: &&Fault| {
+            file(warning).is_some_and(|file| file.name.starts_with(managed::OF_GIT))
+        };
+        let warnings: Vec<Fault> = self.warnings.iter().filter(is_of_git).cloned().collect();
+        if warnings.is_empty() {
+            return String::new();
+        }
+        fault::render_warnings(&warnings, &self.sources)
+    }
+
     /// The warnings as scripts read them.
     pub fn located_warnings(&self) -> Vec<LocatedFault> {
         self.warnings.iter().map(|warning| warning.located(&self.sources)).collect()

@@ -30,6 +30,8 @@ pub const RECORD: &str = "commit.json";
 pub const TREE: &str = "tree";
 /// The copies that an operator may edit.
 pub const COPIES: &str = "files";
+/// How people are shown the name of a file that git manages.
+pub(super) const OF_GIT: &str = "git:";
 /// The largest record, in bytes.
 const MAX_RECORD_BYTES: u64 = 64 * 1024;
 /// The form of a record that this release writes.
@@ -110,7 +112,7 @@ impl ManagedCopy {
         for name in &copy.record.configuration {
             let path = folder.join(TREE).join(name);
             let mut file = read_file(&path, left)?;
-            file.name = format!("git:{name}");
+            file.name = format!("{OF_GIT}{name}");
             let edited = folder.join(COPIES).join(name);
             let mut edited = match read_file(&edited, left) {
                 Err((_, error)) if error.kind() == io::ErrorKind::NotFound => file.clone(),

@@ -384,6 +384,7 @@ impl TemplateMind {
             .chain(self.offered)
             .chain(self.supply.next)
             .chain(self.pace.pause(now))
+            .chain(self.trials.pause(now))
             .chain(self.unplaced.next(now))
             .chain(self.breaker.due());
         due.filter(|at| *at > now).min()

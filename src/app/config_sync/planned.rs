@@ -117,7 +117,9 @@ impl Reader {
         });
         let plan = plan.await?;
         let out = plan_out(&plan, values.iter().map(report::value_change).collect());
-        Ok(PlanOut { commit, warnings: next.rendered_warnings(), ..out })
+        let warnings =
+            if by_git { next.rendered_warnings_of_git() } else { next.rendered_warnings() };
+        Ok(PlanOut { commit, warnings, ..out })
     }
 
     /// Jobs of sources that wait.

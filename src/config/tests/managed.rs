@@ -92,6 +92,20 @@ fn applied(text: &str) -> Git {
     Git::new().apply(&[("proxmox-cloud.yaml", text)])
 }
 
+// Invariant: who may see what git says alone is shown nothing of this machine's files.
+
+#[test]
+fn warnings_of_git_are_those_about_its_files() {
+    let odd = |text: &str| text.replace("]", "], cloneStrategy: LINKED, targetStorage: ssd");
+    let git = applied(&odd(GIT));
+    let state = git.0.dir.path().display().to_string();
+    let local = odd(LOCAL).replace("STATE", &state).replace("MORE", "");
+    let checked = git.0.check(&local).unwrap_or_else(|error| panic!("{}", error.render()));
+    assert!(checked.rendered_warnings().contains("mine"));
+    let of_git = checked.rendered_warnings_of_git();
+    assert!(of_git.contains("git:proxmox-cloud.yaml") && !of_git.contains("mine"), "{of_git}");
+}
+
 // Invariant: each half has its own defaults, so that neither changes the other.
 
 #[test]
@@ -283,7 +297,7 @@ demand:
         ╰────
       help: give it as secretAge (`drover config encrypt`), or move the credential to the configuration of drover's machine and name it by credentialsId
 
-      × demand.forge.url: git holds the password of a URL
+      × demand.forge.url: git holds the password or token of a URL
         ╭─[git:proxmox-cloud.yaml:15:29]
      14 │ demand:
      15 │   forge: {kind: gitea, url: 'https://**********************************************

@@ -56,6 +56,18 @@ impl TemplateMind {
         }
     }
 
+    /// Whether the next agent would try a version that must prove itself, and that may come into force
+    /// by itself: with the warm pool full nobody else would ask for an agent.
+    pub(super) fn trial_is_due(&self, now: Moment) -> bool {
+        let Some(proving) = self.proves() else { return false };
+        let stands_in = proving.stand_in.as_ref().is_some_and(|stand_in| !stand_in.given_up);
+        let steady =
+            self.breaker.phase() != BreakerPhase::Closed || self.trials.pause(now).is_some();
+        let finds = !matches!(self.source, Some(Err(_)));
+        let rolls = self.spec.roll_at_once != Some(0);
+        rolls && stands_in && finds && !steady && !self.tries(&proving.digest)
+    }
+
     fn proves(&self) -> Option<&Proving> {
         self.proving.as_ref().filter(|_| self.spec.canary)
     }

@@ -8,7 +8,8 @@
 //!
 //! An agent that its template would make otherwise by now is *outdated*: it is renewed from then on, and
 //! goes before another one is there only where the cap leaves no room. While a new version must prove
-//! itself (`proving.rs`), agents of the good one are not outdated. Who is busy stays until it is idle.
+//! itself (`proving.rs`), agents of the good one are not outdated, but one more is started, or one gives
+//! way where the cap is full, so that the new version is tried. Who is busy stays until it is idle.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -56,13 +57,15 @@ impl Held {
         self.renewal().is_some_and(|renewal| renewal.from <= now)
     }
 
+    /// Whether another one of this spec takes its place in the pool.
+    fn gives_way(&self, to: &Arc<TemplateSpec>) -> bool {
+        let apart = self.spec.trial || !self.spec.size.is_none() || self.tries;
+        !Arc::ptr_eq(&self.spec, to) && !apart && !self.spec.is_as(to)
+    }
+
     /// Looks whether it is as its template makes agents by now.
     fn compare(&mut self, made_now: &Arc<TemplateSpec>, now: Moment) {
-        let other = || {
-            let apart = self.spec.trial || !self.spec.size.is_none() || self.tries;
-            !Arc::ptr_eq(&self.spec, made_now) && !apart && !self.spec.is_as(made_now)
-        };
-        let outdated = made_now.roll_at_once != Some(0) && other();
+        let outdated = made_now.roll_at_once != Some(0) && self.gives_way(made_now);
         self.outdated = outdated.then(|| self.outdated.unwrap_or(now));
     }
 
@@ -116,7 +119,17 @@ impl TemplateMind {
     /// Of the agents that count, those that another one may be started beside.
     pub(super) fn stale(&self, counts: fn(&Held) -> bool, now: Moment) -> u32 {
         let stale = self.agents.values().filter(|held| counts(held) && held.is_stale(now));
-        u32::try_from(stale.count()).unwrap_or(u32::MAX).min(self.renewing())
+        let stale = u32::try_from(stale.count()).unwrap_or(u32::MAX).min(self.renewing());
+        let replaced = |held: &Held| counts(held) && held.gives_way(&self.spec);
+        let tried = self.trial_is_due(now) && self.agents.values().any(replaced);
+        stale.max(u32::from(tried))
+    }
+
+    /// The agent that goes before a version is tried, where there is no room beside it.
+    fn gives_way(&self, now: Moment) -> Option<AgentId> {
+        let mut idle = self.idle().into_iter().map(|(_, agent)| agent);
+        let is_older = |agent: &AgentId| self.agents[agent].gives_way(&self.spec);
+        self.trial_is_due(now).then(|| idle.find(is_older)).flatten()
     }
 
     /// Idle agents that are renewed, those that waited longest first.
@@ -146,13 +159,24 @@ impl TemplateMind {
         if due.is_empty() && another && self.at_rest() && self.is_whole() {
             let full = permits::room(self.spec.cap, self.live()) == 0;
             let first = ripe.into_iter().find(|(renewal, _)| full || renewal.at_last <= now);
-            due.extend(first.map(|(_, agent)| agent));
+            let first = first.map(|(_, agent)| agent);
+            let for_trial = self.gives_way(now).filter(|_| full && !self.keeps_nothing());
+            due.extend(first.or(for_trial));
         }
+        let trial = self.trial_is_due(now);
         for agent in due {
             let held = self.agents.get(&agent);
-            let outdated = held.is_some_and(|held| held.outdated.is_some());
+            let outdated = held.is_some_and(|held| {
+                held.outdated.is_some() || (trial && held.gives_way(&self.spec))
+            });
             self.send_away(&agent, if outdated { Reason::Outdated } else { Reason::Old }, turn);
         }
+    }
+
+    /// Whether no agents are kept without demand.
+    fn keeps_nothing(&self) -> bool {
+        let Minimums { all, idle } = self.kept();
+        all == 0 && idle == 0
     }
 
     /// Agents that are on their way out and not gone yet.

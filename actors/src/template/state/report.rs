@@ -50,7 +50,8 @@ impl TemplateMind {
                     self.unplaced.succeeded(held.spec.size);
                     self.pace.succeeded();
                     self.obstacle = None;
-                    if held.tries {
+                    // Later versions may replace it as any other.
+                    if std::mem::take(&mut held.tries) {
                         self.trials.succeeded();
                     }
                 }

@@ -1,6 +1,7 @@
 //! Replacement of agents after a change of their template.
 
 use super::*;
+use crate::canary::{Proving, StandIn};
 use drover_model::overridden::TemplateOverrides;
 
 /// A pool of idle agents, and its mind.
@@ -154,4 +155,87 @@ fn a_version_that_never_gets_ready_costs_no_agent_of_the_old_one() {
         assert!(!sent.iter().any(|one| matches!(one, Effect::Send(..))), "{sent:?}");
     }
     assert!(agents.iter().all(|agent| mind.agents.contains_key(agent)));
+}
+
+// Invariant: a version that must prove itself is tried where nobody asks for an agent, by one at a time.
+
+/// A full pool of the good version, and another one that must prove itself.
+fn unproven(count: u32, of: impl FnOnce(&mut TemplateSpec)) -> (TemplateMind, Vec<AgentId>) {
+    let (mut mind, agents) = pool(count, |spec| {
+        spec.canary = true;
+        of(spec);
+    });
+    let good = Arc::clone(mind.spec());
+    change(&mut mind, 20, |_| ());
+    let stand_in = Some(StandIn { spec: good, digest: "old".into(), given_up: false });
+    let proving = Proving { digest: "new".into(), stand_in };
+    mind.effects_of(Event::Proving(Some(proving)), at(20), 0);
+    (mind, agents)
+}
+
+fn prove(mind: &mut TemplateMind, now: u64) {
+    let proving = Proving { digest: "new".into(), stand_in: None };
+    mind.effects_of(Event::Proving(Some(proving)), at(now), 0);
+}
+
+#[test]
+fn a_full_pool_starts_one_agent_of_a_version_that_must_prove_itself_and_then_the_others() {
+    let (mut mind, _) = unproven(3, |_| ());
+    assert!(mind.settle(at(21).mono).is_empty());
+    assert_eq!(mind.warm_need(at(21).mono), 1);
+    let trial = begin(&mut mind, 1, None, 21).remove(0);
+    assert_eq!(mind.spec_of(&trial).made_as.as_ref().unwrap().spec, "new");
+    mind.effects_of(Event::Tries(trial.clone(), true), at(21), 0);
+    for now in 22..90 {
+        assert!(mind.settle(at(now).mono).is_empty());
+        assert_eq!(mind.warm_need(at(now).mono), 0);
+    }
+    heard(&mut mind, &trial, IDLE, None, 90);
+    prove(&mut mind, 90);
+    assert_eq!(outdated(&mind), 3);
+    assert_eq!(play(&mut mind, 90, 1000), (3, 1, 3));
+}
+
+#[test]
+fn a_pool_at_its_cap_gives_one_place_to_the_version_that_must_prove_itself() {
+    let (mut mind, _) = unproven(2, |spec| spec.cap = Some(2));
+    let sent = reported(&mind.settle(at(21).mono));
+    assert_eq!(sent.len(), 1);
+    assert!(sent[0].ends_with("Retire(Outdated)"), "{sent:?}");
+    assert!(mind.settle(at(22).mono).is_empty());
+}
+
+#[test]
+fn nothing_is_tried_where_the_roll_out_pauses_or_nothing_is_kept_or_the_version_failed() {
+    let (mut mind, _) = unproven(2, |_| ());
+    let paused = TemplateOverrides { rollout_paused: true, ..Default::default() };
+    let spec = paused.over(mind.spec());
+    mind.applied(Some(Arc::new(spec)), at(21));
+    assert_eq!(mind.warm_need(at(22).mono), 0);
+    let (mut mind, _) = unproven(2, |_| ());
+    change(&mut mind, 21, |spec| (spec.idle_minimum, spec.cap) = (0, Some(2)));
+    assert_eq!(mind.warm_need(at(22).mono), 0);
+    assert!(mind.settle(at(22).mono).is_empty());
+    let (mut mind, _) = unproven(2, |_| ());
+    let trial = begin(&mut mind, 1, None, 21).remove(0);
+    mind.effects_of(Event::Tries(trial.clone(), true), at(21), 0);
+    gone(&mut mind, &trial, fault(FaultKind::Contention), 22);
+    assert_eq!(mind.warm_need(at(22).mono), 0, "it waits for a while");
+    let next = mind.wake(at(22).mono).unwrap();
+    assert_eq!(mind.warm_need(next), 1);
+}
+
+#[test]
+fn an_agent_that_proved_a_version_is_replaced_by_the_next_one() {
+    let (mut mind, _) = unproven(1, |_| ());
+    let trial = begin(&mut mind, 1, None, 21).remove(0);
+    mind.effects_of(Event::Tries(trial.clone(), true), at(21), 0);
+    heard(&mut mind, &trial, IDLE, None, 90);
+    prove(&mut mind, 90);
+    play(&mut mind, 90, 200);
+    assert_eq!(outdated(&mind), 0);
+    change(&mut mind, 200, |_| ());
+    prove(&mut mind, 200);
+    assert!(mind.agents.contains_key(&trial));
+    assert_eq!(outdated(&mind), 1);
 }
