@@ -14,7 +14,11 @@ pub fn faults_in_one_line(refusal: &str) -> String {
         }
     }
     if faults.is_empty() {
-        return refusal.split_whitespace().collect::<Vec<_>>().join(" ");
+        let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        return match refusal.split_once("\n  help: ") {
+            Some((what, help)) => format!("{}; {}", words(what), words(help)),
+            None => words(refusal),
+        };
     }
     faults.join("; ")
 }

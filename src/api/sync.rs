@@ -122,6 +122,9 @@ pub struct SyncDoneOut {
     pub generation: Option<u64>,
     /// Changes of people that it undid.
     pub undone: usize,
+    /// Clouds that git manages no longer, and that are drained.
+    #[serde(default)]
+    pub drained: Vec<String>,
 }
 
 /// One part of a test of the connection.

@@ -6,7 +6,8 @@ use std::fs;
 use std::path::Path;
 
 use drover_api::{
-    CloudPlanOut, NumberOut, PlanIn, PlanOut, PlanPart, RollOut, TemplatePlanOut, WhatChangesOut,
+    CloudPlanOut, NumberOut, PlanIn, PlanOut, PlanPart, RollOut, TemplatePlanOut, UnservedOut,
+    WhatChangesOut,
 };
 use drover_config::yaml_in;
 
@@ -19,6 +20,8 @@ use super::term::{Term, print};
 
 /// The exit code where the configuration changes something.
 const CHANGES: u8 = 3;
+/// Of those who wait for the same thing and would get nothing, so many are named.
+const WAITING_SHOWN: usize = 5;
 /// Rounds in which files that the configuration names are sent along.
 const ROUNDS: usize = 3;
 /// The largest file that is sent, in bytes.
@@ -110,14 +113,7 @@ pub(super) fn shown(out: &PlanOut) -> String {
     for one in &out.templates {
         text += &template(one);
     }
-    for one in &out.unserved {
-        let (whose, wants) = (clean(&one.whose), clean(&one.wants));
-        let _ = writeln!(
-            text,
-            "! nothing would serve {wants}, which {whose} waits for ({} times)",
-            one.count
-        );
-    }
+    text += &unserved(out);
     if !out.values.is_empty() {
         text += "values\n";
     }
@@ -141,6 +137,31 @@ fn cloud(one: &CloudPlanOut) -> String {
         text += "    drover connects to it again: endpoints, credentials or trust change\n";
     }
     text += &line("the most agents", one.cap, one.what);
+    text
+}
+
+/// What nothing would serve any more; of many who wait for the same, the first few.
+fn unserved(out: &PlanOut) -> String {
+    let mut by_wants: BTreeMap<&str, Vec<&UnservedOut>> = BTreeMap::new();
+    for one in &out.unserved {
+        by_wants.entry(&one.wants).or_default().push(one);
+    }
+    let mut text = String::new();
+    for (wants, all) in by_wants {
+        let wants = clean(wants);
+        for one in all.iter().take(WAITING_SHOWN) {
+            let times = match one.count {
+                1 => String::new(),
+                count => format!(" ({count} times)"),
+            };
+            let whose = clean(&one.whose);
+            let _ = writeln!(text, "! nothing would serve {wants}, which {whose} waits for{times}");
+        }
+        if let Some(more) = all.len().checked_sub(WAITING_SHOWN).filter(|more| *more > 0) {
+            let _ =
+                writeln!(text, "! nor would anything serve {more} others that wait for {wants}");
+        }
+    }
     text
 }
 

@@ -67,6 +67,9 @@ pub(super) fn done(out: &SyncDoneOut) -> String {
     if out.undone > 0 {
         let _ = writeln!(text, "{} undone", count(out.undone, "manual change"));
     }
+    for cloud in &out.drained {
+        let _ = writeln!(text, "cloud {} left the configuration and is drained", clean(cloud));
+    }
     text
 }
 
@@ -80,7 +83,10 @@ pub(super) fn tested(out: &SyncTestOut) -> String {
         };
         let text = match check.ok {
             Some(true) | None => clean(&check.text),
-            Some(false) => clean(&faults_in_one_line(&check.text)),
+            Some(false) => {
+                let lines: Vec<String> = check.text.trim_end().lines().map(clean).collect();
+                lines.join("\n")
+            }
         };
         format!("{word:<5} {:<14} {text}\n", check.part)
     };
@@ -157,6 +163,9 @@ pub(super) fn state(out: &SyncOut) -> String {
     }
     for of in out.history.iter().take(SHOWN) {
         let _ = writeln!(text, "  {}  {}", clean(&of.applied_at), named(of));
+    }
+    if let Some(more) = out.history.len().checked_sub(SHOWN).filter(|more| *more > 0) {
+        let _ = writeln!(text, "  and {more} more: `drover sync --status --json` has all");
     }
     text
 }

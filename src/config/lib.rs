@@ -212,7 +212,11 @@ fn plural(count: usize) -> &'static str {
     if count == 1 { "fault" } else { "faults" }
 }
 
-fn help(unreadable: &io::Error) -> &'static str {
+fn help(path: &Path, unreadable: &io::Error) -> &'static str {
+    if path.components().any(|part| part.as_os_str() == managed::CONFIG_SYNC) {
+        return "restore it from a backup, or point the link `in-force` in `config-sync` at another \
+                folder in `applied`; then start drover and run `drover sync`";
+    }
     if unreadable.kind() == io::ErrorKind::NotFound {
         return "name a YAML file, or a directory of them, with --config or DROVER_CONFIG";
     }
@@ -236,7 +240,9 @@ impl LoadError {
             Self::Faults { faults, sources } => {
                 format!("{}\n{self}\n", fault::render(faults, sources))
             }
-            Self::Io { source, .. } => format!("{self}: {source}\n  help: {}\n", help(source)),
+            Self::Io { path, source } => {
+                format!("{self}: {source}\n  help: {}\n", help(path, source))
+            }
         }
     }
 
@@ -251,7 +257,7 @@ impl LoadError {
             Self::Faults { faults, sources } => {
                 faults.iter().map(|fault| fault.located(sources)).collect()
             }
-            Self::Io { source, .. } => alone(format!("{self}: {source}"), help(source)),
+            Self::Io { path, source } => alone(format!("{self}: {source}"), help(path, source)),
         }
     }
 
@@ -260,7 +266,9 @@ impl LoadError {
         match self {
             Self::Missing { what, help } => vec![format!("{what}; {help}")],
             Self::Faults { faults, sources } => fault::lines(faults, sources),
-            Self::Io { source, .. } => vec![format!("{self}: {source}; {}", help(source))],
+            Self::Io { path, source } => {
+                vec![format!("{self}: {source}; {}", help(path, source))]
+            }
         }
     }
 }

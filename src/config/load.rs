@@ -72,6 +72,32 @@ pub(super) fn loaded(
     Loaded { result: Err(error), inputs: Vec::new(), managed: None }
 }
 
+/// The same for a start: nothing older is in force, so where what people edited of git's files has faults,
+/// git's files count as they are, with a warning.
+pub(super) fn loaded_at_start(
+    path: &Path,
+    read: Result<Sources, (PathBuf, io::Error)>,
+    environment: &Environment,
+) -> Loaded {
+    let loaded = loaded(path, read, environment);
+    let Err(LoadError::Faults { faults, sources }) = &loaded.result else { return loaded };
+    if !sources.is_edited() {
+        return loaded;
+    }
+    let mut as_in_git = sources.clone();
+    as_in_git.take_managed(false);
+    let Loaded { result: Ok(mut checked), inputs, .. } = check_taken(as_in_git, environment) else {
+        return loaded;
+    };
+    let what = format!(
+        "the edited copies of git's files have faults and do not count: {}",
+        fault::lines(faults, sources).join("; ")
+    );
+    let fault = Fault::nowhere("service.configSync", what);
+    checked.warnings.push(fault.help("repair them, or let `drover sync` undo the edit"));
+    Loaded { result: Ok(checked), inputs, managed: loaded.managed }
+}
+
 /// Checks files that are already read; the inputs are the files that the YAML names.
 pub(super) fn check(mut sources: Sources, environment: &Environment) -> Loaded {
     let sync = sync::outline(&sources, environment);
@@ -102,6 +128,12 @@ pub(super) fn check_taken(sources: Sources, environment: &Environment) -> Loaded
         Ok(top) => top,
         Err(fault) => return failed(vec![*fault], sources, Vec::new()),
     };
+    let of_git = &sources.files()[sources.own()..];
+    if let (Some(file), true) = (of_git.first(), top.managed.is_empty()) {
+        let fault =
+            Fault::nowhere(file.name.clone(), "it says nothing, so all its clouds would go");
+        faults.push(fault.help("write `cloudConfigurations: {}` where git is to manage no cloud"));
+    }
     let files: Vec<String> =
         sources.files().iter().map(|file| format!("`{}`", file.name)).collect();
     let missing = |what: &str, help: &str| {

@@ -31,7 +31,7 @@ pub const TREE: &str = "tree";
 /// The copies that an operator may edit.
 pub const COPIES: &str = "files";
 /// How people are shown the name of a file that git manages.
-pub(super) const OF_GIT: &str = "git:";
+pub const OF_GIT: &str = "git:";
 /// The largest record, in bytes.
 const MAX_RECORD_BYTES: u64 = 64 * 1024;
 /// The form of a record that this release writes.
@@ -118,7 +118,10 @@ impl ManagedCopy {
                 Err((_, error)) if error.kind() == io::ErrorKind::NotFound => file.clone(),
                 read => read?,
             };
-            edited.name.clone_from(&file.name);
+            // Whoever repairs a fault must know which file.
+            if edited.text == file.text {
+                edited.name.clone_from(&file.name);
+            }
             copy.copies.push(edited);
             copy.tree.push(file);
         }

@@ -103,7 +103,7 @@ pub(super) fn config_sync(
     let known_hosts = Some(raw.known_hosts.join("\n")).filter(|lines| !lines.is_empty());
     Some(ConfigSyncSpec {
         remote: Remote { url, branch: raw.branch, login, ca_file, known_hosts },
-        path: raw.path,
+        path: raw.path.strip_suffix('/').unwrap_or(&raw.path).to_owned(),
         schedule: given(raw.schedule),
         time_zone: raw.time_zone,
         allows_changes: raw.allow_manual_changes,
@@ -131,10 +131,36 @@ fn check_reach(
         let fault = layer.missing_fault("knownHosts", "nothing proves the server's host key");
         cx.faults.push(fault.help("add its lines of known_hosts, which `ssh-keyscan HOST` prints"));
     }
-    if url.scheme() == Scheme::Http && !matches!(login, Login::None) {
-        let message = "others can read the login on the way: the URL is not https";
+    for line in known_hosts {
+        if !is_host_key(line) {
+            let message = format!("`{line}` is no line of known_hosts");
+            let fault = layer.fault("knownHosts", message);
+            cx.faults.push(fault.help("write each line as `ssh-keyscan HOST` prints it"));
+        }
+    }
+    if url.scheme() == Scheme::Http {
+        let message = match login {
+            Login::None => "others can change on the way what drover reads: the URL is not https",
+            Login::Password { .. } | Login::SshKey { .. } => {
+                "others can read the login on the way: the URL is not https"
+            }
+        };
         cx.warnings.push(layer.fault("repository", message).help("use https"));
     }
+}
+
+/// Whether it has the form of a line of `known_hosts`, or of a comment in it (sshd(8)).
+fn is_host_key(line: &str) -> bool {
+    let mut words = line.split_whitespace().peekable();
+    if line.trim().is_empty() || line.trim_start().starts_with('#') {
+        return true;
+    }
+    words.next_if(|word| word.starts_with('@'));
+    let (host, kind, key) = (words.next(), words.next(), words.next());
+    let is_kind =
+        |kind: &str| ["ssh-", "ecdsa-", "sk-"].iter().any(|start| kind.starts_with(start));
+    // Each form of a key begins with the length of its kind.
+    host.is_some() && kind.is_some_and(is_kind) && key.is_some_and(|key| key.starts_with("AAAA"))
 }
 
 fn login(credential: &Credential) -> Option<Login> {

@@ -162,7 +162,9 @@ pub(super) fn branch(text: &str) -> Checked {
 /// Checks a path in a repository.
 pub(super) fn path_in_git(text: &str) -> Checked {
     const FORM: &str = "give a path such as `ci/proxmox-cloud.yaml`";
-    drover_git::check_path(text).map_err(|why| complain(why.to_string(), FORM))
+    // `conf.d/` is how people write a folder.
+    drover_git::check_path(text.strip_suffix('/').unwrap_or(text))
+        .map_err(|why| complain(why.to_string(), FORM))
 }
 
 /// Checks an IANA time zone's name.

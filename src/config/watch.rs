@@ -123,6 +123,8 @@ pub struct Watch {
     unsettled: Option<Unsettled>,
     /// The last outcome was that the change does not settle.
     complained: bool,
+    /// Nothing is in force yet.
+    opening: bool,
     last_snapshot: Instant,
     due: Option<Instant>,
     poll: Instant,
@@ -154,6 +156,7 @@ impl Watch {
             managed: None,
             unsettled: None,
             complained: false,
+            opening: true,
             last_snapshot: now,
             due: None,
             poll: now + POLL,
@@ -161,12 +164,14 @@ impl Watch {
         let mut seen_now = watch.snapshot().await;
         for _ in 1..MAX_READS {
             if let Some(result) = watch.take(&seen_now).await {
+                watch.opening = false;
                 return (watch, result);
             }
             seen_now = watch.snapshot().await;
         }
         // Someone is writing the files: the next state comes as a change.
         let loaded = watch.load(&seen_now).await;
+        watch.opening = false;
         (watch, loaded.result)
     }
 
@@ -307,8 +312,8 @@ impl Watch {
     async fn load(&self, seen_now: &Snapshot) -> Loaded {
         let (path, environment) = (self.path.clone(), self.environment.clone());
         let read = seen_now.read();
-        let checking =
-            tokio::task::spawn_blocking(move || load::loaded(&path, read, &environment)).await;
+        let load = if self.opening { load::loaded_at_start } else { load::loaded };
+        let checking = tokio::task::spawn_blocking(move || load(&path, read, &environment)).await;
         checking.unwrap_or_else(|error| {
             let source = std::io::Error::other(error);
             let result = Err(LoadError::Io { path: self.path.clone(), source });

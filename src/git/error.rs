@@ -218,10 +218,10 @@ impl GitError {
                 "check the id; for a commit that no branch reaches, push a branch that does"
             }
             Self::NotAFile { .. } => "commit a file with the content itself at this path",
-            Self::TooLarge { .. } => "keep large files out of the repository, or raise the limit",
-            Self::TooMany { .. } => "join the files, or raise the limit",
+            Self::TooLarge { .. } => "keep large files out of the repository",
+            Self::TooMany { .. } => "join the files",
             Self::TimedOut { .. } => {
-                "check the network between drover and the host, or raise the limit"
+                "check the network between drover and the host, or raise `timeoutSec`"
             }
             Self::Program { .. } => {
                 "run `git fetch` with the same URL by hand, and check the free space of the disk"

@@ -69,16 +69,24 @@ fn of_sync(sync: &SyncOut) -> Vec<AlarmOut> {
         let alarm = about(CONFIGURATION.to_owned(), text, "drover sync --test");
         all.push(AlarmOut { since: Some(at.clone()), ..alarm });
     }
+    if let (true, Some(of)) = (sync.pinned, &sync.in_force) {
+        let text = format!(
+            "stays at commit {} of {}, whatever git has, until somebody syncs",
+            of.commit.get(..12).unwrap_or(&of.commit),
+            of.committed_at
+        );
+        let alarm = about(CONFIGURATION.to_owned(), text, "drover sync");
+        all.push(AlarmOut { since: Some(of.applied_at.clone()), ..alarm });
+    }
     if !sync.manual_changes.is_empty() {
         let paths: Vec<&str> = sync.manual_changes.iter().map(|one| &*one.path).collect();
         let count = paths.len();
         let shown = paths.iter().take(SHOWN_CHANGES).copied().collect::<Vec<_>>().join(", ");
         let more =
             count.checked_sub(SHOWN_CHANGES + 1).map(|more| format!(" and {} more", more + 1));
-        let text = format!(
-            "differs from git, and the next sync undoes that: {shown}{}",
-            more.unwrap_or_default()
-        );
+        let next = if sync.pinned { "`drover sync`" } else { "the next sync" };
+        let more = more.unwrap_or_default();
+        let text = format!("differs from git, and {next} undoes that: {shown}{more}");
         all.push(about(CONFIGURATION.to_owned(), text, "drover sync --status"));
     }
     all

@@ -93,12 +93,36 @@ fn a_cloud_that_leaves_the_file_keeps_its_leased_agent_until_the_lease_ends() {
     site.json(&["sync"]);
     let lease = site.json(&["lease", "--labels", "linux"]);
     let id = lease["id"].as_str().unwrap();
+    repo.commit("Remove it", "# nothing\n");
+    let (code, text) = ended(&site, &["sync"]);
+    assert!(code == 2 && text.contains("all its clouds would go"), "{code}: {text}");
     repo.commit("Remove it", "cloudConfigurations: {}\n");
-    assert_eq!(site.json(&["sync"])["result"], "applied");
+    let out = site.json(&["sync"]);
+    assert_eq!((&out["result"], &out["drained"]), (&json!("applied"), &json!(["lab"])));
     let leases = site.json(&["leases"]);
     assert_eq!(leases["leases"][0]["state"], "ready", "{leases}");
     site.json(&["release", id]);
     site.until_empty();
+}
+
+// Invariant: a faulty edit of a copy changes nothing that runs, and keeps no service from starting.
+
+#[test]
+fn a_service_starts_with_what_git_says_where_an_edited_copy_is_faulty() {
+    let (_dir, sim, site) = world();
+    let repo = Repo::new(&site, &sim);
+    let service = Service::start(&site);
+    site.json(&["sync"]);
+    let copy = site.dir.path().join("state/config-sync/in-force/files/ci/cloud.yaml");
+    fs::write(&copy, repo.template.replace("instanceCap", "instnaceCap")).unwrap();
+    let (code, text) = ended(&site, &["reload"]);
+    assert!(code == 2 && text.contains("in-force/files/ci/cloud.yaml"), "{code}: {text}");
+    drop(service);
+    let (_service, mut log) = Service::start_logged(&site);
+    log.until(|line| line.contains("do not count") && line.contains("instnaceCap"));
+    assert_eq!(cap(&site), 4);
+    assert_eq!(site.json(&["sync"])["result"], "applied");
+    assert_eq!(ended(&site, &["reload"]).0, 0);
 }
 
 // Invariant: manual changes hold until the next sync, are named, and are refused where they are not allowed.
@@ -181,6 +205,11 @@ fn a_return_to_a_commit_needs_no_git_and_holds_until_the_next_sync() {
     assert_eq!(site.json(&["sync"])["inForce"]["subject"], "Raise the cap");
     assert_eq!(site.json(&["sync", "--to", &first[..8]])["inForce"]["commit"], json!(first));
     assert_eq!(cap(&site), 4);
+    // Who says it twice loses no way back.
+    assert_eq!(site.json(&["sync", "--to", &first])["result"], "unchanged");
+    let status = site.json(&["sync", "--status"]);
+    let history = status["history"].as_array().unwrap();
+    assert_eq!((history.len(), &status["pinned"]), (2, &json!(true)), "{status}");
 }
 
 // Invariant: a plan says what would happen, and changes nothing.
@@ -347,7 +376,9 @@ fn a_return_ends_a_sync_with_a_repository_that_hangs_and_a_plan_of_files_does_no
     let text = String::from_utf8_lossy(&out.stderr);
     assert_eq!(out.status.code(), Some(1), "{text}");
     assert!(text.contains("somebody returned to a commit"), "{text}");
-    assert_eq!((cap(&site), alarms(&site)), (json!(4), String::new()));
+    assert_eq!(cap(&site), 4);
+    let alarms = alarms(&site);
+    assert!(alarms.contains("stays at commit") && alarms.lines().count() == 1, "{alarms}");
 }
 
 #[test]

@@ -544,7 +544,13 @@ impl Mind {
     /// Takes no new lease and retires when the last one ends, at once where that has ended.
     pub(super) fn drain(&mut self, reason: Reason, out: &mut Out) {
         match &self.state {
-            State::Draining(_) if !self.leases.is_empty() => _ = self.leave_with_keys(out),
+            State::Draining(_) if !self.leases.is_empty() => {
+                // After a restart nobody knows any more why it drained.
+                if reason == Reason::Unconfigured {
+                    self.state = State::Draining(reason);
+                }
+                self.leave_with_keys(out);
+            }
             // Only an operator or the end of the hold takes a held agent from its holder.
             State::Held { .. } => {}
             State::Ready | State::Leased if !self.leases.is_empty() => {

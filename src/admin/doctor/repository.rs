@@ -124,6 +124,13 @@ mod tests {
         let repository = Some(check_repository(&spec(dir.path(), "main", "ci.yaml")).await);
         let report = Report { repository, ..Report::default() };
         assert!(!report.is_well());
-        insta::assert_snapshot!(report.text().replace(url, "/srv/ci"), @"");
+        insta::assert_snapshot!(report.text().replace(url, "/srv/ci"), @r"
+        configuration from /srv/ci
+          ok    repository: /srv/ci answers
+          fail  branch: the repository /srv/ci has no branch `main`; it has no branches at all
+                in `service.configSync` or at the repository:
+                > push the branch, or set one that is there
+        1 ok, 0 warn, 1 fail
+        ");
     }
 }

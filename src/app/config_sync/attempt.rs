@@ -1,9 +1,12 @@
 //! One sync: what git has is fetched, checked, and brought into force.
 
+use std::collections::BTreeSet;
+
 use drover_api::SyncResult;
 use drover_config::ConfigSyncSpec;
 use drover_config::managed::AppliedCommit;
 use drover_git::{CommitId, Git, Wanted};
+use drover_model::id::CloudId;
 use tokio::task::block_in_place;
 
 use super::error::SyncError;
@@ -33,14 +36,16 @@ pub(super) struct Done {
     pub(super) generation: Option<u64>,
     /// Changes of people that it undid.
     pub(super) undone: usize,
+    /// Clouds that git manages no longer.
+    pub(super) drained: Vec<String>,
 }
 
 /// What a sync would do, before anything is changed.
 pub(super) enum Prepared {
     /// What is in force stays.
-    Stays { result: SyncResult, in_force: AppliedCommit, head: String },
-    /// What was checked comes into force.
-    Comes { draft: Draft, of: AppliedCommit, head: Option<String> },
+    Stays { result: SyncResult, in_force: AppliedCommit, head: Option<String> },
+    /// What was checked comes into force, with these clouds.
+    Comes { draft: Draft, of: AppliedCommit, head: Option<String>, clouds: BTreeSet<CloudId> },
 }
 
 impl Worker {
@@ -62,6 +67,15 @@ impl Worker {
         let reader = &self.reader;
         let git = reader.git(spec);
         let in_force = reader.store.applied();
+        if let (Asked::Commit(to), Some(of)) = (asked, &in_force)
+            && self.kept(&as_digits(to)).iter().all(|(_, kept)| kept.commit == of.commit)
+            && as_digits(to).len() >= DIGITS_MIN
+            && of.commit.starts_with(&as_digits(to))
+            && !reader.store.is_edited()
+        {
+            let (result, in_force) = (SyncResult::Unchanged, of.clone());
+            return Ok(Prepared::Stays { result, in_force, head: None });
+        }
         let (draft, of, head) = match &asked {
             Asked::Commit(to) => self.draft_of(to, &git, spec).await?,
             Asked::Back => {
@@ -71,7 +85,7 @@ impl Worker {
             Asked::Schedule | Asked::Now => {
                 let id = git.head(&spec.remote).await.map_err(SyncError::Git)?;
                 if let Some((result, in_force)) = self.stays(asked, &id, in_force.as_ref(), spec) {
-                    return Ok(Prepared::Stays { result, in_force, head: id.to_string() });
+                    return Ok(Prepared::Stays { result, in_force, head: Some(id.to_string()) });
                 }
                 let commit =
                     git.fetch(&spec.remote, &Wanted::Head).await.map_err(SyncError::Git)?;
@@ -80,8 +94,8 @@ impl Worker {
                 (reader.drafted(&git, spec, &commit.id).await?, of, head)
             }
         };
-        let (draft, of, _) = reader.checked(draft, of, &git, spec).await?;
-        Ok(Prepared::Comes { draft, of, head })
+        let (draft, of, checked) = reader.checked(draft, of, &git, spec).await?;
+        Ok(Prepared::Comes { draft, of, head, clouds: checked.herd.managed })
     }
 
     /// Brings into force what was prepared.
@@ -94,23 +108,27 @@ impl Worker {
         let store = &self.reader.store;
         match prepared {
             Prepared::Stays { result, in_force, head } => {
-                let undone = if result == SyncResult::Pinned {
-                    0
-                } else {
-                    store.unpin().map_err(SyncError::Store)?;
-                    self.undo_overrides(configured).await
+                let pinned = match asked {
+                    Asked::Schedule if result == SyncResult::Pinned => Ok(()),
+                    Asked::Schedule | Asked::Now => store.unpin(),
+                    Asked::Commit(_) | Asked::Back => store.pin(),
                 };
-                Ok(Done { result, head: Some(head), in_force, generation: None, undone })
+                pinned.map_err(SyncError::Store)?;
+                let undone = self.undo_overrides(configured).await;
+                let drained = Vec::new();
+                Ok(Done { result, head, in_force, generation: None, undone, drained })
             }
-            Prepared::Comes { draft, of, head } => {
+            Prepared::Comes { draft, of, head, clouds } => {
                 if matches!(asked, Asked::Commit(_) | Asked::Back) {
                     draft.pin().map_err(SyncError::Store)?;
                 }
                 let generation = Some(self.switch(draft, &of).await?);
                 let edits = configured.manual_changes.len();
                 let undone = edits + self.undo_overrides(configured).await;
+                let gone = |cloud: &&String| !clouds.contains(&CloudId::new(cloud.as_str()));
+                let drained = configured.clouds.iter().filter(gone).cloned().collect();
                 let result = SyncResult::Applied;
-                Ok(Done { result, head, in_force: of, generation, undone })
+                Ok(Done { result, head, in_force: of, generation, undone, drained })
             }
         }
     }
@@ -208,7 +226,7 @@ impl Worker {
                 // Without it the watch could take what it read of the refused entry.
                 let _ = self.reload().await;
                 self.reader.store.remove(&entry);
-                Err(SyncError::Refused(why))
+                Err(SyncError::Refused { text: why, commit: Some(of.commit.clone()) })
             }
         }
     }

@@ -12,8 +12,8 @@ pub(super) enum SyncError {
     #[error("{}", causes::chain(.0))]
     Git(#[source] GitError),
     /// What git has is no configuration; the faults as people read them.
-    #[error("{0}")]
-    Refused(String),
+    #[error("{text}")]
+    Refused { text: String, commit: Option<String> },
     #[error("the state directory cannot be written: {0}")]
     Store(#[source] io::Error),
     /// The request names no commit that can be had.
@@ -25,9 +25,17 @@ pub(super) enum SyncError {
 }
 
 impl SyncError {
+    /// What git has that was refused; none where it could not be read.
+    pub(super) fn commit(&self) -> Option<String> {
+        match self {
+            Self::Refused { commit, .. } => commit.clone(),
+            Self::Git(_) | Self::Store(_) | Self::NoSuchCommit(_) | Self::Overtaken => None,
+        }
+    }
+
     pub(super) fn result(&self) -> SyncResult {
         match self {
-            Self::Refused(_) => SyncResult::Refused,
+            Self::Refused { .. } => SyncResult::Refused,
             Self::Git(_) | Self::Store(_) | Self::NoSuchCommit(_) | Self::Overtaken => {
                 SyncResult::Failed
             }
@@ -44,7 +52,7 @@ impl SyncError {
     pub(super) fn text(&self) -> String {
         match self {
             Self::Git(error) => format!("{self}\n  help: {}\n", error.help()),
-            Self::Refused(_) | Self::Store(_) | Self::NoSuchCommit(_) | Self::Overtaken => {
+            Self::Refused { .. } | Self::Store(_) | Self::NoSuchCommit(_) | Self::Overtaken => {
                 self.to_string()
             }
         }
@@ -53,7 +61,7 @@ impl SyncError {
     pub(super) fn into_answer(self) -> NotSynced {
         let text = self.text();
         match self {
-            Self::Refused(_) => NotSynced::Refused(text),
+            Self::Refused { .. } => NotSynced::Refused(text),
             Self::NoSuchCommit(_) => NotSynced::Unknown(text),
             Self::Overtaken => NotSynced::Unavailable(text),
             Self::Git(_) | Self::Store(_) => NotSynced::Failed(text),

@@ -26,6 +26,10 @@ impl Reader {
     ) -> Result<PlanOut, SyncError> {
         let by_git = configured.spec.is_some() && asked.part == PlanPart::Git;
         let candidate = match (&configured.spec, asked.files.is_empty()) {
+            (_, true) if asked.part == PlanPart::Local => {
+                let why = "give the files of this machine's own configuration".to_owned();
+                return Err(SyncError::NoSuchCommit(why));
+            }
             (Some(spec), true) => {
                 let (next, commit) = self.of_branch(spec).await?;
                 return self.planned(*next, by_git, Some(commit), configured).await;
@@ -40,7 +44,9 @@ impl Reader {
         if !candidate.lacks.is_empty() {
             return Ok(PlanOut { lacks: candidate.lacks, ..PlanOut::default() });
         }
-        let next = candidate.result.map_err(|error| SyncError::Refused(error.render()))?;
+        let next = candidate
+            .result
+            .map_err(|error| SyncError::Refused { text: error.render(), commit: None })?;
         self.planned(next, by_git, None, configured).await
     }
 

@@ -6,7 +6,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use drover_config::managed::AppliedCommit;
+use drover_config::managed::{AppliedCommit, OF_GIT, TREE};
 use drover_config::{Candidate, Checked, ConfigSyncSpec, candidate};
 use drover_git::{CommitId, Git, GitError, Limits};
 use drover_model::time::WallTime;
@@ -84,12 +84,18 @@ impl Reader {
         let known = known.map_err(SyncError::Store)?;
         let mut of = AppliedCommit { configuration: known.configuration, named: known.named, ..of };
         let commit = of.commit.parse::<CommitId>();
+        // Nobody knows the draft's folder.
+        let tree = format!("{}/", draft.folder().join(TREE).display());
+        let refused = |text: String, of: &AppliedCommit| SyncError::Refused {
+            text: text.replace(&tree, OF_GIT),
+            commit: Some(of.commit.clone()),
+        };
         for _ in 0..ROUNDS {
             let Candidate { result, lacks } = self.check(draft.folder()).await;
             if lacks.is_empty() {
                 return match result {
                     Ok(checked) => Ok((draft, of, Box::new(checked))),
-                    Err(error) => Err(SyncError::Refused(error.render())),
+                    Err(error) => Err(refused(error.render(), &of)),
                 };
             }
             let Ok(commit) = &commit else { break };
@@ -110,10 +116,10 @@ impl Reader {
             }
             if !found {
                 let why = result.err().map(|error| error.render()).unwrap_or_default();
-                return Err(SyncError::Refused(why));
+                return Err(refused(why, &of));
             }
         }
-        Err(SyncError::Refused("the configuration names files that name others".to_owned()))
+        Err(refused("the configuration names files that name others".to_owned(), &of))
     }
 
     /// Checks a draft on another thread: encrypted keys take long.

@@ -1,9 +1,10 @@
 //! The applied commits in the state directory (`drover_config::managed` has their form): written
 //! aside, made durable, and switched to by one renaming.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, symlink};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 
 use drover_config::managed::{AppliedCommit, CONFIG_SYNC, COPIES, IN_FORCE, RECORD, TREE, record};
@@ -17,7 +18,8 @@ const NEW_LINK: &str = "in-force.new";
 /// The file of an entry that says that the configuration stays there. It is in the entry, so that it
 /// counts from the moment that the entry does.
 const PINNED: &str = "pinned";
-/// Entries that are kept.
+const PINNED_TEXT: &[u8] = b"drover sync returns to the branch\n";
+/// Commits that are kept, each with its newest entry.
 const KEPT: usize = 32;
 
 /// Who reads git. Each lane has scratch folders of its own.
@@ -55,6 +57,14 @@ pub(super) struct Draft {
     folder: PathBuf,
 }
 
+impl Drop for Draft {
+    /// What was refused may hold a secret that somebody committed.
+    fn drop(&mut self) {
+        // A draft that was kept has another name by now; the next one removes what is left.
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
 impl Draft {
     /// Where it is, for a check.
     pub(super) fn folder(&self) -> &Path {
@@ -80,7 +90,7 @@ impl Draft {
 
     /// Lets the configuration stay at it until somebody asks for a sync.
     pub(super) fn pin(&self) -> io::Result<()> {
-        write(&self.folder.join(PINNED), b"drover sync returns to the branch\n")
+        write(&self.folder.join(PINNED), PINNED_TEXT)
     }
 
     /// Writes what it is.
@@ -203,16 +213,28 @@ impl Store {
         let _ = fs::remove_dir_all(self.folder.join(APPLIED).join(entry));
     }
 
-    /// Removes the oldest entries, never the one in force.
+    /// Removes older entries of the same commit, and the oldest commits; never the entry in force, nor
+    /// one that cannot be read.
     pub(super) fn prune(&self) {
-        let (names, in_force) = (self.names(), self.in_force());
-        let old = names.iter().take(names.len().saturating_sub(KEPT));
-        old.filter(|name| in_force.as_ref() != Some(name)).for_each(|name| self.remove(name));
+        let (mut commits, in_force) = (BTreeSet::new(), self.in_force());
+        for (name, of) in self.history() {
+            let keeps = commits.insert(of.commit) && commits.len() <= KEPT;
+            if !keeps && in_force.as_ref() != Some(&name) {
+                self.remove(&name);
+            }
+        }
     }
 
     /// Whether the configuration stays where it is until somebody asks for a sync.
     pub(super) fn is_pinned(&self) -> bool {
         self.folder.join(IN_FORCE).join(PINNED).exists()
+    }
+
+    /// Lets the configuration stay where it is until somebody asks for a sync.
+    pub(super) fn pin(&self) -> io::Result<()> {
+        let entry = self.folder.join(IN_FORCE);
+        write(&entry.join(PINNED), PINNED_TEXT)?;
+        sync(&entry)
     }
 
     /// Lets the schedule apply what the branch has again.
@@ -236,7 +258,8 @@ fn folder(path: &Path) -> io::Result<()> {
 }
 
 fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut file = File::create(path)?;
+    let mut options = fs::OpenOptions::new();
+    let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(path)?;
     file.write_all(bytes)?;
     file.sync_all()
 }

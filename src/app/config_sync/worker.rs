@@ -167,7 +167,7 @@ impl Worker {
         self.running = false;
         let (result, commit, fault) = match &ended {
             Ok(Done { result, head, .. }) => (*result, head.clone(), None),
-            Err(error) => (error.result(), None, Some(error.text())),
+            Err(error) => (error.result(), error.commit(), Some(error.text())),
         };
         if ended.as_ref().err().is_none_or(|error| !error.is_of_request()) {
             let news = self.last.as_ref().is_none_or(|last| last.fault != fault);
@@ -193,6 +193,7 @@ impl Worker {
             in_force: report::applied(&done.in_force),
             generation: done.generation,
             undone: done.undone,
+            drained: done.drained,
         })
     }
 

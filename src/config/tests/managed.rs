@@ -92,6 +92,36 @@ fn applied(text: &str) -> Git {
     Git::new().apply(&[("proxmox-cloud.yaml", text)])
 }
 
+// Invariant: what proves a repository's server is checked before it is needed.
+
+#[test]
+fn lines_that_are_no_host_keys_are_refused_and_http_is_warned_of() {
+    let with = |keys: &str| {
+        let git = Git::new();
+        let state = git.0.dir.path().display().to_string();
+        let sync = format!("service: {{stateDirectory: {state}, configSync: {{{keys}}}}}\n");
+        git.0.check(&sync)
+    };
+    let ssh = |line: &str| {
+        let key = "credentials: {key: {kind: sshKey, username: ci, privateKeyFile: ed25519}}\n";
+        let git = Git::new();
+        let state = git.0.dir.path().display().to_string();
+        let keys =
+            format!("repository: 'git@g:ci.git', credentialsId: key, knownHosts: ['{line}']");
+        git.0.check(&format!("{key}service: {{stateDirectory: {state}, configSync: {{{keys}}}}}\n"))
+    };
+    for line in ["g ssh-ed25519 AAAAC3Nz", "@cert-authority *.g ecdsa-sha2-nistp256 AAAA x", "# g"]
+    {
+        assert!(ssh(line).is_ok(), "{line}");
+    }
+    for line in ["g", "ssh-ed25519 AAAAC3Nz", "g ssh-ed25519 SHA256:x", "g AAAAC3Nz ssh-ed25519"] {
+        let text = ssh(line).expect_err("it is refused").render();
+        assert!(text.contains("is no line of known_hosts"), "{text}");
+    }
+    let checked = with("repository: 'http://g/ci.git'").unwrap_or_else(|_| panic!("it is allowed"));
+    assert!(checked.rendered_warnings().contains("others can change on the way"));
+}
+
 // Invariant: who may see what git says alone is shown nothing of this machine's files.
 
 #[test]
