@@ -9,7 +9,7 @@ use std::process::Stdio;
 use drover_git::testing::{HttpServer, Rules, SshServer};
 use serde_json::{Value, json};
 
-use crate::harness::{Events, Kept, Service, Site, world};
+use crate::harness::{Events, Service, Site, world};
 use crate::repo::{Repo, alarms, cap, ended};
 
 // Invariant: what git has comes into force as a whole, and whatever is wrong with it leaves what runs.
@@ -379,23 +379,6 @@ fn a_return_ends_a_sync_with_a_repository_that_hangs_and_a_plan_of_files_does_no
     assert_eq!(cap(&site), 4);
     let alarms = alarms(&site);
     assert!(alarms.contains("stays at commit") && alarms.lines().count() == 1, "{alarms}");
-}
-
-#[test]
-fn who_no_longer_waits_for_a_test_of_the_connection_holds_up_nobody() {
-    let (_dir, sim, site) = world();
-    let repo = Repo::new(&site, &sim);
-    let yaml = fs::read_to_string(site.config()).unwrap();
-    let _service = Service::start(&site);
-    let silent = hang(&site, &repo);
-    let tests = [(); 3].map(|()| Kept(site.command(["sync", "--test"]).spawn().unwrap()));
-    // One of them reached the repository.
-    let _held = silent.accept().unwrap();
-    drop(tests);
-    site.write_yaml(&yaml);
-    site.json(&["reload"]);
-    let checks = site.json(&["sync", "--test"])["checks"].clone();
-    assert!(checks.as_array().unwrap().iter().all(|check| check["ok"] == true), "{checks}");
 }
 
 /// Puts a server that never answers in the place of the repository.

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{Service, Sim, Site, world};
 use crate::parity::{guest_of, leased};
-use crate::repo::{Repo, alarms, ended};
+use crate::repo::{Repo, alarms, ended, eventually};
 
 /// Things that happen in one plan.
 const STEPS: usize = 40;
@@ -250,23 +250,17 @@ impl Storm {
         let status = self.site.json(&["sync", "--status"]);
         assert_eq!(status["inForce"]["commit"], json!(self.in_force().id), "{told:#?}");
         assert_eq!(status["pinned"], json!(self.pinned), "{told:#?}");
-        let templates = self.site.json(&["templates"]);
-        let caps: Vec<u64> = templates["templates"]
-            .as_array()
-            .unwrap()
-            .iter()
-            // One that left the configuration stays until its last agent is gone.
-            .filter(|template| template["managedBy"] == json!(self.in_force().id))
-            .filter_map(|template| template["cap"].as_u64())
-            .collect();
         let wanted: Vec<u64> = match self.running() {
             Text::Template { cap, .. } => vec![self.set.or(self.edited).unwrap_or(cap)],
             Text::Nothing => Vec::new(),
             Text::Broken => panic!("a broken file is in force: {told:#?}"),
         };
+        // What comes into force is shown a moment later.
+        let caps = eventually(|| self.caps(), |caps| *caps == wanted);
         assert_eq!(caps, wanted, "{told:#?}");
         let changed = self.set.is_some() || self.edited.is_some_and(|cap| [cap] != self.own_cap());
-        let alarms = alarms(&self.site);
+        let told_of = |alarms: &String| alarms.contains("instanceCap") == changed;
+        let alarms = eventually(|| alarms(&self.site), told_of);
         assert_eq!(alarms.contains("instanceCap"), changed, "{alarms}\n{told:#?}");
         let leases = self.site.json(&["leases"]);
         for (lease, agent, guest) in &self.held {
@@ -279,6 +273,14 @@ impl Storm {
             );
             assert_eq!(guest_of(&self.sim, agent), *guest, "{told:#?}");
         }
+    }
+
+    fn caps(&self) -> Vec<u64> {
+        let out = self.site.json(&["templates"]);
+        let templates = out["templates"].as_array().unwrap().iter();
+        // One that left the configuration stays until its last agent is gone.
+        let managed = templates.filter(|one| one["managedBy"] == json!(self.in_force().id));
+        managed.filter_map(|one| one["cap"].as_u64()).collect()
     }
 
     fn own_cap(&self) -> [u64; 1] {

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -77,10 +78,22 @@ impl Repo {
     }
 }
 
-/// The cap of the only template.
+/// The cap of the only template, as soon as it is shown.
 pub fn cap(site: &Site) -> Value {
-    let out = site.json(&["templates"]);
-    out["templates"][0]["cap"].clone()
+    let shown = |site: &Site| site.json(&["templates"])["templates"][0].clone();
+    let template = eventually(|| shown(site), Value::is_object);
+    template["cap"].clone()
+}
+
+/// What is looked at, once it is as wanted; after a minute as it is.
+pub fn eventually<T>(look: impl Fn() -> T, wanted: impl Fn(&T) -> bool) -> T {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        let seen = look();
+        if wanted(&seen) || Instant::now() > deadline {
+            return seen;
+        }
+    }
 }
 
 /// The text of each alarm, a line each.

@@ -1,7 +1,4 @@
-//! What changes nothing: tests of the connection, and plans. One at a time in each lane, and none for a
-//! caller that is gone.
-
-use std::future::Future;
+//! What changes nothing: tests of the connection, and plans. One at a time in each lane.
 
 use drover_api::{PlanIn, PlanOut, SyncTestOut};
 use drover_server::NotSynced;
@@ -25,36 +22,21 @@ pub(super) fn start(reader: Reader, configured: watch::Receiver<Configured>) -> 
     tokio::spawn(async move {
         while let Some(look) = asked.recv().await {
             let configured = configured.borrow().clone();
+            // The callers may have gone.
             match look {
                 Look::Test(reply) => {
-                    let tested = async {
-                        match &configured.spec {
-                            Some(spec) => Ok(reader.inspect(spec).await),
-                            None => Err(off()),
-                        }
+                    let tested = match &configured.spec {
+                        Some(spec) => Ok(reader.inspect(spec).await),
+                        None => Err(off()),
                     };
-                    for_caller(reply, tested).await;
+                    let _ = reply.send(tested);
                 }
                 Look::Plan(asked, reply) => {
-                    let planned = async {
-                        reader.plan(asked, &configured).await.map_err(SyncError::into_answer)
-                    };
-                    for_caller(reply, planned).await;
+                    let planned = reader.plan(asked, &configured).await;
+                    let _ = reply.send(planned.map_err(SyncError::into_answer));
                 }
             }
         }
     });
     looks
-}
-
-/// Does something for a caller, for as long as that one waits.
-async fn for_caller<T>(mut reply: Answer<T>, work: impl Future<Output = Result<T, NotSynced>>) {
-    tokio::select! {
-        biased;
-        () = reply.closed() => {}
-        done = work => {
-            // The caller may have gone.
-            let _ = reply.send(done);
-        }
-    }
 }

@@ -100,10 +100,7 @@ impl Worker {
                     continue;
                 }
             };
-            // Nobody waits any more for what was not begun.
-            if !asked.reply.is_closed() {
-                self.answer(asked, &configured, &mut returns).await;
-            }
+            self.answer(asked, &configured, &mut returns).await;
         }
     }
 
