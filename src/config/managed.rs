@@ -118,7 +118,7 @@ impl ManagedCopy {
                 Err((_, error)) if error.kind() == io::ErrorKind::NotFound => file.clone(),
                 read => read?,
             };
-            // Whoever repairs a fault must know which file.
+            // A person who repairs a fault must know which file.
             if edited.text == file.text {
                 edited.name.clone_from(&file.name);
             }

@@ -304,17 +304,17 @@ async fn a_repository_over_http_is_synced_with_the_login_and_says_when_it_is_ref
         site.write_secret("git", "another-word\n");
         site.json(&["reload"]);
         let refused = ended(&site, &["sync"]);
-        let told = alarms(&site);
+        let alarm = alarms(&site);
         site.write_secret("git", "s3cret-word\n");
         site.json(&["reload"]);
         assert_eq!(site.json(&["sync"])["result"], "unchanged");
         assert_eq!((cap(&site), alarms(&site)), (json!(4), String::new()));
-        (refused, told)
+        (refused, alarm)
     });
-    let ((code, text), told) = ended.await.unwrap();
+    let ((code, text), alarm) = ended.await.unwrap();
     assert!(code == 1 && text.contains("check that the credential is current"), "{code}: {text}");
-    assert!(told.contains("not synced with git"), "{told}");
-    assert!(!(text + &told).contains("another-word"));
+    assert!(alarm.contains("not synced with git"), "{alarm}");
+    assert!(!(text + &alarm).contains("another-word"));
 }
 
 #[test]

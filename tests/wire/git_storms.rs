@@ -22,7 +22,7 @@ enum Text {
         cap: u64,
         cores: u64,
     },
-    /// No cloud.
+    /// There is no cloud in it.
     Nothing,
     Broken,
 }
@@ -52,7 +52,7 @@ struct Storm {
     /// Agents whose machines somebody uses, with the configuration of each machine.
     held: Vec<(String, Value, Value)>,
     /// What happened, for a failure.
-    told: Vec<String>,
+    steps: Vec<String>,
 }
 
 impl Storm {
@@ -81,7 +81,7 @@ impl Storm {
             set: None,
             edited: None,
             held: held.into(),
-            told: vec![format!("seed {seed}")],
+            steps: vec![format!("seed {seed}")],
         };
         (dir, storm)
     }
@@ -104,7 +104,7 @@ impl Storm {
             3 => {
                 self.gone = !self.gone;
                 self.repo.set_gone(self.gone);
-                self.told.push(format!("gone: {}", self.gone));
+                self.steps.push(format!("gone: {}", self.gone));
             }
             4 | 5 => self.sync(),
             6 => self.back(),
@@ -130,9 +130,9 @@ impl Storm {
         self.branch.truncate(self.branch.len() - in_place_of);
         let from = self.branch.last().unwrap().id.clone();
         self.repo.git(&["reset", "-q", "--hard", &from]);
-        let subject = format!("Commit {}", self.told.len());
+        let subject = format!("Commit {}", self.steps.len());
         let id = self.repo.commit(&subject, &written(&self.repo, text));
-        self.told.push(format!("{id:.7} in place of {in_place_of}: {text:?}"));
+        self.steps.push(format!("{id:.7} in place of {in_place_of}: {text:?}"));
         self.branch.push(Commit { id, text });
     }
 
@@ -140,11 +140,11 @@ impl Storm {
         let head = self.branch.last().unwrap().clone();
         let (code, said) = self.said(&["sync"]);
         if self.gone {
-            assert_eq!(code, 1, "{said}\n{:#?}", self.told);
+            assert_eq!(code, 1, "{said}\n{:#?}", self.steps);
         } else if head.text == Text::Broken {
-            assert_eq!(code, 2, "{said}\n{:#?}", self.told);
+            assert_eq!(code, 2, "{said}\n{:#?}", self.steps);
         } else {
-            assert_eq!(code, 0, "{said}\n{:#?}", self.told);
+            assert_eq!(code, 0, "{said}\n{:#?}", self.steps);
             self.pinned = false;
             self.applies(head);
         }
@@ -154,7 +154,7 @@ impl Storm {
         let now = self.in_force().id.clone();
         let before = self.applied.iter().rev().find(|commit| commit.id != now).cloned();
         let (code, said) = self.said(&["sync", "--back"]);
-        assert_eq!(code, i32::from(before.is_none()), "{said}\n{:#?}", self.told);
+        assert_eq!(code, i32::from(before.is_none()), "{said}\n{:#?}", self.steps);
         if let Some(before) = before {
             self.pinned = true;
             self.applies(before);
@@ -168,11 +168,11 @@ impl Storm {
         let kept = self.applied.contains(&to);
         let (code, said) = self.said(&["sync", "--to", &to.id]);
         if !kept && self.gone {
-            assert_eq!(code, 1, "{said}\n{:#?}", self.told);
+            assert_eq!(code, 1, "{said}\n{:#?}", self.steps);
         } else if to.text == Text::Broken {
-            assert_eq!(code, 2, "{said}\n{:#?}", self.told);
+            assert_eq!(code, 2, "{said}\n{:#?}", self.steps);
         } else {
-            assert_eq!(code, 0, "{said}\n{:#?}", self.told);
+            assert_eq!(code, 0, "{said}\n{:#?}", self.steps);
             self.pinned = true;
             self.applies(to);
         }
@@ -188,7 +188,7 @@ impl Storm {
         let (code, said) =
             self.said(&["templates", "set", "linux", "--instance-cap", &cap.to_string()]);
         let there = matches!(self.in_force().text, Text::Template { .. });
-        assert_eq!(code == 0, there, "{said}\n{:#?}", self.told);
+        assert_eq!(code == 0, there, "{said}\n{:#?}", self.steps);
         if there {
             self.set = Some(cap);
         }
@@ -199,7 +199,7 @@ impl Storm {
         let cap = 3 + self.dice.below(7);
         let copy = self.folder().join("in-force/files/ci/cloud.yaml");
         fs::write(copy, written(&self.repo, Text::Template { cap, cores })).unwrap();
-        assert_eq!(self.said(&["reload"]).0, 0, "{:#?}", self.told);
+        assert_eq!(self.said(&["reload"]).0, 0, "{:#?}", self.steps);
         self.edited = Some(cap);
     }
 
@@ -214,7 +214,7 @@ impl Storm {
         if self.below(2) == 0 && new.symlink_metadata().is_err() {
             std::os::unix::fs::symlink("applied/9999-000000000000", new).unwrap();
         }
-        self.told.push("crash".to_owned());
+        self.steps.push("crash".to_owned());
         self.service = Some(Service::start(&self.site));
     }
 
@@ -222,11 +222,11 @@ impl Storm {
         let head = self.branch.last().unwrap().text;
         let (code, said) = self.said(&["plan", "--git"]);
         if self.gone || head == Text::Broken {
-            assert_eq!(code, 1, "{said}\n{:#?}", self.told);
+            assert_eq!(code, 1, "{said}\n{:#?}", self.steps);
         } else {
-            assert!(code == 0 || code == 3, "{said}\n{:#?}", self.told);
+            assert!(code == 0 || code == 3, "{said}\n{:#?}", self.steps);
             let other = (self.running() != head) || self.set.is_some() || self.edited.is_some();
-            assert_eq!(code == 3, other, "{said}\n{:#?}", self.told);
+            assert_eq!(code == 3, other, "{said}\n{:#?}", self.steps);
         }
     }
 
@@ -241,27 +241,27 @@ impl Storm {
 
     fn said(&mut self, args: &[&str]) -> (i32, String) {
         let (code, said) = ended(&self.site, args);
-        self.told.push(format!("{} -> {code}", args.join(" ")));
+        self.steps.push(format!("{} -> {code}", args.join(" ")));
         (code, said)
     }
 
     fn check(&self) {
-        let told = &self.told;
+        let steps = &self.steps;
         let status = self.site.json(&["sync", "--status"]);
-        assert_eq!(status["inForce"]["commit"], json!(self.in_force().id), "{told:#?}");
-        assert_eq!(status["pinned"], json!(self.pinned), "{told:#?}");
+        assert_eq!(status["inForce"]["commit"], json!(self.in_force().id), "{steps:#?}");
+        assert_eq!(status["pinned"], json!(self.pinned), "{steps:#?}");
         let wanted: Vec<u64> = match self.running() {
             Text::Template { cap, .. } => vec![self.set.or(self.edited).unwrap_or(cap)],
             Text::Nothing => Vec::new(),
-            Text::Broken => panic!("a broken file is in force: {told:#?}"),
+            Text::Broken => panic!("a broken file is in force: {steps:#?}"),
         };
         // What comes into force is shown a moment later.
         let caps = eventually(|| self.caps(), |caps| *caps == wanted);
-        assert_eq!(caps, wanted, "{told:#?}");
+        assert_eq!(caps, wanted, "{steps:#?}");
         let changed = self.set.is_some() || self.edited.is_some_and(|cap| [cap] != self.own_cap());
-        let told_of = |alarms: &String| alarms.contains("instanceCap") == changed;
-        let alarms = eventually(|| alarms(&self.site), told_of);
-        assert_eq!(alarms.contains("instanceCap"), changed, "{alarms}\n{told:#?}");
+        let is_shown = |alarms: &String| alarms.contains("instanceCap") == changed;
+        let alarms = eventually(|| alarms(&self.site), is_shown);
+        assert_eq!(alarms.contains("instanceCap"), changed, "{alarms}\n{steps:#?}");
         let leases = self.site.json(&["leases"]);
         for (lease, agent, guest) in &self.held {
             let leases = leases["leases"].as_array().unwrap();
@@ -269,9 +269,9 @@ impl Storm {
             assert_eq!(
                 (&own["state"], &own["agent"]),
                 (&json!("ready"), &agent["id"]),
-                "{told:#?}"
+                "{steps:#?}"
             );
-            assert_eq!(guest_of(&self.sim, agent), *guest, "{told:#?}");
+            assert_eq!(guest_of(&self.sim, agent), *guest, "{steps:#?}");
         }
     }
 
@@ -325,6 +325,6 @@ fn syncs_force_moves_overrides_returns_and_crashes_leave_the_last_commit_and_all
         storm.sync();
         storm.check();
         storm.site.until_empty();
-        assert!(storm.sim.guests().into_iter().all(|vmid| vmid < 10_000), "{:#?}", storm.told);
+        assert!(storm.sim.guests().into_iter().all(|vmid| vmid < 10_000), "{:#?}", storm.steps);
     }
 }

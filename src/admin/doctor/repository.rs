@@ -53,6 +53,8 @@ async fn look(spec: &ConfigSyncSpec, found: &mut Vec<String>) -> Result<(), (Str
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
+
     use std::fs;
     use std::path::Path;
     use std::process::Command;
