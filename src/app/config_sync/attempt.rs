@@ -68,9 +68,7 @@ impl Worker {
         let git = reader.git(spec);
         let in_force = reader.store.applied();
         if let (Asked::Commit(to), Some(of)) = (asked, &in_force)
-            && self.kept(&as_digits(to)).iter().all(|(_, kept)| kept.commit == of.commit)
-            && as_digits(to).len() >= DIGITS_MIN
-            && of.commit.starts_with(&as_digits(to))
+            && self.names(to, of)
             && !reader.store.is_edited()
         {
             let (result, in_force) = (SyncResult::Unchanged, of.clone());
@@ -108,15 +106,17 @@ impl Worker {
         let store = &self.reader.store;
         match prepared {
             Prepared::Stays { result, in_force, head } => {
+                let drained = Vec::new();
+                let done = Done { result, head, in_force, generation: None, undone: 0, drained };
+                if done.result == SyncResult::Pinned {
+                    return Ok(done);
+                }
                 let pinned = match asked {
-                    Asked::Schedule if result == SyncResult::Pinned => Ok(()),
                     Asked::Schedule | Asked::Now => store.unpin(),
                     Asked::Commit(_) | Asked::Back => store.pin(),
                 };
                 pinned.map_err(SyncError::Store)?;
-                let undone = self.undo_overrides(configured).await;
-                let drained = Vec::new();
-                Ok(Done { result, head, in_force, generation: None, undone, drained })
+                Ok(Done { undone: self.undo_overrides(configured).await, ..done })
             }
             Prepared::Comes { draft, of, head, clouds } => {
                 if matches!(asked, Asked::Commit(_) | Asked::Back) {
@@ -199,6 +199,13 @@ impl Worker {
         let commit = git.fetch(&spec.remote, &wanted).await.map_err(SyncError::Git)?;
         let of = reader.described(&commit, spec);
         Ok((reader.drafted(git, spec, &id).await?, of, None))
+    }
+
+    /// Whether these digits name this commit and no other that is kept.
+    fn names(&self, digits: &str, of: &AppliedCommit) -> bool {
+        let digits = as_digits(digits);
+        let begins = digits.len() >= DIGITS_MIN && of.commit.starts_with(&digits);
+        begins && self.kept(&digits).iter().all(|(_, kept)| kept.commit == of.commit)
     }
 
     /// The entries of commits that begin so, the newest first.
