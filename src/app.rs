@@ -38,6 +38,8 @@ mod stop;
 mod twin;
 mod wiring;
 
+pub(crate) use state_dir::JOURNAL;
+
 use std::path::PathBuf;
 
 use drover_config::LoadError;

@@ -26,6 +26,7 @@ mod identity;
 mod ids;
 mod image;
 mod init;
+mod journal;
 mod kept;
 mod lease;
 mod leases;
@@ -120,6 +121,7 @@ pub fn main() -> ExitCode {
         }
         Command::Completions { shell } => completions::print(&cli.global, shell),
         Command::Config(action) => explain::config(&cli.global, &action),
+        Command::Journal(action) => journal::journal(&cli.global, &action),
         Command::Man { directory } => man::pages(&cli.global, directory.as_deref()),
         Command::Template { action: TemplateAction::Copy(options) } => {
             service::copy(&cli.global, &options)

@@ -27,7 +27,7 @@ pub use lease::{HoldNextOptions, HoldOptions, LeaseAction, LeaseOptions};
 pub use machine::{
     CloneOptions, MachineAction, ResizeOptions, SnapshotAction, TakeOptions, WaitOptions,
 };
-pub use nouns::{ConfigAction, CpOptions, LogsOptions, Noun, ShownNode, SshOptions};
+pub use nouns::{ConfigAction, CpOptions, JournalAction, LogsOptions, Noun, ShownNode, SshOptions};
 pub use sync::{CloudsAction, PlanOptions, Rollout, SyncOptions, TemplatesAction, Value};
 
 /// Turns Proxmox VE clusters into a pool of throw-away CI machines.
@@ -56,6 +56,9 @@ pub enum Command {
     /// Look up values of the configuration, and what its keys mean
     #[command(subcommand)]
     Config(ConfigAction),
+    /// Look into the journal of a service that does not run; the file does not change
+    #[command(subcommand)]
+    Journal(JournalAction),
     /// Look at each cloud: endpoints, rights, storages, bridges, templates; say what repairs it
     #[command(args_conflicts_with_subcommands = true)]
     Doctor(DoctorOptions),

@@ -296,6 +296,7 @@ async fn once(
         Command::Run(_)
         | Command::Get { .. }
         | Command::Config(_)
+        | Command::Journal(_)
         | Command::Doctor(_)
         | Command::Setup { .. }
         | Command::Init(_)

@@ -47,6 +47,18 @@ pub(super) struct Folded {
 /// When the log cannot be read, or has a record that does not parse, is out of sequence, or comes
 /// from a newer drover.
 pub(super) fn fold(log: &impl Log, path: &Path) -> Result<Folded, LogError> {
+    fold_each(log, path, |_| ())
+}
+
+/// The same, with a look at each record.
+///
+/// # Errors
+/// As [`fold`].
+pub(super) fn fold_each(
+    log: &impl Log,
+    path: &Path,
+    mut look: impl FnMut(&Record),
+) -> Result<Folded, LogError> {
     let not_read = |place: String, fault: NotRead| fault.at(path, place);
     let (mut journal_state, snapshot_bytes) = match log.snapshot()? {
         Some((_, bytes)) => {
@@ -84,6 +96,7 @@ pub(super) fn fold(log: &impl Log, path: &Path) -> Result<Folded, LogError> {
             return Err(LogError::Corrupt { path: path.to_owned(), source: text.into() });
         }
         journal_state.apply(&record);
+        look(&record);
         record_bytes += bytes.len() as u64;
     }
     Ok(Folded { journal_state, snapshot_at, snapshot_bytes, record_bytes })

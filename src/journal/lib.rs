@@ -21,7 +21,7 @@
 //! next one tries again. A file that is damaged or comes from a newer drover is never written to. A
 //! snapshot that fails leaves the log as it is.
 //!
-//! Beside it: `disk.rs` (files, as a port), `overlay.rs` (a first look without writing), `strict.rs`
+//! Beside it: `inspection.rs` (a look into a journal), `disk.rs` (files, as a port), `overlay.rs` (a first look without writing), `strict.rs`
 //! (nothing is read past), `successor.rs` (the file that takes the log's place). What the records mean is in
 //! `drover_model::record` and `drover_model::journal_state`.
 
@@ -30,6 +30,7 @@
 
 mod disk;
 mod fold;
+mod inspection;
 mod memory;
 mod overlay;
 mod redb_log;
@@ -42,6 +43,7 @@ mod testing;
 
 use std::path::PathBuf;
 
+pub use inspection::{Inspection, RecordHead, inspect};
 pub use memory::MemoryLog;
 pub use redb_log::RedbLog;
 pub use writer::{Opened, Writer, WriterOptions};

@@ -74,6 +74,38 @@ impl RedbLog {
     }
 }
 
+impl RedbLog {
+    /// Opens the log to look at it: what redb repairs stays in memory, and so would anything else that
+    /// is written.
+    ///
+    /// # Errors
+    /// As [`RedbLog::open`]; also where there is no file.
+    pub(super) fn look(path: &Path) -> Result<Self, LogError> {
+        let found = Files.stat(path);
+        let found = found.map_err(|error| failure(path, "opened", redb::Error::Io(error)))?;
+        match found {
+            Some(found) if found.length == 0 => return Err(empty(path)),
+            Some(_) => {}
+            None => {
+                let missing = std::io::Error::from(ErrorKind::NotFound);
+                return Err(failure(path, "opened", redb::Error::Io(missing)));
+            }
+        }
+        let database = in_memory(&Files, path)?;
+        match set_up(&database) {
+            Ok(found) if known(found) => {}
+            Ok(found) => {
+                return Err(LogError::Newer { path: path.to_owned(), found, known: FORMAT });
+            }
+            Err(error) => return Err(failure(path, "opened", error)),
+        }
+        let (accepted, refused) = (Vec::new(), Vec::new());
+        let (path, database) = (path.to_owned(), Some(database));
+        let (disk, slot, name_unsynced) = (Files, None, false);
+        Ok(Self { disk, path, database, accepted, refused, slot, name_unsynced })
+    }
+}
+
 impl<D: Disk> RedbLog<D> {
     pub(super) fn open_on(disk: D, path: impl Into<PathBuf>) -> Result<Self, LogError> {
         let path = path.into();
@@ -149,9 +181,14 @@ pub(super) fn failure(path: &Path, doing: &'static str, source: redb::Error) -> 
     LogError::Io { path, doing, source: Box::new(source) }
 }
 
+/// redb would take an empty file for a new one, and a lost journal would pass for a first start.
+fn empty(path: &Path) -> LogError {
+    LogError::Corrupt { path: path.to_owned(), source: "the file is empty".into() }
+}
+
 /// Opens the file without changing it: redb repairs a file while it opens it, and a damaged file
 /// must stay as it is.
-fn check_unchanged<D: Disk>(disk: &D, path: &Path) -> Result<(), LogError> {
+fn in_memory<D: Disk>(disk: &D, path: &Path) -> Result<Database, LogError> {
     let io = |doing, source: std::io::Error| LogError::Io {
         path: path.to_owned(),
         doing,
@@ -167,7 +204,7 @@ fn check_unchanged<D: Disk>(disk: &D, path: &Path) -> Result<(), LogError> {
     let mut builder = Database::builder();
     let opened = builder.set_cache_size(CHECK_CACHE_BYTES).create_with_backend(copy);
     // What cannot be read here is not in the file, or the disk fails.
-    opened.map(drop).map_err(|error| match opening(path, error) {
+    opened.map_err(|error| match opening(path, error) {
         LogError::Io { path, source, .. } => LogError::Corrupt { path, source },
         other @ (LogError::Fenced { .. }
         | LogError::Busy { .. }
@@ -181,19 +218,12 @@ fn check_unchanged<D: Disk>(disk: &D, path: &Path) -> Result<(), LogError> {
 fn open<D: Disk>(disk: &D, path: &Path) -> Result<Database, LogError> {
     let stat = || disk.stat(path).map_err(|error| failure(path, "opened", redb::Error::Io(error)));
     let found = match stat()? {
-        // redb would take an empty file for a new one, and a lost journal would pass for a first
-        // start.
-        Some(found) if found.length == 0 => {
-            return Err(LogError::Corrupt {
-                path: path.to_owned(),
-                source: "the file is empty".into(),
-            });
-        }
+        Some(found) if found.length == 0 => return Err(empty(path)),
         Some(found) => found,
         // The file gets its name when it is complete.
         None => return NewFile::create(disk, path)?.rename_to(path),
     };
-    check_unchanged(disk, path)?;
+    drop(in_memory(disk, path)?);
     let file = disk.open(path);
     let file = file.map_err(|error| failure(path, "opened", redb::Error::Io(error)))?;
     let mut builder = Database::builder();

@@ -191,3 +191,36 @@ fn refused(site: &Site) -> (Option<i32>, String) {
     let said = Lines::of("drover run", child.0.stderr.take().unwrap()).rest();
     (child.wait(), said)
 }
+
+// Invariant: a look into a journal changes nothing of it, and says what a start would say.
+
+#[test]
+fn a_journal_is_verified_and_listed_while_no_drover_uses_it() {
+    let (_dir, _sim, site) = world();
+    let mut service = Service::start(&site);
+    let lease = site.json(&["lease", "--labels", "linux"]);
+    let state = site.dir.path().join("state");
+    let state = state.to_str().unwrap();
+    let look = |args: &[&str]| {
+        let out = drover().args(args).output().unwrap();
+        let text = String::from_utf8_lossy(&out.stdout).into_owned();
+        (out.status.code().unwrap(), text + &String::from_utf8_lossy(&out.stderr))
+    };
+    let (code, text) = look(&["journal", "verify", state]);
+    assert!(code == 1 && text.contains("in use by another process"), "{code}: {text}");
+    service.child.signal("KILL");
+    service.child.wait();
+    let path = format!("{state}/journal.redb");
+    let before = std::fs::read(&path).unwrap();
+    let (code, text) = look(&["journal", "verify", state]);
+    assert!(code == 0 && text.contains("journal.redb is sound"), "{code}: {text}");
+    assert!(text.contains("agents        1 Leased"), "{text}");
+    let agent = lease["agent"].as_str().unwrap();
+    let (code, text) = look(&["journal", "inspect", state, "--about", agent]);
+    assert_eq!(code, 0, "{text}");
+    assert!(text.contains("cloneIntended") && text.contains("leaseGranted"), "{text}");
+    assert_eq!(std::fs::read(&path).unwrap(), before);
+    std::fs::write(&path, &before[..before.len() / 2]).unwrap();
+    let (code, text) = look(&["journal", "verify", &path]);
+    assert!(code == 1 && text.contains("is damaged"), "{code}: {text}");
+}

@@ -108,6 +108,9 @@ fn every_command_that_asks_no_service_reports_an_output_that_takes_nothing() {
     let config = |site: &Site| format!("--config {}", site.config().display());
     let password = inside.dir.path().join("admin").display().to_string();
     let (own, least, inside) = (config(&site), config(&least), config(&inside));
+    let journal = dir.path().join("journal.redb");
+    drop(drover_journal::RedbLog::open(&journal).unwrap());
+    let journal = journal.display();
     let init = format!(
         "init --dir {} --node-url {} --fingerprint {} --user root@pam --password-file {password} --dry-run",
         dir.path().join("etc").display(),
@@ -127,6 +130,8 @@ fn every_command_that_asks_no_service_reports_an_output_that_takes_nothing() {
         ("config get", format!("{own} config get agentConfigurations.linux.instanceCap")),
         ("config explain", "--json config explain memoryMb".to_owned()),
         ("config age-key", "config age-key".to_owned()),
+        ("journal verify", format!("journal verify {journal}")),
+        ("journal inspect", format!("journal inspect {journal}")),
         ("init", init),
         ("doctor", format!("{own} doctor")),
         ("template copy", format!("{own} template copy linux other --set labelString=other")),

@@ -87,7 +87,7 @@ pub const ASKING: [(&str, &str, i32); 67] = [
 ];
 
 /// Commands that ask no service.
-pub const ALONE: [&str; 19] = [
+pub const ALONE: [&str; 21] = [
     "run",
     "demo",
     "sim",
@@ -100,6 +100,8 @@ pub const ALONE: [&str; 19] = [
     "config explain",
     "config encrypt",
     "config age-key",
+    "journal verify",
+    "journal inspect",
     "doctor",
     "template copy",
     "init",
@@ -278,6 +280,9 @@ fn commands_that_ask_no_service_answer_and_fail_in_json_too() {
     let (good, broken) = (text(&site.config()), text(&broken));
     let (least_yaml, inside_yaml) = (text(&least.config()), text(&inside.config()));
     let password = text(&inside.dir.path().join("admin"));
+    let journal = dir.path().join("journal.redb");
+    drop(drover_journal::RedbLog::open(&journal).unwrap());
+    let journal = text(&journal);
 
     let line = |yaml: &str, words: &str| {
         let words = words.replace("YAML", yaml).replace("PASSWORD", &password);
@@ -303,6 +308,8 @@ fn commands_that_ask_no_service_answer_and_fail_in_json_too() {
         ),
         ("config explain", line("", "config explain memoryMb"), "/keys"),
         ("config age-key", line("", "config age-key"), "/recipient"),
+        ("journal verify", line(&journal, "journal verify YAML"), "/sizeBytes"),
+        ("journal inspect", line(&journal, "journal inspect YAML"), "/records"),
         ("doctor", line(&good, "--config YAML doctor"), "/clouds/0/lines"),
         ("sim", line("", "sim --list-api"), "/served/0/method"),
         (
@@ -350,6 +357,8 @@ fn commands_that_ask_no_service_answer_and_fail_in_json_too() {
         assert!(what.contains("instnaceMin") && fault["line"].is_u64(), "{said:?}");
     }
     let refused = [
+        ("journal verify", line("", "journal verify /nowhere.redb"), 1),
+        ("journal inspect", line("", "journal inspect /nowhere.redb"), 1),
         ("config encrypt", line("", "config encrypt --recipient nobody"), 2),
         ("demo", line("", "demo --once"), 2),
         ("init", line("", "init"), 2),

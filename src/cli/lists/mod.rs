@@ -113,6 +113,7 @@ pub(super) fn options(command: &Command) -> Option<&ListOptions> {
         | Command::Get { .. }
         | Command::Show { .. }
         | Command::Config(_)
+        | Command::Journal(_)
         | Command::Cordon(_)
         | Command::Drain(_)
         | Command::Uncordon(_)

@@ -1,5 +1,6 @@
 //! The kinds of things that commands list and show, and arguments that name one of them.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
@@ -135,6 +136,27 @@ pub struct LogsOptions {
     /// What cloud-init logged in the guest, over SSH with the key of your lease
     #[arg(long)]
     pub guest: bool,
+}
+
+/// How to look into a journal.
+#[derive(Debug, Clone, Subcommand)]
+pub enum JournalAction {
+    /// Read all of it as a start would, and say whether it is sound and what it holds
+    Verify {
+        /// The journal, or the state directory [default: that of the configuration]
+        file: Option<PathBuf>,
+    },
+    /// List the records after its snapshot: when each was written, and what it is about
+    Inspect {
+        /// The journal, or the state directory [default: that of the configuration]
+        file: Option<PathBuf>,
+        /// Only records after this one
+        #[arg(long, value_name = "RECORD")]
+        after: Option<u64>,
+        /// Only records about this agent, lease, template, cluster, source or node
+        #[arg(long, value_name = "ID")]
+        about: Option<String>,
+    },
 }
 
 /// What to look up in the configuration.
