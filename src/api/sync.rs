@@ -122,7 +122,7 @@ pub struct SyncDoneOut {
     pub generation: Option<u64>,
     /// Changes of people that it undid.
     pub undone: usize,
-    /// Clouds that git manages no longer, and that are drained.
+    /// Clouds, and templates (`cloud/template`) of clouds that stay, which left git and are drained.
     #[serde(default)]
     pub drained: Vec<String>,
 }

@@ -178,7 +178,8 @@ fn template(one: &TemplatePlanOut) -> String {
         (WhatChangesOut::Changed, Some(_)) => format!("~ template {name}: rolls out\n"),
     };
     if let Some(roll) = &one.roll {
-        text += &rolls(roll);
+        let kept = [&one.minimum, &one.idle_minimum].iter().any(|kept| kept.after > Some(0));
+        text += &rolls(roll, kept);
     }
     text += &line("the most agents", one.cap, one.what);
     text += &line("agents kept", one.minimum, one.what);
@@ -203,13 +204,15 @@ fn going(now: u32, after_leases: u32) -> String {
     if all.is_empty() { ", it has no agents".to_owned() } else { format!(", {}", all.join(", ")) }
 }
 
-fn rolls(roll: &RollOut) -> String {
+/// How a template rolls, and whether it keeps agents without demand.
+fn rolls(roll: &RollOut, kept: bool) -> String {
     if roll.at_once == 0 {
         return "    agents of the old version stay until they go by themselves\n".to_owned();
     }
     let mut text = String::new();
     if roll.canary {
-        text += "    one agent proves the new version first\n";
+        text += "    one agent proves the new version first";
+        text += if kept { "\n" } else { ", when a job or lease next needs one\n" };
     }
     if roll.idle > 0 {
         let _ = writeln!(

@@ -67,8 +67,9 @@ pub(super) fn done(out: &SyncDoneOut) -> String {
     if out.undone > 0 {
         let _ = writeln!(text, "{} undone", count(out.undone, "manual change"));
     }
-    for cloud in &out.drained {
-        let _ = writeln!(text, "cloud {} left the configuration and is drained", clean(cloud));
+    for id in &out.drained {
+        let what = if id.contains('/') { "template" } else { "cloud" };
+        let _ = writeln!(text, "{what} {} left the configuration and is drained", clean(id));
     }
     text
 }

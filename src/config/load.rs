@@ -72,30 +72,25 @@ pub(super) fn loaded(
     Loaded { result: Err(error), inputs: Vec::new(), managed: None }
 }
 
-/// The same for a start: nothing older is in force, so where what people edited of git's files has faults,
-/// git's files count as they are, with a warning.
+/// The same for a start: nothing older is in force, so where what people did to the copies of git's files
+/// is a fault, git's files count as they are. The faults are given beside it.
 pub(super) fn loaded_at_start(
     path: &Path,
     read: Result<Sources, (PathBuf, io::Error)>,
     environment: &Environment,
-) -> Loaded {
+) -> (Loaded, Option<LoadError>) {
     let loaded = loaded(path, read, environment);
-    let Err(LoadError::Faults { faults, sources }) = &loaded.result else { return loaded };
-    if !sources.is_edited() {
-        return loaded;
+    let Err(LoadError::Faults { sources, .. }) = &loaded.result else { return (loaded, None) };
+    if !sources.counts_copies() {
+        return (loaded, None);
     }
     let mut as_in_git = sources.clone();
     as_in_git.take_managed(false);
-    let Loaded { result: Ok(mut checked), inputs, .. } = check_taken(as_in_git, environment) else {
-        return loaded;
-    };
-    let what = format!(
-        "the edited copies of git's files have faults and do not count: {}",
-        fault::lines(faults, sources).join("; ")
-    );
-    let fault = Fault::nowhere("service.configSync", what);
-    checked.warnings.push(fault.help("repair them, or let `drover sync` undo the edit"));
-    Loaded { result: Ok(checked), inputs, managed: loaded.managed }
+    let sound = check_taken(as_in_git, environment);
+    if sound.result.is_err() {
+        return (loaded, None);
+    }
+    (Loaded { managed: loaded.managed, ..sound }, loaded.result.err())
 }
 
 /// Checks files that are already read; the inputs are the files that the YAML names.
@@ -128,11 +123,19 @@ pub(super) fn check_taken(sources: Sources, environment: &Environment) -> Loaded
         Ok(top) => top,
         Err(fault) => return failed(vec![*fault], sources, Vec::new()),
     };
+    for (path, why) in sources.unread() {
+        let fault = Fault::nowhere(path.display().to_string(), format!("it cannot be read: {why}"));
+        faults.push(fault.help("put the file back, or let `drover sync` undo the edit"));
+    }
     let of_git = &sources.files()[sources.own()..];
-    if let (Some(file), true) = (of_git.first(), top.managed.is_empty()) {
+    for file in of_git.iter().filter(|file| top.managed.is_empty() || says_nothing(&file.text)) {
         let fault =
             Fault::nowhere(file.name.clone(), "it says nothing, so all its clouds would go");
-        faults.push(fault.help("write `cloudConfigurations: {}` where git is to manage no cloud"));
+        faults.push(
+            fault.help(
+                "remove it, or write `cloudConfigurations: {}` where git is to manage no cloud",
+            ),
+        );
     }
     let files: Vec<String> =
         sources.files().iter().map(|file| format!("`{}`", file.name)).collect();
@@ -172,6 +175,11 @@ pub(super) fn check_taken(sources: Sources, environment: &Environment) -> Loaded
         None => return failed(faults, sources, inputs),
     };
     Loaded { result, inputs, managed: None }
+}
+
+/// Whether a YAML file has nothing but comments.
+fn says_nothing(text: &str) -> bool {
+    text.lines().map(str::trim).all(|line| matches!(line, "" | "---") || line.starts_with('#'))
 }
 
 /// Whether the only problem is that there are no credentials at all.

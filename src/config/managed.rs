@@ -93,6 +93,8 @@ pub struct ManagedCopy {
     pub record: AppliedCommit,
     tree: Vec<SourceFile>,
     copies: Vec<SourceFile>,
+    /// Copies that cannot be read, and why.
+    unread: Vec<(PathBuf, String)>,
 }
 
 impl ManagedCopy {
@@ -108,15 +110,20 @@ impl ManagedCopy {
         }
         let at = folder.join(RECORD);
         let record = record(&at).map_err(|error| (at, error))?;
-        let mut copy = Self { record, tree: Vec::new(), copies: Vec::new() };
+        let mut copy = Self { record, tree: Vec::new(), copies: Vec::new(), unread: Vec::new() };
         for name in &copy.record.configuration {
             let path = folder.join(TREE).join(name);
             let mut file = read_file(&path, left)?;
             file.name = format!("{OF_GIT}{name}");
             let edited = folder.join(COPIES).join(name);
             let mut edited = match read_file(&edited, left) {
-                Err((_, error)) if error.kind() == io::ErrorKind::NotFound => file.clone(),
-                read => read?,
+                Ok(edited) => edited,
+                Err((path, error)) => {
+                    if error.kind() != io::ErrorKind::NotFound {
+                        copy.unread.push((path, error.to_string()));
+                    }
+                    file.clone()
+                }
             };
             // A person who repairs a fault must know which file.
             if edited.text == file.text {
@@ -131,6 +138,11 @@ impl ManagedCopy {
     /// The files that count.
     pub(super) fn files(&self, allows_changes: bool) -> &[SourceFile] {
         if allows_changes { &self.copies } else { &self.tree }
+    }
+
+    /// Copies that cannot be read, each with the reason.
+    pub(super) fn unread(&self) -> &[(PathBuf, String)] {
+        &self.unread
     }
 
     /// All files, with the names in faults.

@@ -49,6 +49,8 @@ pub struct Sources {
     own: usize,
     /// What git manages, where it was read.
     managed: Option<Box<ManagedCopy>>,
+    /// Whether what people edited of that counts.
+    copies_count: bool,
 }
 
 impl Sources {
@@ -70,7 +72,7 @@ impl Sources {
     }
 
     fn of(files: Vec<SourceFile>) -> Self {
-        Self { own: files.len(), files, managed: None }
+        Self { own: files.len(), files, managed: None, copies_count: false }
     }
 
     /// The same with what git manages, as it is kept in a folder.
@@ -84,6 +86,7 @@ impl Sources {
 
     /// Takes in the files that git manages: what was edited here where that counts.
     pub(super) fn take_managed(&mut self, allows_changes: bool) {
+        self.copies_count = allows_changes;
         self.files.truncate(self.own);
         let managed = self.managed.iter().flat_map(|copy| copy.files(allows_changes));
         self.files.extend(managed.cloned());
@@ -92,6 +95,19 @@ impl Sources {
     /// The files of this machine alone.
     pub(super) fn local(&self) -> Self {
         Self::of(self.files[..self.own].to_vec())
+    }
+
+    /// Whether copies that people may edit count.
+    pub(super) fn counts_copies(&self) -> bool {
+        self.copies_count && self.managed.is_some()
+    }
+
+    /// Edited copies that count and cannot be read, each with the reason.
+    pub(super) fn unread(&self) -> &[(PathBuf, String)] {
+        match &self.managed {
+            Some(copy) if self.copies_count => copy.unread(),
+            Some(_) | None => &[],
+        }
     }
 
     /// Whether a file that git manages counts otherwise than git has it.

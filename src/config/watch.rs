@@ -125,6 +125,8 @@ pub struct Watch {
     complained: bool,
     /// Nothing is in force yet.
     opening: bool,
+    /// Faults of edited copies, which did not count at the start.
+    put_aside: Option<LoadError>,
     last_snapshot: Instant,
     due: Option<Instant>,
     poll: Instant,
@@ -157,6 +159,7 @@ impl Watch {
             unsettled: None,
             complained: false,
             opening: true,
+            put_aside: None,
             last_snapshot: now,
             due: None,
             poll: now + POLL,
@@ -182,6 +185,11 @@ impl Watch {
 
     /// Waits for the next change that matters.
     pub async fn next(&mut self) -> Outcome {
+        if let Some(error) = self.put_aside.take() {
+            log_refusal(&error.lines());
+            let change = Change::Refused(error.render());
+            return Outcome { change, answers: self.answered };
+        }
         loop {
             self.wait().await;
             let answers = *self.pulls.borrow_and_update();
@@ -309,16 +317,22 @@ impl Watch {
     }
 
     /// Checks on another thread: an encrypted key takes long.
-    async fn load(&self, seen_now: &Snapshot) -> Loaded {
+    async fn load(&mut self, seen_now: &Snapshot) -> Loaded {
         let (path, environment) = (self.path.clone(), self.environment.clone());
         let read = seen_now.read();
-        let load = if self.opening { load::loaded_at_start } else { load::loaded };
-        let checking = tokio::task::spawn_blocking(move || load(&path, read, &environment)).await;
-        checking.unwrap_or_else(|error| {
+        let opening = self.opening;
+        let checking = tokio::task::spawn_blocking(move || match opening {
+            true => load::loaded_at_start(&path, read, &environment),
+            false => (load::loaded(&path, read, &environment), None),
+        });
+        let (loaded, put_aside) = checking.await.unwrap_or_else(|error| {
             let source = std::io::Error::other(error);
             let result = Err(LoadError::Io { path: self.path.clone(), source });
-            Loaded { result, inputs: self.inputs.clone(), managed: self.managed.clone() }
-        })
+            let (inputs, managed) = (self.inputs.clone(), self.managed.clone());
+            (Loaded { result, inputs, managed }, None)
+        });
+        self.put_aside = put_aside;
+        loaded
     }
 
     /// Checks a snapshot; none when the files changed meanwhile, or it names other files.

@@ -10,7 +10,7 @@ use drover_git::testing::{HttpServer, Rules, SshServer};
 use serde_json::{Value, json};
 
 use crate::harness::{Events, Service, Site, world};
-use crate::repo::{Repo, alarms, cap, ended};
+use crate::repo::{Repo, alarms, cap, ended, eventually};
 
 // Invariant: what git has comes into force as a whole, and whatever is wrong with it leaves what runs.
 
@@ -118,11 +118,22 @@ fn a_service_starts_with_what_git_says_where_an_edited_copy_is_faulty() {
     let (code, text) = ended(&site, &["reload"]);
     assert!(code == 2 && text.contains("in-force/files/ci/cloud.yaml"), "{code}: {text}");
     drop(service);
-    let (_service, mut log) = Service::start_logged(&site);
-    log.until(|line| line.contains("do not count") && line.contains("instnaceCap"));
+    let service = Service::start(&site);
     assert_eq!(cap(&site), 4);
+    let shown = eventually(|| alarms(&site), |alarms| alarms.contains("instnaceCap"));
+    assert!(shown.contains("in-force/files/ci/cloud.yaml"), "{shown}");
     assert_eq!(site.json(&["sync"])["result"], "applied");
-    assert_eq!(ended(&site, &["reload"]).0, 0);
+    assert_eq!(alarms(&site), "");
+    drop(service);
+    // A folder in its place is no file that anybody could read.
+    fs::remove_file(&copy).unwrap();
+    fs::create_dir(&copy).unwrap();
+    let _service = Service::start(&site);
+    assert_eq!(cap(&site), 4);
+    let shown = eventually(|| alarms(&site), |alarms| alarms.contains("cannot be read"));
+    assert!(shown.contains("in-force/files/ci/cloud.yaml"), "{shown}");
+    assert_eq!(site.json(&["sync"])["result"], "applied");
+    assert_eq!((alarms(&site), ended(&site, &["reload"]).0), (String::new(), 0));
 }
 
 // Invariant: manual changes hold until the next sync, are named, and are refused where they are not allowed.

@@ -1,12 +1,10 @@
 //! One sync: what git has is fetched, checked, and brought into force.
 
-use std::collections::BTreeSet;
-
 use drover_api::SyncResult;
-use drover_config::ConfigSyncSpec;
 use drover_config::managed::AppliedCommit;
+use drover_config::{Checked, ConfigSyncSpec};
 use drover_git::{CommitId, Git, Wanted};
-use drover_model::id::CloudId;
+use drover_model::spec::HerdSpec;
 use tokio::task::block_in_place;
 
 use super::error::SyncError;
@@ -36,7 +34,7 @@ pub(super) struct Done {
     pub(super) generation: Option<u64>,
     /// Changes of people that it undid.
     pub(super) undone: usize,
-    /// Clouds that git manages no longer.
+    /// Clouds, and templates of clouds that stay, which left the configuration.
     pub(super) drained: Vec<String>,
 }
 
@@ -44,8 +42,8 @@ pub(super) struct Done {
 pub(super) enum Prepared {
     /// What is in force stays.
     Stays { result: SyncResult, in_force: AppliedCommit, head: Option<String> },
-    /// What was checked comes into force, with these clouds.
-    Comes { draft: Draft, of: AppliedCommit, head: Option<String>, clouds: BTreeSet<CloudId> },
+    /// What was checked comes into force.
+    Comes { draft: Draft, of: AppliedCommit, head: Option<String>, checked: Box<Checked> },
 }
 
 impl Worker {
@@ -93,7 +91,7 @@ impl Worker {
             }
         };
         let (draft, of, checked) = reader.checked(draft, of, &git, spec).await?;
-        Ok(Prepared::Comes { draft, of, head, clouds: checked.herd.managed })
+        Ok(Prepared::Comes { draft, of, head, checked })
     }
 
     /// Brings into force what was prepared.
@@ -118,15 +116,14 @@ impl Worker {
                 pinned.map_err(SyncError::Store)?;
                 Ok(Done { undone: self.undo_overrides(configured).await, ..done })
             }
-            Prepared::Comes { draft, of, head, clouds } => {
+            Prepared::Comes { draft, of, head, checked } => {
                 if matches!(asked, Asked::Commit(_) | Asked::Back) {
                     draft.pin().map_err(SyncError::Store)?;
                 }
                 let generation = Some(self.switch(draft, &of).await?);
                 let edits = configured.manual_changes.len();
                 let undone = edits + self.undo_overrides(configured).await;
-                let gone = |cloud: &&String| !clouds.contains(&CloudId::new(cloud.as_str()));
-                let drained = configured.clouds.iter().filter(gone).cloned().collect();
+                let drained = drained(&configured.herd, &checked.herd);
                 let result = SyncResult::Applied;
                 Ok(Done { result, head, in_force: of, generation, undone, drained })
             }
@@ -237,6 +234,16 @@ impl Worker {
             }
         }
     }
+}
+
+/// What a configuration has no more of all that git managed: clouds, and templates of those that stay.
+fn drained(before: &HerdSpec, next: &HerdSpec) -> Vec<String> {
+    let gone = before.managed.iter().filter(|cloud| !next.clouds.contains_key(*cloud));
+    let templates = before.templates.keys().filter(|id| {
+        let stays = before.managed.contains(&id.cloud) && next.clouds.contains_key(&id.cloud);
+        stays && !next.templates.contains_key(*id)
+    });
+    gone.map(ToString::to_string).chain(templates.map(ToString::to_string)).collect()
 }
 
 /// A commit's id or its first digits, as people type them.

@@ -118,7 +118,10 @@ impl TemplateMind {
 
     /// Of the agents that count, those that another one may be started beside.
     pub(super) fn stale(&self, counts: fn(&Held) -> bool, now: Moment) -> u32 {
-        let stale = self.agents.values().filter(|held| counts(held) && held.is_stale(now));
+        // One that is outdated and in use goes when it is idle: until then it needs nobody beside it.
+        let goes = |held: &Held| held.outdated.is_none() || held.idle_since.is_some();
+        let stale =
+            self.agents.values().filter(|held| counts(held) && held.is_stale(now) && goes(held));
         let stale = u32::try_from(stale.count()).unwrap_or(u32::MAX).min(self.renewing());
         let replaced = |held: &Held| counts(held) && held.gives_way(&self.spec);
         let tried = self.trial_is_due(now) && self.agents.values().any(replaced);
@@ -179,9 +182,13 @@ impl TemplateMind {
         all == 0 && idle == 0
     }
 
-    /// Agents that are on their way out and not gone yet.
+    /// Agents that are on their way out and not gone yet. Who still serves somebody first may do so for
+    /// hours, and holds nobody up.
     fn leaving(&self) -> usize {
-        let leaves = |held: &&Held| held.going || held.status.standing == Standing::Leaving;
+        let leaves = |held: &&Held| {
+            let standing = held.status.standing;
+            standing == Standing::Leaving || (held.going && standing != Standing::Busy)
+        };
         self.agents.values().filter(leaves).count()
     }
 
@@ -195,7 +202,8 @@ impl TemplateMind {
     /// Whether nothing comes and nothing goes.
     fn at_rest(&self) -> bool {
         self.agents.values().all(|held| match held.status.standing {
-            Standing::Free { .. } | Standing::Busy | Standing::Parked => !held.going,
+            Standing::Busy => true,
+            Standing::Free { .. } | Standing::Parked => !held.going,
             Standing::Coming | Standing::Leaving | Standing::Gone => false,
         })
     }

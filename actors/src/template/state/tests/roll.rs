@@ -109,6 +109,31 @@ fn an_agent_in_use_is_left_alone_until_it_is_idle() {
 }
 
 #[test]
+fn an_agent_that_drains_under_its_lease_holds_up_no_roll_out() {
+    let (mut mind, agents) = pool(3, |_| ());
+    heard(&mut mind, &agents[0], Standing::Busy, None, 15);
+    mind.agents.get_mut(&agents[0]).unwrap().going = true;
+    change(&mut mind, 20, |_| ());
+    assert_eq!(play(&mut mind, 20, 1000).2, 2);
+    assert!(mind.agents.contains_key(&agents[0]));
+}
+
+#[test]
+fn an_agent_in_use_gets_nobody_beside_it_before_it_is_idle() {
+    let (mut mind, agents) = pool(2, |spec| {
+        (spec.minimum, spec.idle_minimum) = (2, 0);
+        spec.roll_at_once = Some(9);
+    });
+    for agent in &agents {
+        heard(&mut mind, agent, Standing::Busy, None, 15);
+    }
+    change(&mut mind, 20, |_| ());
+    assert_eq!((outdated(&mind), mind.warm_need(at(21).mono)), (2, 0));
+    heard(&mut mind, &agents[0], IDLE, None, 30);
+    assert_eq!(mind.warm_need(at(31).mono), 1);
+}
+
+#[test]
 fn a_paused_roll_out_replaces_nothing_and_goes_on_afterwards() {
     let (mut mind, _) = pool(2, |_| ());
     let paused = TemplateOverrides { rollout_paused: true, ..Default::default() };
