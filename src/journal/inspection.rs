@@ -62,12 +62,10 @@ pub fn inspect(path: &Path) -> Result<Inspection, LogError> {
 fn head(record: &Record) -> RecordHead {
     // What was read can be written again.
     let body = serde_json::to_value(&record.body).unwrap_or_default();
-    let (kind, fields) = match &body {
-        serde_json::Value::Object(body) => match body.iter().next() {
-            Some((kind, fields)) => (kind.clone(), Some(fields)),
-            None => (String::new(), None),
-        },
-        other => (other.as_str().unwrap_or_default().to_owned(), None),
+    let entry = body.as_object().and_then(|body| body.iter().next());
+    let (kind, fields) = match entry {
+        Some((kind, fields)) => (kind.clone(), Some(fields)),
+        None => (body.as_str().unwrap_or_default().to_owned(), None),
     };
     // Marks and requests have some of them one level below.
     let nested = || fields?.as_object().map(|all| all.values());
