@@ -72,9 +72,7 @@ impl RedbLog {
     pub fn open(path: impl Into<PathBuf>) -> Result<Self, LogError> {
         Self::open_on(Files, path)
     }
-}
 
-impl RedbLog {
     /// Opens the log to look at it: what redb repairs stays in memory, and so would anything else that
     /// is written.
     ///
@@ -92,13 +90,7 @@ impl RedbLog {
             }
         }
         let database = in_memory(&Files, path)?;
-        match set_up(&database) {
-            Ok(found) if known(found) => {}
-            Ok(found) => {
-                return Err(LogError::Newer { path: path.to_owned(), found, known: FORMAT });
-            }
-            Err(error) => return Err(failure(path, "opened", error)),
-        }
+        set_up_known(&database, path)?;
         let (accepted, refused) = (Vec::new(), Vec::new());
         let (path, database) = (path.to_owned(), Some(database));
         let (disk, slot, name_unsynced) = (Files, None, false);
@@ -233,18 +225,21 @@ fn open<D: Disk>(disk: &D, path: &Path) -> Result<Database, LogError> {
     if stat()?.is_none_or(|now| now.identity != found.identity) {
         return Err(LogError::Busy { path: path.to_owned() });
     }
-    match set_up(&database) {
-        Ok(found) if known(found) => {}
-        Ok(found) => {
-            return Err(LogError::Newer { path: path.to_owned(), found, known: FORMAT });
-        }
-        Err(error) => return Err(failure(path, "opened", error)),
-    }
+    set_up_known(&database, path)?;
     // A successor that was never finished. No other process can be making one.
     if let Err(error) = disk.remove(&successor_path(path)) {
         tracing::warn!(%error, "unfinished journal snapshot stays");
     }
     Ok(database)
+}
+
+/// Creates the tables, unless a newer drover wrote the file.
+fn set_up_known(database: &Database, path: &Path) -> Result<(), LogError> {
+    match set_up(database) {
+        Ok(found) if known(found) => Ok(()),
+        Ok(found) => Err(LogError::Newer { path: path.to_owned(), found, known: FORMAT }),
+        Err(error) => Err(failure(path, "opened", error)),
+    }
 }
 
 fn known(format: u64) -> bool {
