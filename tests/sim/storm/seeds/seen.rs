@@ -114,7 +114,7 @@ pub(super) struct Seen {
     pub(super) spec: HerdSpec,
     /// What operators say against it, as the journal has it.
     pub(super) overridden: drover_model::overridden::Overridden,
-    pub(super) before: Option<(Duration, HerdSpec)>,
+    pub(super) before: Vec<(Duration, HerdSpec)>,
     pub(super) live: BTreeMap<AgentId, Live>,
     pub(super) owners: BTreeMap<u32, AgentId>,
     pub(super) cloned: BTreeMap<AgentId, String>,

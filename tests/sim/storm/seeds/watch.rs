@@ -35,7 +35,7 @@ use crate::world::shell::Scripted;
 
 /// The name of the key of anyone who holds an agent.
 const HOLD: &str = "hold";
-/// How long the caps of before a reload are allowed for.
+/// How long the caps of before a change are allowed for.
 const RELOAD_SLACK: Duration = Duration::from_secs(1);
 /// Where disc images of agents are.
 const IMAGES: &str = "local";
@@ -110,9 +110,8 @@ impl Watch {
     /// A configuration is about to be sent.
     pub fn spec(&self, spec: &HerdSpec) {
         let mut seen = self.seen();
-        let before = std::mem::replace(&mut seen.spec, spec.clone());
-        let before = HerdSpec::clone(&seen.overridden.over(&Arc::new(before)));
-        seen.before = Some((self.now(), before));
+        self.keep_spec(&mut seen);
+        seen.spec = spec.clone();
     }
 
     /// The service starts with this journal.
@@ -120,7 +119,7 @@ impl Watch {
         let mut seen = self.seen();
         seen.spec = spec.clone();
         seen.overridden = journal_state.overridden.clone();
-        seen.before = None;
+        seen.before.clear();
         seen.live.clear();
         seen.owners.clear();
         seen.trips.clear();
@@ -356,14 +355,27 @@ impl Watch {
         }
     }
 
-    /// The configuration in force, and the one before as long as that may be believed.
+    /// What is in force is about to change.
+    ///
+    /// Several changes may come at one moment (a reload, and what operators set is undone), and what
+    /// was done under the first of them may be heard of after the last.
+    fn keep_spec(&self, seen: &mut Seen) {
+        let now = self.now();
+        seen.before.retain(|(at, _)| *at + RELOAD_SLACK >= now);
+        let spec = Self::in_force(seen);
+        seen.before.push((now, spec));
+    }
+
+    fn in_force(seen: &Seen) -> HerdSpec {
+        HerdSpec::clone(&seen.overridden.over(&Arc::new(seen.spec.clone())))
+    }
+
+    /// The configurations that were in force as long as they may be believed, and the one that is.
     fn specs(&self, seen: &Seen) -> Vec<HerdSpec> {
         let now = self.now();
-        let before = seen.before.as_ref().filter(|(at, _)| *at + RELOAD_SLACK >= now);
+        let before = seen.before.iter().filter(|(at, _)| *at + RELOAD_SLACK >= now);
         let before = before.map(|(_, spec)| spec.clone());
-        let now = Arc::new(seen.spec.clone());
-        let now = HerdSpec::clone(&seen.overridden.over(&now));
-        before.into_iter().chain(std::iter::once(now)).collect()
+        before.chain(std::iter::once(Self::in_force(seen))).collect()
     }
 
     fn going(&self, seen: &mut Seen, agent: &AgentId, reason: &Reason) {
@@ -502,8 +514,7 @@ impl Eye for Watch {
                 }
             }
             Body::TemplateOverridden { .. } | Body::CloudOverridden { .. } => {
-                let before = seen.overridden.over(&Arc::new(seen.spec.clone()));
-                seen.before = Some((self.now(), HerdSpec::clone(&before)));
+                self.keep_spec(&mut seen);
                 seen.overridden.take_in(body);
             }
             Body::HoldSet { .. } => seen.holds = true,
