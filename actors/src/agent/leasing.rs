@@ -421,7 +421,7 @@ impl Mind {
 
     /// Ends the agent's use where nothing but keys of ended leases is left and they go with the guest:
     /// also those that could not be removed before, or that a machine which stands still has.
-    fn leave_with_keys(&mut self, out: &mut Out) -> bool {
+    pub(super) fn leave_with_keys(&mut self, out: &mut Out) -> bool {
         let leaves = self.goes_after();
         if leaves {
             self.leases = Leases::default();
@@ -431,13 +431,14 @@ impl Mind {
     }
 
     /// Whether the agent retires once the ending leases are over. Then their keys go with the
-    /// guest.
+    /// guest. A hold lets them be removed first, which a machine that stands still cannot do.
     fn goes_after(&self) -> bool {
         let goes = self.usage.is_used_up(&self.spec)
             || self.machine.spoils()
             || self.spec.reset.is_some()
             || matches!(self.state, State::Draining(_));
-        self.leases.only_expels() && goes && !self.holding.is_wanted()
+        let held = self.holding.is_wanted() && !self.machine.stands_still();
+        self.leases.only_expels() && goes && !held
     }
 
     /// Sessions end with the last lease, or a program of its holder would go on beside the next one.

@@ -107,6 +107,11 @@ impl Machine {
         self.expects_running() || (self.orders.running.is_some() && self.step == OrderStep::Keys)
     }
 
+    /// Whether it was stopped or suspended by an order that is over.
+    pub(super) fn stands_still(&self) -> bool {
+        self.orders.running.is_none() && !self.expects_running()
+    }
+
     /// A key could not be put back yet.
     pub(super) fn hinder_keys(&mut self, fault: &Fault) {
         if self.step == OrderStep::Keys {

@@ -98,9 +98,16 @@ impl Mind {
         }
     }
 
-    /// The machine runs: what its leases and its hold still need there is done.
+    /// An order is over. Where the machine runs, what its leases and its hold still need there is
+    /// done.
     pub(super) fn go_on_inside(&mut self, out: &mut Out) {
-        if !self.takes_orders() || !self.machine.takes_keys() {
+        if !self.takes_orders() {
+            return;
+        }
+        if !self.machine.takes_keys() {
+            if self.leases.any_expels() {
+                self.leave_with_keys(out);
+            }
             return;
         }
         for id in self.leases.in_line() {

@@ -213,6 +213,32 @@ fn a_key_on_a_machine_stopped_by_order_goes_with_it_when_the_last_lease_expires(
     assert_eq!(why(&drive), Some(Reason::LeaseExpired));
 }
 
+// Found by the storm of seed 790: the agent stayed leased for ever.
+#[test]
+fn a_hold_begins_although_the_keys_of_ended_leases_are_in_a_machine_that_stands_still() {
+    for work in [Work::Stop, Work::Suspend] {
+        for amid_the_order in [false, true] {
+            let mut drive = leased(spec());
+            give(&mut drive, 1, work.clone());
+            if !amid_the_order {
+                carry_out(&mut drive);
+            }
+            drive.command(AgentCommand::Hold(Some(Box::new(a_hold()))));
+            let lease = LeaseId::new("l1");
+            drive.command(AgentCommand::EndLease { lease, why: "released".into() });
+            if amid_the_order {
+                assert_eq!(drive.state(), AgentPhase::Leased, "{work} is under way");
+                carry_out(&mut drive);
+            }
+            assert_eq!(drive.state(), AgentPhase::Held, "{work}, amid it: {amid_the_order}");
+            // Its login opens once it runs again.
+            give(&mut drive, 2, Work::Start);
+            carry_out(&mut drive);
+            assert!(matches!(drive.asked(), Some((_, Call::Unlock(..)))), "{work}");
+        }
+    }
+}
+
 #[test]
 fn a_restart_of_the_service_keeps_a_machine_that_is_stopped_as_ordered() {
     for work in [Work::Stop, Work::Suspend] {
