@@ -13,12 +13,19 @@ pub struct Addresses {
     held: BTreeMap<IpAddr, (AgentId, std::time::Duration)>,
     /// Until when they rest.
     resting: BTreeMap<IpAddr, Instant>,
+    /// By how much the rests that begin now may end early.
+    early: std::time::Duration,
 }
 
 impl Addresses {
     /// The clock of the service was set while it could not write that down: for it the rests are over.
     pub fn forget_rests(&mut self) {
         self.resting.clear();
+    }
+
+    /// From here on rests may end so much early, because the clock of the service is off by it.
+    pub fn allow(&mut self, early: std::time::Duration) {
+        self.early = early;
     }
 
     /// Takes a record in; says what is wrong with it.
@@ -41,8 +48,10 @@ impl Addresses {
             }
             Body::Gone { agent, .. } => {
                 let ended = self.held.extract_if(.., |_, (holder, _)| holder == agent);
-                self.resting
-                    .extend(ended.map(|(address, (_, cooldown))| (address, now + cooldown)));
+                let rests = ended.map(|(address, (_, cooldown))| {
+                    (address, now + cooldown.saturating_sub(self.early))
+                });
+                self.resting.extend(rests);
                 None
             }
             _ => None,

@@ -230,7 +230,7 @@ impl World {
         let ambient: Arc<dyn Ambient> = Arc::new(ambient);
         let options = WriterOptions { threaded: false, snapshot_every: SNAPSHOT_EVERY };
         let path = Path::new("journal");
-        let opened = Writer::open(self.log.clone(), path, Arc::clone(&ambient), options).unwrap();
+        let opened = Writer::open(self.log.clone(), Arc::clone(&ambient), options).unwrap();
         let journal_state = opened.journal_state;
         let records = self.log.read_from(0).unwrap().len() as u64;
         assert!(records <= 2 * SNAPSHOT_EVERY, "{records} records, and no snapshot was taken");
@@ -344,7 +344,7 @@ impl World {
     pub fn journal_state(&self) -> JournalState {
         let options = WriterOptions { threaded: false, ..WriterOptions::default() };
         let ambient = Arc::new(VirtualAmbient::new(WallTime(0), 0));
-        Writer::open(self.log.clone(), Path::new("journal"), ambient, options)
+        Writer::open(self.log.clone(), ambient, options)
             .unwrap()
             .journal_state
     }

@@ -75,6 +75,12 @@ impl Watch {
         }
     }
 
+    /// By how much the clock was set in steps that are too small to be written down. The next large step
+    /// takes them along, also for what was written between them.
+    pub(super) fn hidden(&self, seen: &Seen) -> Duration {
+        Duration::from_millis((self.set.load(Ordering::Acquire) - seen.set).unsigned_abs())
+    }
+
     /// Looks for leases that outlive what they were granted for, where nothing has been in the way.
     pub fn late_leases(&self) {
         let mut seen = self.seen();

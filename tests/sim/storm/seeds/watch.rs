@@ -11,7 +11,7 @@ use drover_model::fact::{Fact, What};
 use drover_model::id::{AgentId, LeaseId, SourceId};
 use drover_model::journal_state::JournalState;
 use drover_model::marks::parse_name;
-use drover_model::phase::{AgentPhase, NodeOrder};
+use drover_model::phase::{AgentPhase, BreakerPhase, NodeOrder};
 use drover_model::record::{Body, Reason};
 use drover_model::seed::owner;
 use drover_model::spec::HerdSpec;
@@ -149,15 +149,17 @@ impl Watch {
             seen.owners.insert(vmid, id.clone());
             seen.live.insert(id.clone(), live);
         }
+        seen.places.restored(journal_state, self.now());
+        self.clock_at_start(&mut seen);
+        let wall = self.wall(&seen);
         // One that left before the start is tried again when it comes back, as without a start.
         let there =
             journal_state.breakers.iter().filter(|(id, _)| spec.templates.contains_key(*id));
         for (id, entry) in there {
-            seen.tripped(id, entry.until);
+            // A clock that was set back before a start, even an earlier one, stretches no cool-down.
+            let longest = wall + Duration::from_millis(entry.cooldown_ms);
+            seen.tripped(id, entry.until.map(|until| until.min(longest)));
         }
-        seen.places.restored(journal_state, self.now());
-        self.clock_at_start(&mut seen);
-        let wall = self.wall(&seen);
         seen.waits.begin(journal_state.waiting.iter(), wall);
         if let Some(text) = seen.rooms.restored(journal_state, self.now()) {
             self.blame(&mut seen, "orders-of-nodes-are-kept", text);
@@ -424,6 +426,10 @@ impl Eye for Watch {
                     self.blame(&mut seen, "a-lost-job-is-reported-once", text);
                 }
             }
+            // Agents of the same moment are heard of before the record.
+            What::Template(status) if status.breaker == BreakerPhase::Closed => {
+                seen.trips.remove(&status.template);
+            }
             // What is put back into the YAML later is tried again.
             What::TemplateGone { template } => {
                 seen.trips.remove(template);
@@ -438,6 +444,8 @@ impl Eye for Watch {
         let mut seen = self.seen();
         self.beat(&mut seen);
         self.clock_written(&mut seen);
+        let hidden = self.hidden(&seen);
+        seen.addresses.allow(hidden);
         if let Some(text) = seen.addresses.record(body) {
             self.blame(&mut seen, "an-address-is-one-agents", text);
         }
