@@ -511,7 +511,7 @@ fn open_journal(
 ) -> Result<Opened, RunError> {
     let path = state.join(state_dir::JOURNAL);
     let opened = RedbLog::open(&path)
-        .and_then(|log| Writer::open(log, &path, Arc::clone(ambient), WriterOptions::default()));
+        .and_then(|log| Writer::open(log, Arc::clone(ambient), WriterOptions::default()));
     opened.map_err(|fault| {
         let not_ours = matches!(fault, LogError::Newer { .. } | LogError::Unknown { .. });
         match layout.and_then(Layout::other).filter(|_| not_ours) {

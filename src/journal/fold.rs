@@ -8,7 +8,6 @@
 //! the thread panics, the next message to it fails with [`FoldEnded`], and the writer stops.
 
 use std::io;
-use std::path::Path;
 use std::sync::mpsc;
 
 use causes::chain;
@@ -21,7 +20,7 @@ use super::{Log, LogError, Predecessor, Successor};
 /// The size of the pieces in which a snapshot is written. The embedded log keeps each value in a
 /// page whose size is a power of two: with its key and the page's header, a piece fills a page of
 /// 256 KiB.
-const PIECE_BYTES: usize = 255 * 1024;
+pub(super) const PIECE_BYTES: usize = 255 * 1024;
 
 /// The number of records that are copied into the successor at once.
 const RECORDS_COPIED_AT_ONCE: usize = 4096;
@@ -46,8 +45,8 @@ pub(super) struct Folded {
 /// # Errors
 /// When the log cannot be read, or has a record that does not parse, is out of sequence, or comes
 /// from a newer drover.
-pub(super) fn fold(log: &impl Log, path: &Path) -> Result<Folded, LogError> {
-    fold_each(log, path, |_| ())
+pub(super) fn fold(log: &(impl Log + ?Sized)) -> Result<Folded, LogError> {
+    fold_each(log, |_| ())
 }
 
 /// The same, with a look at each record.
@@ -55,11 +54,10 @@ pub(super) fn fold(log: &impl Log, path: &Path) -> Result<Folded, LogError> {
 /// # Errors
 /// As [`fold`].
 pub(super) fn fold_each(
-    log: &impl Log,
-    path: &Path,
+    log: &(impl Log + ?Sized),
     mut look: impl FnMut(&Record),
 ) -> Result<Folded, LogError> {
-    let not_read = |place: String, fault: NotRead| fault.at(path, place);
+    let not_read = |part: String, fault: NotRead| fault.at(log.place(), part);
     let (mut journal_state, snapshot_bytes) = match log.snapshot()? {
         Some((_, bytes)) => {
             let journal_state = read::<JournalState>(&bytes)
@@ -82,7 +80,7 @@ pub(super) fn fold_each(
         };
         if version > RECORD_VERSION {
             return Err(LogError::Newer {
-                path: path.to_owned(),
+                place: log.place(),
                 found: u64::from(version),
                 known: u64::from(RECORD_VERSION),
             });
@@ -93,7 +91,7 @@ pub(super) fn fold_each(
                 "record {seq} follows record {} and has sequence {}",
                 journal_state.seq, record.seq
             );
-            return Err(LogError::Corrupt { path: path.to_owned(), source: text.into() });
+            return Err(LogError::Corrupt { place: log.place(), source: text.into() });
         }
         journal_state.apply(&record);
         look(&record);

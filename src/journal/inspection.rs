@@ -7,7 +7,7 @@ use drover_model::record::Record;
 use drover_model::time::WallTime;
 
 use super::fold::fold_each;
-use super::{Log as _, LogError, RedbLog};
+use super::{Log, LogError, RedbLog};
 
 /// What a journal holds.
 #[derive(Debug)]
@@ -46,9 +46,16 @@ const IDS: [&str; 6] = ["agent", "lease", "template", "cluster", "source", "node
 /// # Errors
 /// [`LogError::Busy`] while a drover runs with it; what a start would say of the file.
 pub fn inspect(path: &Path) -> Result<Inspection, LogError> {
-    let log = RedbLog::look(path)?;
+    inspect_log(&RedbLog::look(path)?)
+}
+
+/// Reads the whole of a log, as strictly as a start.
+///
+/// # Errors
+/// What a start would say of it.
+pub fn inspect_log(log: &(impl Log + ?Sized)) -> Result<Inspection, LogError> {
     let mut records = Vec::new();
-    let folded = fold_each(&log, path, |record| records.push(head(record)))?;
+    let folded = fold_each(log, |record| records.push(head(record)))?;
     Ok(Inspection {
         size: log.size(),
         snapshot_at: folded.snapshot_at,
@@ -85,29 +92,11 @@ mod tests {
     use std::fs;
     use std::sync::Arc;
 
-    use drover_model::id::{ClusterId, VmId};
-    use drover_model::ports::{Ambient, Journal as _};
-    use drover_model::record::Body;
-    use drover_model::time::Now;
+    use drover_model::ports::Journal as _;
 
     use super::*;
+    use crate::testing::{Still, burn};
     use crate::{Writer, WriterOptions};
-
-    struct Still;
-
-    impl Ambient for Still {
-        fn now(&self) -> Now {
-            Now::default()
-        }
-
-        fn draw(&self) -> u64 {
-            0
-        }
-    }
-
-    fn burn(vmid: u32) -> Body {
-        Body::IdBurned { cluster: ClusterId::new("9f31c0aa52e7d410"), vmid: VmId(vmid) }
-    }
 
     // Invariant: a look reads what a start reads, and leaves the file as it is.
 
@@ -117,7 +106,7 @@ mod tests {
         let path = dir.path().join("journal.redb");
         let options = WriterOptions { threaded: false, snapshot_every: 100 };
         let log = RedbLog::open(&path).unwrap();
-        let opened = Writer::open(log, &path, Arc::new(Still), options).unwrap();
+        let opened = Writer::open(log, Arc::new(Still), options).unwrap();
         opened.writer.append(vec![burn(101), burn(102)]).await.unwrap();
         assert!(matches!(inspect(&path), Err(LogError::Busy { .. })));
         drop(opened);

@@ -1,7 +1,8 @@
 //! The journal: a compare-and-set log in which every decision is durable before drover acts on it.
 //!
 //! - [`Log`] is what a back end must do. [`RedbLog`] is the embedded one, a file in the state
-//!   directory; [`MemoryLog`] serves virtual time.
+//!   directory; [`MemoryLog`] serves virtual time; those that several machines share are in
+//!   `drover-stores`.
 //! - [`Writer`] implements the actors' journal port over any of them. It stamps records with
 //!   sequence, epoch and time, and commits them in groups.
 //! - `fold.rs` turns records into the journal state, at a start and beside the writer.
@@ -21,13 +22,17 @@
 //! next one tries again. A file that is damaged or comes from a newer drover is never written to. A
 //! snapshot that fails leaves the log as it is.
 //!
-//! Beside it: `inspection.rs` (a look into a journal), `disk.rs` (files, as a port), `overlay.rs` (a first look without writing), `strict.rs`
-//! (nothing is read past), `successor.rs` (the file that takes the log's place). What the records mean is in
+//! Beside it: `copy.rs` (from one back end to another), `inspection.rs` (a look into a journal),
+//! `disk.rs` (files, as a port), `overlay.rs` (a first look without writing), `strict.rs` (nothing is
+//! read past), `successor.rs` (the file that takes the log's place). What the records mean is in
 //! `drover_model::record` and `drover_model::journal_state`.
 
 #![warn(unreachable_pub)]
 #![cfg_attr(not(test), warn(unused_crate_dependencies))]
 
+#[cfg(any(test, feature = "testing"))]
+pub mod contract;
+mod copy;
 mod disk;
 mod fold;
 mod inspection;
@@ -41,20 +46,19 @@ mod writer;
 #[cfg(test)]
 mod testing;
 
-use std::path::PathBuf;
-
-pub use inspection::{Inspection, RecordHead, inspect};
+pub use copy::{Contents, CopyError};
+pub use inspection::{Inspection, RecordHead, inspect, inspect_log};
 pub use memory::MemoryLog;
 pub use redb_log::RedbLog;
 pub use writer::{Opened, Writer, WriterOptions};
 
-/// Why a log could not be opened, read or written.
+/// Why a log could not be opened, read or written. Its `place` is [`Log::place`].
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
     /// The log does not end where the writer expects: somebody else appended.
     #[error(
-        "the journal ends at record {actual}, not at {expected}: another drover process writes to \
-         it; stop one of the two"
+        "another drover process took the journal over: it ends at record {actual}, and this process \
+         knew {expected}; stop one of the two"
     )]
     Fenced {
         /// The last record as the writer knows it.
@@ -63,17 +67,17 @@ pub enum LogError {
         actual: u64,
     },
     /// Another process holds the file.
-    #[error("the journal `{}` is in use by another process: stop that process first", .path.display())]
-    Busy { path: PathBuf },
+    #[error("the journal `{}` is in use by another process: stop that process first", .place)]
+    Busy { place: String },
     /// The file is damaged; it was not changed.
     #[error(
         "the journal `{}` is damaged, and drover has not changed it: restore it from a backup, or \
          move it away to start with an empty one (drover then reports the old guests and never \
          touches them)",
-        .path.display()
+        .place
     )]
     Corrupt {
-        path: PathBuf,
+        place: String,
         /// What was found.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
@@ -82,10 +86,10 @@ pub enum LogError {
     #[error(
         "the journal `{}` has format {found}, and this drover reads up to {known}: run the newer \
          drover, or restore the journal from before the upgrade",
-        .path.display()
+        .place
     )]
     Newer {
-        path: PathBuf,
+        place: String,
         /// The file's format.
         found: u64,
         /// The newest format that this drover knows.
@@ -94,23 +98,23 @@ pub enum LogError {
     /// A record or the snapshot of this drover's own format says what it does not know, such as a
     /// phase that was added later; the file was left as it is.
     #[error(
-        "{place} of the journal `{}` holds what drover {} does not know, and the journal was left \
+        "{part} of the journal `{}` holds what drover {} does not know, and the journal was left \
          untouched: run the drover that wrote it, which is a newer one, or restore the journal from \
          before the upgrade",
-        .path.display(), env!("CARGO_PKG_VERSION")
+        .place, env!("CARGO_PKG_VERSION")
     )]
     Unknown {
-        path: PathBuf,
-        /// `record 17` or `the snapshot`.
         place: String,
+        /// `record 17` or `the snapshot`.
+        part: String,
         /// What is not known.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// Reading or writing failed.
-    #[error("the journal `{}` could not be {doing}", .path.display())]
+    #[error("the journal `{}` could not be {doing}", .place)]
     Io {
-        path: PathBuf,
+        place: String,
         /// `opened`, `read` or `written`.
         doing: &'static str,
         #[source]
@@ -141,6 +145,9 @@ pub trait Log: Send + 'static {
     /// When the log cannot be read.
     fn snapshot(&self) -> Result<Option<(u64, Vec<u8>)>, LogError>;
 
+    /// Where it is, for people: a path, or the address of a store.
+    fn place(&self) -> String;
+
     /// The log's size on its disk in bytes; 0 when it is not known.
     fn size(&self) -> u64 {
         0
@@ -159,6 +166,25 @@ pub trait Log: Send + 'static {
     /// # Errors
     /// When there is no successor, or when it cannot be written; the log goes on as it is.
     fn succeed(&mut self, expected: u64, behind: &[Vec<u8>]) -> Result<Predecessor, LogError>;
+
+    /// Fills the log, which is empty, with a snapshot and the records after it; all of it or nothing.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    fn restore(
+        &mut self,
+        snapshot: Option<(u64, &[u8])>,
+        records: &[Vec<u8>],
+    ) -> Result<(), LogError> {
+        let Some((at, bytes)) = snapshot else { return self.append(0, records, true).map(drop) };
+        let mut successor = self.successor(at)?;
+        for piece in bytes.chunks(fold::PIECE_BYTES) {
+            successor.put(piece)?;
+        }
+        successor.append(records)?;
+        successor.ready()?;
+        self.succeed(at + records.len() as u64, &[]).map(drop)
+    }
 }
 
 /// The log whose place a successor took.

@@ -6,12 +6,14 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
 
-use super::{Log, LogError, Predecessor, Successor};
+use super::{Contents, Log, LogError, Predecessor, Successor};
 
 /// A log in memory; clones share their records.
 #[derive(Debug, Clone, Default)]
 pub struct MemoryLog {
     inner: Arc<Mutex<Inner>>,
+    /// What it is a copy of, for people.
+    of: Option<String>,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -31,11 +33,28 @@ struct ReadySuccessor {
     records: BTreeMap<u64, Vec<u8>>,
 }
 
+impl Inner {
+    fn fill(&mut self, snapshot: Option<(u64, Vec<u8>)>, records: Vec<Vec<u8>>, last: u64) {
+        let from = last - records.len() as u64;
+        let records = (from + 1..).zip(records).collect();
+        *self = Self { records, snapshot, last, durable: last, ready: None };
+    }
+}
+
 impl MemoryLog {
     /// An independent copy, such as a backup.
     pub fn copy(&self) -> Self {
         let inner = self.inner.lock().clone();
-        Self { inner: Arc::new(Mutex::new(inner)) }
+        Self { inner: Arc::new(Mutex::new(inner)), of: self.of.clone() }
+    }
+
+    /// A log with the contents of another one.
+    pub(super) fn of(contents: Contents, place: String) -> Self {
+        let last = contents.last();
+        let (snapshot, records) = contents.into_parts();
+        let log = Self { of: Some(place), ..Self::default() };
+        log.lock().fill(snapshot, records, last);
+        log
     }
 
     pub fn new() -> Self {
@@ -81,6 +100,21 @@ impl Log for MemoryLog {
         Ok(self.lock().snapshot.clone())
     }
 
+    fn place(&self) -> String {
+        self.of.clone().unwrap_or_else(|| "memory".to_owned())
+    }
+
+    fn restore(
+        &mut self,
+        snapshot: Option<(u64, &[u8])>,
+        records: &[Vec<u8>],
+    ) -> Result<(), LogError> {
+        let last = snapshot.map_or(0, |(at, _)| at) + records.len() as u64;
+        let snapshot = snapshot.map(|(at, bytes)| (at, bytes.to_vec()));
+        self.lock().fill(snapshot, records.to_vec(), last);
+        Ok(())
+    }
+
     fn successor(&mut self, seq: u64) -> Result<Box<dyn Successor>, LogError> {
         self.lock().ready = None;
         let (snapshot, records) = (Vec::new(), Vec::new());
@@ -94,7 +128,7 @@ impl Log for MemoryLog {
         }
         let Some(ReadySuccessor { snapshot, mut records }) = inner.ready.take() else {
             return Err(LogError::Io {
-                path: "memory".into(),
+                place: self.place(),
                 doing: "written",
                 source: "no successor is ready".into(),
             });

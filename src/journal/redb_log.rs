@@ -78,7 +78,7 @@ impl RedbLog {
     ///
     /// # Errors
     /// As [`RedbLog::open`]; also where there is no file.
-    pub(super) fn look(path: &Path) -> Result<Self, LogError> {
+    pub fn look(path: &Path) -> Result<Self, LogError> {
         let found = Files.stat(path);
         let found = found.map_err(|error| failure(path, "opened", redb::Error::Io(error)))?;
         match found {
@@ -165,30 +165,35 @@ pub(super) fn commit(
     Ok(Ok(()))
 }
 
+/// How people name the file.
+fn place(path: &Path) -> String {
+    path.display().to_string()
+}
+
 pub(super) fn failure(path: &Path, doing: &'static str, source: redb::Error) -> LogError {
-    let path = path.to_owned();
+    let place = place(path);
     if matches!(source, redb::Error::Corrupted(_)) {
-        return LogError::Corrupt { path, source: Box::new(source) };
+        return LogError::Corrupt { place, source: Box::new(source) };
     }
-    LogError::Io { path, doing, source: Box::new(source) }
+    LogError::Io { place, doing, source: Box::new(source) }
 }
 
 /// redb would take an empty file for a new one, and a lost journal would pass for a first start.
 fn empty(path: &Path) -> LogError {
-    LogError::Corrupt { path: path.to_owned(), source: "the file is empty".into() }
+    LogError::Corrupt { place: place(path), source: "the file is empty".into() }
 }
 
 /// Opens the file without changing it: redb repairs a file while it opens it, and a damaged file
 /// must stay as it is.
 fn in_memory<D: Disk>(disk: &D, path: &Path) -> Result<Database, LogError> {
     let io = |doing, source: std::io::Error| LogError::Io {
-        path: path.to_owned(),
+        place: place(path),
         doing,
         source: Box::new(source),
     };
     let file = disk.read(path).map_err(|error| {
         if error.kind() == ErrorKind::WouldBlock {
-            return LogError::Busy { path: path.to_owned() };
+            return LogError::Busy { place: place(path) };
         }
         io("opened", error)
     })?;
@@ -197,7 +202,7 @@ fn in_memory<D: Disk>(disk: &D, path: &Path) -> Result<Database, LogError> {
     let opened = builder.set_cache_size(CHECK_CACHE_BYTES).create_with_backend(copy);
     // What cannot be read here is not in the file, or the disk fails.
     opened.map_err(|error| match opening(path, error) {
-        LogError::Io { path, source, .. } => LogError::Corrupt { path, source },
+        LogError::Io { place, source, .. } => LogError::Corrupt { place, source },
         other @ (LogError::Fenced { .. }
         | LogError::Busy { .. }
         | LogError::Corrupt { .. }
@@ -223,7 +228,7 @@ fn open<D: Disk>(disk: &D, path: &Path) -> Result<Database, LogError> {
     let database = database.map_err(|error| opening(path, error))?;
     // Another process may have put a successor in the file's place before it let this one go.
     if stat()?.is_none_or(|now| now.identity != found.identity) {
-        return Err(LogError::Busy { path: path.to_owned() });
+        return Err(LogError::Busy { place: place(path) });
     }
     set_up_known(&database, path)?;
     // A successor that was never finished. No other process can be making one.
@@ -237,7 +242,7 @@ fn open<D: Disk>(disk: &D, path: &Path) -> Result<Database, LogError> {
 fn set_up_known(database: &Database, path: &Path) -> Result<(), LogError> {
     match set_up(database) {
         Ok(found) if known(found) => Ok(()),
-        Ok(found) => Err(LogError::Newer { path: path.to_owned(), found, known: FORMAT }),
+        Ok(found) => Err(LogError::Newer { place: place(path), found, known: FORMAT }),
         Err(error) => Err(failure(path, "opened", error)),
     }
 }
@@ -270,23 +275,23 @@ pub(super) fn set_up(database: &Database) -> Result<u64, redb::Error> {
 
 #[expect(clippy::wildcard_enum_match_arm, reason = "redb's enums are non-exhaustive")]
 fn opening(path: &Path, error: DatabaseError) -> LogError {
-    let path = path.to_owned();
+    let place = place(path);
     match error {
-        DatabaseError::DatabaseAlreadyOpen => LogError::Busy { path },
+        DatabaseError::DatabaseAlreadyOpen => LogError::Busy { place },
         DatabaseError::UpgradeRequired(version) => {
             let source = Box::new(DatabaseError::UpgradeRequired(version));
-            LogError::Corrupt { path, source }
+            LogError::Corrupt { place, source }
         }
         DatabaseError::Storage(StorageError::Corrupted(text)) => {
-            LogError::Corrupt { path, source: Box::new(StorageError::Corrupted(text)) }
+            LogError::Corrupt { place, source: Box::new(StorageError::Corrupted(text)) }
         }
         DatabaseError::Storage(StorageError::Io(source))
             if source.kind() == std::io::ErrorKind::InvalidData
                 || source.kind() == std::io::ErrorKind::UnexpectedEof =>
         {
-            LogError::Corrupt { path, source: Box::new(source) }
+            LogError::Corrupt { place, source: Box::new(source) }
         }
-        other => LogError::Io { path, doing: "opened", source: Box::new(other) },
+        other => LogError::Io { place, doing: "opened", source: Box::new(other) },
     }
 }
 
@@ -413,7 +418,11 @@ impl<D: Disk> Log for RedbLog<D> {
         let Some(database) = &self.database else { return Ok(None) };
         let transaction = database.begin_read().map_err(|error| self.reading(error))?;
         let found = read_snapshot(&transaction).map_err(|error| self.reading(error))?;
-        found.map_err(|text| LogError::Corrupt { path: self.path.clone(), source: text.into() })
+        found.map_err(|text| LogError::Corrupt { place: self.place(), source: text.into() })
+    }
+
+    fn place(&self) -> String {
+        place(&self.path)
     }
 
     fn size(&self) -> u64 {

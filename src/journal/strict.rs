@@ -3,8 +3,6 @@
 //! A newer drover may have added a field. To read past it would be to forget what the field says, and
 //! the next snapshot would drop it for good. So an older drover refuses such a journal, whole.
 
-use std::path::Path;
-
 use serde::de::DeserializeOwned;
 
 use super::LogError;
@@ -26,14 +24,13 @@ pub(super) enum NotRead {
 impl NotRead {
     /// The fault of a log. What is JSON and is not understood comes from another drover; what is no JSON
     /// is damaged.
-    pub(super) fn at(self, path: &Path, place: String) -> LogError {
-        let path = path.to_owned();
+    pub(super) fn at(self, place: String, part: String) -> LogError {
         match self {
             Self::Json(error) if !error.is_data() => {
-                LogError::Corrupt { path, source: Box::new(error) }
+                LogError::Corrupt { place, source: Box::new(error) }
             }
             Self::Json(_) | Self::Fields(_) => {
-                LogError::Unknown { path, place, source: Box::new(self) }
+                LogError::Unknown { place, part, source: Box::new(self) }
             }
         }
     }

@@ -1,4 +1,5 @@
-//! For tests: a disk in memory that fails, or loses its power, at a chosen step.
+//! For tests: a clock that stands, and a disk in memory that fails, or loses its power, at a chosen
+//! step.
 //!
 //! After a power cut, a write that was not synced may be there whole, by half or not at all. Of the
 //! renames that were not synced, the first few are there.
@@ -8,10 +9,32 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use drover_model::id::{ClusterId, VmId};
+use drover_model::ports::Ambient;
+use drover_model::record::Body;
+use drover_model::time::Now;
 use parking_lot::{Mutex, MutexGuard};
 use redb::StorageBackend;
 
 use super::disk::{Disk, Stat};
+
+/// A world in which no time passes.
+pub(super) struct Still;
+
+impl Ambient for Still {
+    fn now(&self) -> Now {
+        Now::default()
+    }
+
+    fn draw(&self) -> u64 {
+        0
+    }
+}
+
+/// A record that takes few words.
+pub(super) fn burn(vmid: u32) -> Body {
+    Body::IdBurned { cluster: ClusterId::new("9f31c0aa52e7d410"), vmid: VmId(vmid) }
+}
 
 /// What happens at the chosen step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

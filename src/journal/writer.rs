@@ -182,17 +182,17 @@ impl Writer {
     /// has one of a newer format ([`LogError::Newer`]). Nothing is written then.
     pub fn open(
         log: impl Log,
-        path: &std::path::Path,
         ambient: Arc<dyn Ambient>,
         options: WriterOptions,
     ) -> Result<Opened, LogError> {
         let Folded { journal_state, snapshot_at, snapshot_bytes, record_bytes } =
-            super::fold::fold(&log, path)?;
+            super::fold::fold(&log)?;
         let size = log.size();
         let wasteful = size > SMALL_FILE_BYTES
             && size / WASTEFUL_FACTOR > snapshot_bytes.saturating_add(record_bytes);
+        let place = log.place();
         let no_thread = |source| LogError::Io {
-            path: path.to_owned(),
+            place: place.clone(),
             doing: "opened",
             source: Box::new(source),
         };

@@ -61,7 +61,7 @@ pub fn report(report: &mut Report) {
 fn open(path: &Path, snapshot_every: u64) -> Opened {
     let ambient = Arc::new(SystemAmbient::new().unwrap());
     let options = WriterOptions { threaded: true, snapshot_every };
-    Writer::open(RedbLog::open(path).unwrap(), path, ambient, options).unwrap()
+    Writer::open(RedbLog::open(path).unwrap(), ambient, options).unwrap()
 }
 
 /// The same, once the writer before has ended.

@@ -61,7 +61,7 @@ impl Ambient for Still {
 
 fn inline(log: impl Log, every: u64) -> Result<Opened, LogError> {
     let options = WriterOptions { threaded: false, snapshot_every: every };
-    Writer::open(log, std::path::Path::new("journal.redb"), Arc::new(Still), options)
+    Writer::open(log, Arc::new(Still), options)
 }
 
 fn takeover() -> Body {
@@ -90,8 +90,7 @@ async fn a_durable_record_survives_a_crash_and_a_later_accepted_one_may_not() {
 async fn an_accepted_record_is_durable_within_a_second_under_steady_traffic() {
     let (log, clock) = (MemoryLog::new(), Arc::new(Hands::default()));
     let options = WriterOptions { threaded: false, snapshot_every: 100 };
-    let path = std::path::Path::new("journal.redb");
-    let opened = Writer::open(log.clone(), path, clock.clone(), options).unwrap();
+    let opened = Writer::open(log.clone(), clock.clone(), options).unwrap();
     for vmid in 101..=108 {
         opened.writer.append(vec![burn(vmid)]).await.unwrap();
         clock.forward(300);
@@ -124,8 +123,7 @@ async fn a_redb_journal_is_folded_to_the_same_journal_state_at_the_next_start() 
 #[tokio::test]
 async fn a_threaded_writer_answers_each_append_with_its_own_sequence() {
     let options = WriterOptions { threaded: true, snapshot_every: 10 };
-    let path = std::path::Path::new("journal.redb");
-    let opened = Writer::open(MemoryLog::new(), path, Arc::new(Still), options).unwrap();
+    let opened = Writer::open(MemoryLog::new(), Arc::new(Still), options).unwrap();
     let appends = (0..50).map(|vmid| opened.writer.append(vec![burn(vmid), takeover()]));
     let firsts: Vec<u64> =
         futures_util::future::join_all(appends).await.into_iter().map(Result::unwrap).collect();
@@ -231,10 +229,10 @@ async fn a_record_with_an_unknown_phase_is_refused_with_the_word_and_what_to_do(
     let newer = text.replace("\"Ready\"", "\"Dreaming\"").replace("\"seq\":2", "\"seq\":3");
     log.append(2, &[newer.into_bytes()], true).unwrap();
     let refused = inline(log, 100).err().unwrap();
-    assert!(matches!(&refused, LogError::Unknown { place, .. } if place == "record 3"));
+    assert!(matches!(&refused, LogError::Unknown { part, .. } if part == "record 3"));
     let reported = causes::chain(&refused);
     for part in [
-        "record 3 of the journal `journal.redb` holds what drover ",
+        "record 3 of the journal `memory` holds what drover ",
         "run the drover that wrote it, which is a newer one",
         "unknown agent phase `Dreaming`; drover ",
         " knows Queued, Cloning, InDoubt, Configuring, Booting, Connecting, Preparing, Ready, ",
@@ -268,7 +266,7 @@ async fn a_snapshot_with_an_unknown_phase_is_refused_and_one_that_says_none_is_r
     let refused = opened("\"state\":\"Dreaming\"").err().unwrap();
     let reported = causes::chain(&refused);
     assert!(
-        reported.starts_with("the snapshot of the journal `journal.redb` holds what drover"),
+        reported.starts_with("the snapshot of the journal `memory` holds what drover"),
         "{reported}"
     );
     assert!(reported.contains("unknown agent phase `Dreaming`"), "{reported}");
@@ -286,7 +284,7 @@ async fn a_record_with_a_field_of_a_newer_drover_is_refused_and_names_the_field(
     log.append(1, &[newer.into_bytes()], true).unwrap();
     let refused = inline(log, 100).err().unwrap();
     assert!(
-        matches!(&refused, LogError::Unknown { place, .. } if place == "record 2"),
+        matches!(&refused, LogError::Unknown { part, .. } if part == "record 2"),
         "{refused:?}"
     );
     let reported = causes::chain(&refused);
@@ -343,6 +341,10 @@ impl Log for Broken {
         self.0.snapshot()
     }
 
+    fn place(&self) -> String {
+        self.0.place()
+    }
+
     fn successor(&mut self, seq: u64) -> Result<Box<dyn Successor>, LogError> {
         self.0.successor(seq)
     }
@@ -354,8 +356,7 @@ impl Log for Broken {
 
 fn threaded(outcome: fn() -> LogError) -> Opened {
     let log = Broken(MemoryLog::new(), outcome);
-    let path = std::path::Path::new("journal.redb");
-    Writer::open(log, path, Arc::new(Still), WriterOptions::default()).unwrap()
+    Writer::open(log, Arc::new(Still), WriterOptions::default()).unwrap()
 }
 
 #[tokio::test]
@@ -387,6 +388,10 @@ impl Log for Hung {
         self.0.snapshot()
     }
 
+    fn place(&self) -> String {
+        self.0.place()
+    }
+
     fn successor(&mut self, seq: u64) -> Result<Box<dyn Successor>, LogError> {
         self.0.successor(seq)
     }
@@ -400,8 +405,7 @@ impl Log for Hung {
 async fn a_write_that_hangs_is_reported_until_it_is_over() {
     let (go, wait) = mpsc::channel();
     let log = Hung(MemoryLog::new(), Some(wait));
-    let path = std::path::Path::new("journal.redb");
-    let opened = Writer::open(log, path, Arc::new(Still), WriterOptions::default()).unwrap();
+    let opened = Writer::open(log, Arc::new(Still), WriterOptions::default()).unwrap();
     let reported = Arc::new(Mutex::new(Vec::new()));
     let heard = Arc::clone(&reported);
     opened.writer.watch(move |trouble| heard.lock().push(trouble.map(str::to_owned)));
@@ -430,7 +434,7 @@ async fn a_writer_that_is_fenced_is_reported_once() {
 
 #[tokio::test]
 async fn a_write_that_fails_may_succeed_again_and_ends_nothing() {
-    let mut opened = threaded(|| LogError::Corrupt { path: "journal".into(), source: "x".into() });
+    let mut opened = threaded(|| LogError::Corrupt { place: "journal".into(), source: "x".into() });
     let done = opened.writer.append(vec![takeover()]).await;
     assert!(matches!(done, Err(JournalFault::Failed(_))));
     assert!(
@@ -444,8 +448,7 @@ async fn a_write_that_fails_may_succeed_again_and_ends_nothing() {
 async fn a_clock_that_is_set_while_the_service_runs_is_written_down_before_what_follows() {
     let (log, clock) = (MemoryLog::new(), Arc::new(Hands::default()));
     let options = WriterOptions { threaded: false, snapshot_every: 100 };
-    let path = std::path::Path::new("journal.redb");
-    let opened = Writer::open(log.clone(), path, clock.clone(), options).unwrap();
+    let opened = Writer::open(log.clone(), clock.clone(), options).unwrap();
     assert_eq!(opened.writer.append(vec![burn(101), burn(102)]).await, Ok(1));
     let day = 24 * 3_600_000;
     clock.forward(5_000);
@@ -468,13 +471,12 @@ async fn a_clock_that_is_set_while_the_service_runs_is_written_down_before_what_
 async fn a_clock_that_was_set_is_known_after_a_crash_that_follows_at_once() {
     let (log, clock) = (MemoryLog::new(), Arc::new(Hands::default()));
     let options = WriterOptions { threaded: false, snapshot_every: 100 };
-    let path = std::path::Path::new("journal.redb");
-    let opened = Writer::open(log.clone(), path, clock.clone(), options).unwrap();
+    let opened = Writer::open(log.clone(), clock.clone(), options).unwrap();
     // Nothing is done before this is durable, so it is not.
     opened.writer.append(vec![burn(101)]).await.unwrap();
     log.crash();
     assert!(inline(log.clone(), 100).unwrap().journal_state.burned.is_empty());
-    let opened = Writer::open(log.clone(), path, clock.clone(), options).unwrap();
+    let opened = Writer::open(log.clone(), clock.clone(), options).unwrap();
     clock.set(60_000);
     opened.writer.append(vec![burn(101)]).await.unwrap();
     log.crash();

@@ -20,7 +20,6 @@ pub mod tally;
 pub mod tap;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -229,7 +228,6 @@ impl World {
         let ambient = VirtualAmbient::new(wall, seed).set_by(Arc::clone(&self.set));
         let ambient: Arc<dyn Ambient> = Arc::new(ambient);
         let options = WriterOptions { threaded: false, snapshot_every: SNAPSHOT_EVERY };
-        let path = Path::new("journal");
         let opened = Writer::open(self.log.clone(), Arc::clone(&ambient), options).unwrap();
         let journal_state = opened.journal_state;
         let records = self.log.read_from(0).unwrap().len() as u64;
@@ -344,9 +342,7 @@ impl World {
     pub fn journal_state(&self) -> JournalState {
         let options = WriterOptions { threaded: false, ..WriterOptions::default() };
         let ambient = Arc::new(VirtualAmbient::new(WallTime(0), 0));
-        Writer::open(self.log.clone(), ambient, options)
-            .unwrap()
-            .journal_state
+        Writer::open(self.log.clone(), ambient, options).unwrap().journal_state
     }
 
     /// The journal as it is now, as a backup takes it.

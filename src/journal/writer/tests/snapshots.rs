@@ -64,7 +64,7 @@ const RECORDS: u64 = 14;
 fn open(disk: &FaultyDisk) -> Result<Opened, LogError> {
     let options = WriterOptions { threaded: false, snapshot_every: EVERY };
     let log = RedbLog::open_on(disk.clone(), PATH)?;
-    Writer::open(log, Path::new(PATH), Arc::new(Still), options)
+    Writer::open(log, Arc::new(Still), options)
 }
 
 /// Appends up to `RECORDS`; returns the last sequence that was confirmed as durable.
@@ -190,6 +190,10 @@ impl Log for Gated {
         self.log.snapshot()
     }
 
+    fn place(&self) -> String {
+        self.log.place()
+    }
+
     fn successor(&mut self, seq: u64) -> Result<Box<dyn Successor>, LogError> {
         let (inner, entered) = (self.log.successor(seq)?, self.entered.clone());
         Ok(Box::new(Waiting { inner, entered, gate: Arc::clone(&self.gate) }))
@@ -230,7 +234,7 @@ async fn appends_are_answered_while_a_snapshot_is_made() {
     let (go, gate) = mpsc::channel();
     let gated = Gated { log: log.clone(), entered, gate: Arc::new(Mutex::new(gate)) };
     let options = WriterOptions { threaded: true, snapshot_every: 50 };
-    let opened = Writer::open(gated, Path::new(PATH), Arc::new(Still), options).unwrap();
+    let opened = Writer::open(gated, Arc::new(Still), options).unwrap();
     let mut seq = 0;
     while seq < 50 {
         seq = opened.writer.append(vec![body(4 * seq + 1)]).await.unwrap();
@@ -255,7 +259,7 @@ async fn appends_are_answered_while_a_snapshot_is_made() {
 
 fn inline(log: MemoryLog) -> Opened {
     let options = WriterOptions { threaded: false, snapshot_every: 1_000_000 };
-    Writer::open(log, Path::new(PATH), Arc::new(Still), options).unwrap()
+    Writer::open(log, Arc::new(Still), options).unwrap()
 }
 
 fn burned(journal_state: &JournalState) -> usize {
@@ -271,7 +275,7 @@ async fn the_file_does_not_grow_with_the_number_of_snapshots_and_shrinks_with_wh
     let options = WriterOptions { threaded: false, snapshot_every: 50 };
     let length = || std::fs::metadata(&path).unwrap().len();
     let log = RedbLog::open(&path).unwrap();
-    let opened = Writer::open(log, &path, Arc::new(Still), options).unwrap();
+    let opened = Writer::open(log, Arc::new(Still), options).unwrap();
     let mut sizes = Vec::new();
     for _ in 0..8 {
         for n in 0..200 {
@@ -288,7 +292,7 @@ async fn the_file_does_not_grow_with_the_number_of_snapshots_and_shrinks_with_wh
     assert!(length() < sizes[0] / 2, "{} of {sizes:?}", length());
     drop(opened);
     let log = RedbLog::open(&path).unwrap();
-    let again = Writer::open(log, &path, Arc::new(Still), options).unwrap();
+    let again = Writer::open(log, Arc::new(Still), options).unwrap();
     assert_eq!((again.journal_state.seq, again.journal_state.hold_next.len()), (9 * 200, 0));
 }
 
