@@ -25,7 +25,7 @@ const FLOORS: [&[&str]; 7] = [
         "drover-scripts",
         "proxmox-client",
     ],
-    &["drover-actors", "drover-hypervisor", "drover-shell", "pve-sim"],
+    &["drover-actors", "drover-hypervisor", "drover-shell", "drover-stores", "pve-sim"],
     &["drover-ci"],
     &["drover-config"],
     &["drover-admin", "drover-server"],

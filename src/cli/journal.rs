@@ -1,12 +1,13 @@
-//! `drover journal`: looks into the journal of a service that does not run; the file does not change.
+//! `drover journal`: looks into the journal of a service that does not run, and copies of it. What is
+//! looked into does not change.
+
+mod place;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use causes::chain;
-use drover_journal::{Inspection, LogError, RecordHead, inspect};
+use drover_journal::{Inspection, RecordHead};
 use serde::Serialize;
 use serde_json::json;
 
@@ -17,13 +18,16 @@ use super::report::{self, FAILED};
 use super::sentences::{clean, count};
 use super::stdout::{put, put_value};
 use crate::app::JOURNAL;
+use place::Place;
 
 /// What `journal verify` prints as JSON.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct VerifyOut {
     file: String,
-    size_bytes: u64,
+    /// Left out where a store does not say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    size_bytes: Option<u64>,
     snapshot_at: u64,
     snapshot_bytes: u64,
     record_bytes: u64,
@@ -38,67 +42,115 @@ struct VerifyOut {
     runners: usize,
 }
 
-/// Verifies the journal, or lists what is in it.
-pub(super) fn journal(global: &Global, action: &JournalAction) -> ExitCode {
-    let (JournalAction::Verify { file } | JournalAction::Inspect { file, .. }) = action;
-    let path = match place(global, file.as_deref()) {
-        Ok(path) => path,
-        Err(code) => return code,
-    };
-    let found = match inspect(&path) {
-        Ok(found) => found,
-        Err(error) => return refused(global, &error),
-    };
-    match action {
-        JournalAction::Verify { .. } => {
-            let out = verified(&path, &found);
-            if global.json {
-                return put_value(global.output(), &out, ExitCode::SUCCESS);
-            }
-            put(false, &summary(&out), ExitCode::SUCCESS)
-        }
-        JournalAction::Inspect { after, about, .. } => {
-            let wanted = |head: &&RecordHead| {
-                let named = |id: &String| head.about.iter().any(|(_, one)| one == id);
-                head.seq > after.unwrap_or(0) && about.as_ref().is_none_or(named)
-            };
-            let heads: Vec<&RecordHead> = found.records.iter().filter(wanted).collect();
-            if global.json {
-                let heads: Vec<_> = heads.into_iter().map(as_json).collect();
-                let value = json!({ "snapshotAt": found.snapshot_at, "records": heads });
-                return put_value(global.output(), &value, ExitCode::SUCCESS);
-            }
-            put(false, &listed(&heads, found.snapshot_at), ExitCode::SUCCESS)
-        }
-    }
+/// What `journal copy` prints as JSON.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct CopyOut {
+    from: String,
+    to: String,
+    snapshot_at: u64,
+    records: usize,
+    last: u64,
 }
 
-/// The file that is named, or the journal of the configuration's state directory.
-fn place(global: &Global, file: Option<&Path>) -> Result<PathBuf, ExitCode> {
-    match file {
-        Some(file) if file.is_dir() => Ok(file.join(JOURNAL)),
-        Some(file) => Ok(file.to_owned()),
+/// Verifies a journal, lists what is in it, or copies it.
+pub(super) fn journal(global: &Global, action: &JournalAction) -> ExitCode {
+    let done = match action {
+        JournalAction::Verify { journal } => verify(global, journal.as_deref()),
+        JournalAction::Inspect { journal, after, about } => {
+            list(global, journal.as_deref(), *after, about.as_ref())
+        }
+        JournalAction::Copy { from, to } => copy(global, from, to),
+    };
+    done.unwrap_or_else(|code| code)
+}
+
+fn verify(global: &Global, journal: Option<&str>) -> Result<ExitCode, ExitCode> {
+    let place = place(global, journal)?;
+    let found = place.inspect().map_err(|text| refused(global, &text))?;
+    let out = verified(&place, &found);
+    if global.json {
+        return Ok(put_value(global.output(), &out, ExitCode::SUCCESS));
+    }
+    Ok(put(false, &summary(&out), ExitCode::SUCCESS))
+}
+
+fn list(
+    global: &Global,
+    journal: Option<&str>,
+    after: Option<u64>,
+    about: Option<&String>,
+) -> Result<ExitCode, ExitCode> {
+    let found = place(global, journal)?.inspect().map_err(|text| refused(global, &text))?;
+    let wanted = |head: &&RecordHead| {
+        let named = |id: &String| head.about.iter().any(|(_, one)| one == id);
+        head.seq > after.unwrap_or(0) && about.is_none_or(named)
+    };
+    let heads: Vec<&RecordHead> = found.records.iter().filter(wanted).collect();
+    if global.json {
+        let heads: Vec<_> = heads.into_iter().map(as_json).collect();
+        let value = json!({ "snapshotAt": found.snapshot_at, "records": heads });
+        return Ok(put_value(global.output(), &value, ExitCode::SUCCESS));
+    }
+    Ok(put(false, &listed(&heads, found.snapshot_at), ExitCode::SUCCESS))
+}
+
+fn copy(global: &Global, from: &str, to: &str) -> Result<ExitCode, ExitCode> {
+    let from = place(global, Some(from))?;
+    let to = place(global, Some(to))?;
+    let contents = from.contents().map_err(|text| refused(global, &text))?;
+    to.fill(&contents).map_err(|text| refused(global, &text))?;
+    let out = CopyOut {
+        from: from.text(),
+        to: to.text(),
+        snapshot_at: contents.snapshot_at(),
+        records: contents.records(),
+        last: contents.last(),
+    };
+    if global.json {
+        return Ok(put_value(global.output(), &out, ExitCode::SUCCESS));
+    }
+    Ok(put(false, &copied(&out), ExitCode::SUCCESS))
+}
+
+fn copied(out: &CopyOut) -> String {
+    let snapshot = match out.snapshot_at {
+        0 => String::new(),
+        at => format!("the snapshot of record {at} and "),
+    };
+    let records = count(out.records, "record");
+    let (from, to) = (clean(&out.from), clean(&out.to));
+    format!(
+        "copied {snapshot}{records} from {from} to {to}; the last is {}\n\
+         Run drover with one of the two alone: both name the same machines.\n",
+        out.last
+    )
+}
+
+/// The journal that is named, or that of the configuration's state directory.
+fn place(global: &Global, journal: Option<&str>) -> Result<Place, ExitCode> {
+    match journal {
+        Some(name) => Place::named(name).map_err(|text| refused(global, &text)),
         None => {
             let checked = load(&config_path(global), global.json)?;
-            Ok(checked.service.state_directory.join(JOURNAL))
+            Ok(Place::File(checked.service.state_directory.join(JOURNAL)))
         }
     }
 }
 
-fn refused(global: &Global, error: &LogError) -> ExitCode {
-    let text = chain(error);
-    report::fail(global.json, FAILED, &text, &format!("drover: {text}\n"))
+fn refused(global: &Global, text: &str) -> ExitCode {
+    report::fail(global.json, FAILED, text, &format!("drover: {text}\n"))
 }
 
-fn verified(path: &Path, found: &Inspection) -> VerifyOut {
+fn verified(place: &Place, found: &Inspection) -> VerifyOut {
     let state = &found.state;
     let mut agents: BTreeMap<String, usize> = BTreeMap::new();
     for entry in state.agents.values() {
         *agents.entry(entry.phase().to_string()).or_default() += 1;
     }
     VerifyOut {
-        file: path.display().to_string(),
-        size_bytes: found.size,
+        file: place.text(),
+        size_bytes: (found.size > 0).then_some(found.size),
         snapshot_at: found.snapshot_at,
         snapshot_bytes: found.snapshot_bytes,
         record_bytes: found.record_bytes,
@@ -126,7 +178,7 @@ fn summary(out: &VerifyOut) -> String {
         out.agents.iter().map(|(phase, count)| format!("{count} {phase}")).collect();
     let agents = if states.is_empty() { "none".to_owned() } else { states.join(", ") };
     let rows = [
-        ("size", kilobytes(out.size_bytes)),
+        ("size", out.size_bytes.map_or_else(|| "not known".to_owned(), kilobytes)),
         ("snapshot", snapshot),
         (
             "records",

@@ -11,6 +11,7 @@
 )]
 
 mod api;
+mod append;
 mod death;
 mod figure;
 #[expect(dead_code, reason = "the wire tests use all of it")]
@@ -37,7 +38,7 @@ use herd::Herd;
 use site::Lanes;
 
 /// What can be measured, by name.
-const NAMES: [&str; 18] = [
+const NAMES: [&str; 19] = [
     "provision-200",
     "workers-50",
     "lanes-200",
@@ -47,6 +48,7 @@ const NAMES: [&str; 18] = [
     "idle",
     "recovery-1000",
     "journal",
+    "append",
     "snapshot-150000",
     "placement",
     "wants-2000",
@@ -112,6 +114,9 @@ fn main() {
     }
     if wanted("journal") {
         journal::report(&mut report);
+    }
+    if wanted("append") {
+        append::report(&mut report);
     }
     if wanted("snapshot-150000") {
         snapshot::report(&mut report);

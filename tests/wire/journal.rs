@@ -220,6 +220,18 @@ fn a_journal_is_verified_and_listed_while_no_drover_uses_it() {
     assert_eq!(code, 0, "{text}");
     assert!(text.contains("cloneIntended") && text.contains("leaseGranted"), "{text}");
     assert_eq!(std::fs::read(&path).unwrap(), before);
+    let (text_copy, file_copy) =
+        (format!("{state}/../copy.jsonl"), format!("{state}/../copy.redb"));
+    let (code, text) = look(&["journal", "copy", state, &text_copy]);
+    assert!(code == 0 && text.contains("to ") && text.contains("copy.jsonl"), "{code}: {text}");
+    let (code, text) = look(&["journal", "copy", &text_copy, &file_copy]);
+    assert_eq!(code, 0, "{text}");
+    let rows = |text: &str| text.lines().skip(2).map(str::to_owned).collect::<Vec<_>>();
+    let verified = |place: &str| look(&["journal", "verify", place]).1;
+    assert_eq!(rows(&verified(&file_copy)), rows(&verified(state)));
+    assert_eq!(rows(&verified(&text_copy)), rows(&verified(state)));
+    let (code, text) = look(&["journal", "copy", state, &file_copy]);
+    assert!(code == 1 && text.contains("nothing was copied"), "{code}: {text}");
     std::fs::write(&path, &before[..before.len() / 2]).unwrap();
     let (code, text) = look(&["journal", "verify", &path]);
     assert!(code == 1 && text.contains("is damaged"), "{code}: {text}");

@@ -77,6 +77,7 @@ mod sim_worlds;
 mod sizes;
 mod sources;
 mod spine;
+mod stores;
 mod strangers;
 mod stress;
 mod transfers;

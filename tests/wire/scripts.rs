@@ -87,7 +87,7 @@ pub const ASKING: [(&str, &str, i32); 67] = [
 ];
 
 /// Commands that ask no service.
-pub const ALONE: [&str; 21] = [
+pub const ALONE: [&str; 22] = [
     "run",
     "demo",
     "sim",
@@ -102,6 +102,7 @@ pub const ALONE: [&str; 21] = [
     "config age-key",
     "journal verify",
     "journal inspect",
+    "journal copy",
     "doctor",
     "template copy",
     "init",
@@ -283,6 +284,7 @@ fn commands_that_ask_no_service_answer_and_fail_in_json_too() {
     let journal = dir.path().join("journal.redb");
     drop(drover_journal::RedbLog::open(&journal).unwrap());
     let journal = text(&journal);
+    let copy = text(&dir.path().join("copy.jsonl"));
 
     let line = |yaml: &str, words: &str| {
         let words = words.replace("YAML", yaml).replace("PASSWORD", &password);
@@ -310,6 +312,7 @@ fn commands_that_ask_no_service_answer_and_fail_in_json_too() {
         ("config age-key", line("", "config age-key"), "/recipient"),
         ("journal verify", line(&journal, "journal verify YAML"), "/sizeBytes"),
         ("journal inspect", line(&journal, "journal inspect YAML"), "/records"),
+        ("journal copy", line(&journal, &format!("journal copy YAML {copy}")), "/records"),
         ("doctor", line(&good, "--config YAML doctor"), "/clouds/0/lines"),
         ("sim", line("", "sim --list-api"), "/served/0/method"),
         (
@@ -359,6 +362,7 @@ fn commands_that_ask_no_service_answer_and_fail_in_json_too() {
     let refused = [
         ("journal verify", line("", "journal verify /nowhere.redb"), 1),
         ("journal inspect", line("", "journal inspect /nowhere.redb"), 1),
+        ("journal copy", line("", "journal copy /nowhere.redb /nowhere.jsonl"), 1),
         ("config encrypt", line("", "config encrypt --recipient nobody"), 2),
         ("demo", line("", "demo --once"), 2),
         ("init", line("", "init"), 2),

@@ -1,6 +1,5 @@
 //! The kinds of things that commands list and show, and arguments that name one of them.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
@@ -143,19 +142,28 @@ pub struct LogsOptions {
 pub enum JournalAction {
     /// Read all of it as a start would, and say whether it is sound and what it holds
     Verify {
-        /// The journal, or the state directory [default: that of the configuration]
-        file: Option<PathBuf>,
+        /// The journal: its file or text, the state directory, or etcd://HOST:PORT/PREFIX [default: that
+        /// of the configuration]
+        journal: Option<String>,
     },
     /// List the records after its snapshot: when each was written, and what it is about
     Inspect {
-        /// The journal, or the state directory [default: that of the configuration]
-        file: Option<PathBuf>,
+        /// The journal: its file or text, the state directory, or etcd://HOST:PORT/PREFIX [default: that
+        /// of the configuration]
+        journal: Option<String>,
         /// Only records after this one
         #[arg(long, value_name = "RECORD")]
         after: Option<u64>,
         /// Only records about this agent, lease, template, cluster, source or node
         #[arg(long, value_name = "ID")]
         about: Option<String>,
+    },
+    /// Copy it to where none is yet: to another file, to etcd, or as text, and back
+    Copy {
+        /// A file, a state directory, a text file (.jsonl), or etcd://HOST:PORT,HOST:PORT/PREFIX
+        from: String,
+        /// The same; a file must not be there, a prefix of etcd must be empty
+        to: String,
     },
 }
 

@@ -12,8 +12,8 @@ use super::super::*;
 use super::super::{completions, man};
 
 /// Words that stand for the same thing in several places.
-const SHARED: [&str; 9] =
-    ["delete", "drain", "get", "list", "release", "reset", "set", "show", "template"];
+const SHARED: [&str; 10] =
+    ["copy", "delete", "drain", "get", "list", "release", "reset", "set", "show", "template"];
 
 /// The whole tree, its help without what the environment holds here.
 fn tree() -> clap::Command {

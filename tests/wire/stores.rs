@@ -1,0 +1,77 @@
+//! Journals in stores that machines share: copies there and back.
+
+use drover_stores::testing::Cluster;
+
+use crate::api::call;
+use crate::harness::{Service, drover, world};
+
+/// What `drover journal` says, and its exit code.
+fn journal(args: &[&str]) -> (i32, String) {
+    let out = drover().arg("journal").args(args).output().unwrap();
+    let text = String::from_utf8_lossy(&out.stdout).into_owned();
+    (out.status.code().unwrap(), text + &String::from_utf8_lossy(&out.stderr))
+}
+
+/// What a journal holds, without its place and size.
+fn held(place: &str) -> Vec<String> {
+    let (code, text) = journal(&["verify", place]);
+    assert_eq!(code, 0, "{place}: {text}");
+    text.lines().skip(2).map(str::to_owned).collect()
+}
+
+// Invariant: a journal is the same wherever it lies.
+
+#[test]
+fn a_journal_goes_into_etcd_and_comes_back_to_a_service_that_knows_its_lease() {
+    let Some(mut etcd) = Cluster::start(3) else { return };
+    let (_dir, _sim, site) = world();
+    let mut service = Service::start(&site);
+    let lease = site.json(&["lease", "--labels", "linux"]);
+    service.child.signal("KILL");
+    service.child.wait();
+
+    let state = site.dir.path().join("state");
+    let (state, file) = (state.to_str().unwrap(), site.dir.path().join("copy.redb"));
+    let store = etcd.text("herd/ci");
+    let (code, text) = journal(&["copy", state, &store]);
+    assert!(code == 0 && text.contains("with one of the two alone"), "{code}: {text}");
+    assert_eq!(held(&store), held(state));
+    let agent = lease["agent"].as_str().unwrap();
+    let (code, text) = journal(&["inspect", &store, "--about", agent]);
+    assert!(code == 0 && text.contains("leaseGranted"), "{code}: {text}");
+
+    // One of three members may be dead, and a prefix that is taken stays as it is.
+    etcd.kill(0);
+    let (code, text) = journal(&["copy", state, &store]);
+    assert!(code == 1 && text.contains("nothing was copied"), "{code}: {text}");
+    let (code, text) = journal(&["verify", &etcd.text("herd")]);
+    assert!(code == 1 && text.contains("nothing is beneath `/herd`"), "{code}: {text}");
+    let (code, text) = journal(&["copy", &store, file.to_str().unwrap()]);
+    assert_eq!(code, 0, "{text}");
+    assert_eq!(held(file.to_str().unwrap()), held(state));
+
+    std::fs::rename(&file, format!("{state}/journal.redb")).unwrap();
+    let _service = Service::start(&site);
+    let known = call(&site, "GET", "/v1/leases", None).1["leases"][0].clone();
+    assert_eq!((&known["id"], &known["agent"]), (&lease["id"], &lease["agent"]));
+}
+
+#[test]
+fn a_store_that_cannot_serve_is_named_and_nothing_is_written_elsewhere() {
+    let Some(mut etcd) = Cluster::start(3) else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("copy.redb");
+    let file = file.to_str().unwrap();
+    etcd.kill(0);
+    etcd.kill(1);
+    let store = etcd.text("herd");
+    let store = store.as_str();
+    for args in [["verify", store].as_slice(), &["copy", store, file]] {
+        let (code, text) = journal(args);
+        assert_eq!(code, 1, "{text}");
+        assert!(text.contains(&format!("the journal `{store}` could not be read")), "{text}");
+    }
+    assert!(!std::path::Path::new(file).exists());
+    let (code, text) = journal(&["verify", "etcd://"]);
+    assert!(code == 1 && text.contains("write etcd://HOST:PORT"), "{code}: {text}");
+}
