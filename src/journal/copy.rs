@@ -22,8 +22,8 @@ const LINE_BYTES_MAX: u64 = 1 << 30;
 /// The snapshot of a journal, and the records after it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Contents {
-    snapshot: Option<(u64, Vec<u8>)>,
-    records: Vec<Vec<u8>>,
+    pub(super) snapshot: Option<(u64, Vec<u8>)>,
+    pub(super) records: Vec<Vec<u8>>,
 }
 
 /// Why a journal could not be copied.
@@ -90,10 +90,6 @@ impl Contents {
 
     fn verify(&self, place: String) -> Result<(), LogError> {
         fold(&MemoryLog::of(self.clone(), place)).map(drop)
-    }
-
-    pub(super) fn into_parts(self) -> (Option<(u64, Vec<u8>)>, Vec<Vec<u8>>) {
-        (self.snapshot, self.records)
     }
 
     /// Looks into what was read.

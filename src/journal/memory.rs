@@ -51,9 +51,8 @@ impl MemoryLog {
     /// A log with the contents of another one.
     pub(super) fn of(contents: Contents, place: String) -> Self {
         let last = contents.last();
-        let (snapshot, records) = contents.into_parts();
         let log = Self { of: Some(place), ..Self::default() };
-        log.lock().fill(snapshot, records, last);
+        log.lock().fill(contents.snapshot, contents.records, last);
         log
     }
 

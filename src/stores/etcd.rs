@@ -9,8 +9,9 @@
 //! - Every write is one transaction that compares the revision of the head, and all but the first
 //!   chunks of a large write change it. So two writers can never both go on: the one that writes
 //!   second finds another head and is fenced for good.
-//! - What a write leaves behind the head (a large one that was cut off, or one whose answer was
-//!   lost) is not part of the log. The next write takes it away first; it also undoes what was
+//! - What lies behind the head (of a large write that was cut off, or of one whose answer was lost)
+//!   and snapshots that it does not name are not part of the log. The next writer, and the next write
+//!   after a failure, take them away first; it also undoes what was
 //!   reported to its caller as failed.
 //! - etcd syncs every write before it answers, so an append is always durable.
 //! - A snapshot's pages are written beside the log. The switch names them in the head and deletes
@@ -61,7 +62,7 @@ pub struct EtcdLog {
     known: Known,
     /// A head whose write may have happened although it was reported as failed.
     unsure: Option<Head>,
-    /// Whether nothing lies behind the head.
+    /// Whether nothing lies beside what the head names.
     claimed: bool,
     /// Where a successor in the making is left when it is ready.
     slot: Option<Arc<Slot>>,
@@ -104,7 +105,7 @@ impl EtcdLog {
         LogError::Fenced { expected: self.known.head.seq, actual: found.head.seq }
     }
 
-    /// Makes sure that nothing lies behind the head, and that the head is this writer's.
+    /// Makes sure that nothing lies beside what the head names, and that the head is this writer's.
     ///
     /// # Errors
     /// [`LogError::Fenced`] when somebody else wrote since.
@@ -120,8 +121,12 @@ impl EtcdLog {
         let head = switched.unwrap_or_else(|| self.known.head.clone());
         self.known = Known { head, ..found };
         let next = self.known.head.again();
-        let behind = self.keys.records_behind(next.seq);
-        self.commit(next, vec![Operation::DeleteRange(behind)])?;
+        // A snapshot in the making goes with it: nobody finishes one that another process began.
+        self.slot = None;
+        let named = self.known.head.snapshot.as_ref().map(|mark| mark.name.as_str());
+        let mut left = self.keys.snapshots_but(named);
+        left.push(self.keys.records_behind(next.seq));
+        self.commit(next, left.into_iter().map(Operation::DeleteRange).collect())?;
         self.claimed = true;
         Ok(())
     }
@@ -275,6 +280,7 @@ impl Log for EtcdLog {
     }
 
     fn successor(&mut self, seq: u64) -> Result<Box<dyn Successor>, LogError> {
+        self.claim_if_needed()?;
         let slot = Arc::new(Slot::default());
         let mark = SnapshotMark { at: seq, name: name(), pages: 0, bytes: 0 };
         let (gateway, keys) = (Arc::clone(&self.gateway), self.keys.clone());

@@ -34,7 +34,7 @@ const ROUNDS: usize = 2;
 /// The pause between two rounds: a cluster elects a leader in that time, as a rule.
 const ROUND_PAUSE: Duration = Duration::from_millis(500);
 /// The most keys that are asked for at once.
-const PAGE_KEYS: u32 = 16;
+const PAGE_KEYS: u32 = 4;
 /// The most bytes of an answer: base64 of a page's keys at their largest.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 
@@ -340,10 +340,9 @@ impl Inner {
 
     /// Calls one member, with a new login where the last one does not count any more.
     async fn call_member(&self, member: usize, path: &str, question: &Value) -> Outcome {
-        if self.login.is_some() && self.token.lock().is_none() {
-            if let Err(outcome) = self.log_in(member).await {
-                return outcome;
-            }
+        let lacks_token = self.login.is_some() && self.token.lock().is_none();
+        if lacks_token && let Err(outcome) = self.log_in(member).await {
+            return outcome;
         }
         match self.send(member, path, question).await {
             Outcome::Login(_) if self.login.is_some() => match self.log_in(member).await {

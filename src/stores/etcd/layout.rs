@@ -61,6 +61,19 @@ impl Keys {
         KeyRange(format!("{folder}/"), format!("{folder}0"))
     }
 
+    /// Every snapshot but this one.
+    pub(super) fn snapshots_but(&self, name: Option<&str>) -> Vec<KeyRange> {
+        let all = format!("{}/snapshots", self.prefix);
+        let (first, end) = (format!("{all}/"), format!("{all}0"));
+        match name {
+            None => vec![KeyRange(first, end)],
+            Some(name) => {
+                let KeyRange(from, to) = self.snapshot(name);
+                vec![KeyRange(first, from), KeyRange(to, end)]
+            }
+        }
+    }
+
     pub(super) fn page(&self, name: &str, number: u64) -> String {
         format!("{}/snapshots/{name}/{number:010}", self.prefix)
     }

@@ -100,6 +100,31 @@ fn a_switch_of_a_writer_that_is_fenced_changes_nothing() {
     assert!(!keys(&second, "/herd").iter().any(|key| key.contains("snapshots")));
 }
 
+#[test]
+fn what_a_process_left_of_a_snapshot_goes_with_the_next_writer() {
+    let Some(cluster) = Cluster::start(1) else { return };
+    let mut first = open(&cluster, "herd");
+    first.append(0, &records(1..=2), true).unwrap();
+    for (at, is_left) in [(1, false), (2, true)] {
+        let mut successor = first.successor(at).unwrap();
+        successor.put(b"snapshot").unwrap();
+        if is_left {
+            // A process that dies deletes nothing.
+            std::mem::forget(successor);
+        } else {
+            successor.ready().unwrap();
+            first.succeed(2, &[]).unwrap();
+        }
+    }
+    let pages =
+        |log: &EtcdLog| keys(log, "/herd").iter().filter(|key| key.contains("/snapshots/")).count();
+    assert_eq!(pages(&first), 2);
+    let mut second = open(&cluster, "herd");
+    second.append(2, &records(3..=3), true).unwrap();
+    assert_eq!(pages(&second), 1);
+    assert_eq!(second.snapshot().unwrap(), Some((1, b"snapshot".to_vec())));
+}
+
 // Invariant: a large write is there whole or not at all.
 
 #[test]
