@@ -37,6 +37,8 @@ pub enum CopyError {
          is empty"
     )]
     NotEmpty { place: String, last: u64 },
+    #[error("the file `{}` is there already, and nothing was copied: name one that is not", .path.display())]
+    Exists { path: PathBuf },
     #[error("the file `{}` could not be {doing}", .path.display())]
     File {
         path: PathBuf,
@@ -138,11 +140,16 @@ impl Contents {
     /// Writes a new text file that its owner alone can read.
     ///
     /// # Errors
-    /// [`CopyError::File`] also where there is a file of that name.
+    /// [`CopyError::Exists`] and [`CopyError::File`]; there is no new file then.
     pub fn write_text(&self, path: &Path) -> Result<(), CopyError> {
         let fault = |source| CopyError::File { path: path.to_owned(), doing: "written", source };
         let mut options = File::options();
-        let file = options.write(true).create_new(true).mode(0o600).open(path).map_err(fault)?;
+        let opened = options.write(true).create_new(true).mode(0o600).open(path);
+        let is_there = |error: &io::Error| error.kind() == io::ErrorKind::AlreadyExists;
+        if opened.as_ref().is_err_and(is_there) {
+            return Err(CopyError::Exists { path: path.to_owned() });
+        }
+        let file = opened.map_err(fault)?;
         let written = self.write_lines(&file).and_then(|()| file.sync_all());
         written.map_err(|source| {
             // What is half a journal is none.

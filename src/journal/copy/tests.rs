@@ -64,7 +64,7 @@ async fn a_log_that_holds_records_takes_no_others() {
     assert!(matches!(refused, Err(CopyError::NotEmpty { last: 8, .. })), "{refused:?}");
     fs::write(&text, "somebody's").unwrap();
     let refused = contents.write_text(&text);
-    assert!(matches!(refused, Err(CopyError::File { doing: "written", .. })), "{refused:?}");
+    assert!(matches!(refused, Err(CopyError::Exists { .. })), "{refused:?}");
     assert_eq!(fs::read(&text).unwrap(), b"somebody's");
 }
 

@@ -45,7 +45,7 @@ pub(crate) enum CallError {
     #[error("{0}")]
     Refused(String),
     /// It may have been done.
-    #[error("no answer came, and the write may have happened: {0}")]
+    #[error("no answer came, and it may have been written: {0}")]
     Unknown(String),
 }
 
@@ -182,7 +182,7 @@ impl Gateway {
 
     /// A key as it is now.
     pub(crate) fn get(&self, key: &str) -> Result<Found, CallError> {
-        let answer: RangeAnswer = self.call("kv/range", json!({ "key": encoded(key) }))?;
+        let answer: RangeAnswer = self.read(json!({ "key": encoded(key) }))?;
         let value = answer.kvs.into_iter().next().map(|found| (found.value, found.mod_revision));
         Ok(Found { value, at: answer.header.revision })
     }
@@ -202,7 +202,7 @@ impl Gateway {
                 "limit": PAGE_KEYS.to_string(),
                 "revision": revision.to_string(),
             });
-            let answer: RangeAnswer = self.call("kv/range", question)?;
+            let answer: RangeAnswer = self.read(question)?;
             for one in answer.kvs {
                 let key = String::from_utf8(one.key)
                     .map_err(|_| CallError::Refused("a key is no text".to_owned()))?;
@@ -242,6 +242,13 @@ impl Gateway {
         let question = json!({ "compare": [compare], "success": operations });
         let answer: TxnAnswer = self.call("kv/txn", question)?;
         Ok(answer.succeeded.then_some(answer.header.revision))
+    }
+
+    /// Nothing can have happened where no answer came.
+    fn read(&self, question: Value) -> Result<RangeAnswer, CallError> {
+        self.call("kv/range", question).map_err(|error| match error {
+            CallError::Refused(text) | CallError::Unknown(text) => CallError::Refused(text),
+        })
     }
 
     fn call<T: DeserializeOwned>(

@@ -151,7 +151,7 @@ fn an_append_whose_answer_was_lost_is_undone_before_the_next_one() {
     log.append(0, &records(1..=1), true).unwrap();
     door.swallow_answers(true);
     let failed = log.append(1, &[large(10), large(20), large(30)], true).unwrap_err();
-    assert!(causes::chain(&failed).contains("may have happened"), "{failed:?}");
+    assert!(causes::chain(&failed).contains("may have been written"), "{failed:?}");
     let other = open(&cluster, "herd");
     assert_eq!(numbers(&other), [1, 2, 3, 4], "it did happen");
     door.swallow_answers(false);
