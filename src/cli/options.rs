@@ -56,7 +56,7 @@ pub enum Command {
     /// Look up values of the configuration, and what its keys mean
     #[command(subcommand)]
     Config(ConfigAction),
-    /// Look into the journal of a service that does not run; the file does not change
+    /// Look into the journal of a service that does not run, or copy it; what is read does not change
     #[command(subcommand)]
     Journal(JournalAction),
     /// Look at each cloud: endpoints, rights, storages, bridges, templates; say what repairs it

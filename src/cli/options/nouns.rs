@@ -160,7 +160,8 @@ pub enum JournalAction {
     },
     /// Copy it to where none is yet: to another file, to etcd, or as text, and back
     Copy {
-        /// A file, a state directory, a text file (.jsonl), or etcd://HOST:PORT,HOST:PORT/PREFIX
+        /// A file, a state directory, a text file (.jsonl), or etcd://HOST[:2379],HOST[:2379]/PREFIX
+        /// (etcds:// with TLS; ?caFile=PATH&user=NAME&passwordFile=PATH)
         from: String,
         /// The same; a file must not be there, a prefix of etcd must be empty
         to: String,
