@@ -16,7 +16,7 @@ use drover_model::phase::{AgentPhase, BreakerPhase, CloudHealth, LeasePhase};
 
 /// The floors, the ground first.
 const FLOORS: [&[&str]; 7] = [
-    &["causes", "drover-git", "drover-model", "drover-nocloud", "drover-ssh"],
+    &["causes", "drover-git", "drover-model", "drover-nocloud", "drover-ssh", "drover-vault"],
     &[
         "drover-api",
         "drover-journal",
@@ -36,7 +36,7 @@ const FLOORS: [&[&str]; 7] = [
 const OF_TESTS: [&str; 1] = ["drover-storms"];
 
 /// Packages that stand alone, with all that they may depend on here.
-const ALONE: [(&str, &[&str]); 8] = [
+const ALONE: [(&str, &[&str]); 9] = [
     ("causes", &[]),
     // A phase in an answer is the model's, not a text that server and command line each spell.
     ("drover-api", &["drover-model"]),
@@ -44,6 +44,7 @@ const ALONE: [(&str, &[&str]); 8] = [
     ("drover-model", &[]),
     ("drover-nocloud", &[]),
     ("drover-ssh", &[]),
+    ("drover-vault", &[]),
     ("proxmox-client", &["causes"]),
     ("pve-sim", &["causes", "drover-nocloud", "drover-ssh", "proxmox-client"]),
 ];

@@ -1,0 +1,144 @@
+//! Encryption of what lies in a vault that others can read.
+//!
+//! A thing is one byte that names the format, a nonce of 24 bytes, and the text under
+//! XChaCha20-Poly1305 (draft-irtf-cfrg-xchacha-03; a random nonce never comes again). Its name is
+//! authenticated with it, so that nobody can put one thing in another's place.
+
+use chacha20poly1305::aead::{Aead as _, KeyInit as _, Payload};
+use chacha20poly1305::{XChaCha20Poly1305, XNonce};
+use rand::TryRng as _;
+use rand::rngs::SysRng;
+
+use super::{ClusterKey, StoreError, Vault};
+
+/// The format that this drover writes.
+const FORMAT: u8 = 1;
+const NONCE_BYTES: usize = 24;
+/// What the key is made for.
+const PURPOSE: &str = "drover vault 1";
+
+/// A vault whose things are encrypted.
+pub struct SealedVault<V> {
+    vault: V,
+    cipher: XChaCha20Poly1305,
+}
+
+/// Why a thing cannot be opened.
+#[derive(Debug, thiserror::Error)]
+enum NotOpened {
+    #[error("it was written by a newer drover: run that one")]
+    Newer,
+    #[error(
+        "it was encrypted under another service.clusterKey, or changed since: give every member the \
+         same key"
+    )]
+    OtherKey,
+}
+
+impl<V: Vault> SealedVault<V> {
+    pub fn new(vault: V, key: &ClusterKey) -> Self {
+        let cipher = XChaCha20Poly1305::new(&key.of(PURPOSE).into());
+        Self { vault, cipher }
+    }
+
+    fn seal(&self, name: &str, bytes: &[u8]) -> Result<Vec<u8>, StoreError> {
+        let mut nonce = [0; NONCE_BYTES];
+        let drawn = SysRng.try_fill_bytes(&mut nonce);
+        drawn
+            .map_err(|error| StoreError::refused(name, "written", std::io::Error::other(error)))?;
+        let payload = Payload { msg: bytes, aad: name.as_bytes() };
+        let sealed = self.cipher.encrypt(XNonce::from_slice(&nonce), payload);
+        let sealed = sealed
+            .map_err(|_| StoreError::refused(name, "written", "it is too large to encrypt"))?;
+        Ok([&[FORMAT][..], &nonce, &sealed].concat())
+    }
+
+    fn open(&self, name: &str, sealed: &[u8]) -> Result<Vec<u8>, NotOpened> {
+        let (format, rest) = sealed.split_first().ok_or(NotOpened::OtherKey)?;
+        if *format > FORMAT {
+            return Err(NotOpened::Newer);
+        }
+        let (nonce, sealed) = rest.split_at_checked(NONCE_BYTES).ok_or(NotOpened::OtherKey)?;
+        let payload = Payload { msg: sealed, aad: name.as_bytes() };
+        self.cipher.decrypt(XNonce::from_slice(nonce), payload).map_err(|_| NotOpened::OtherKey)
+    }
+}
+
+impl<V: Vault> Vault for SealedVault<V> {
+    fn get(&self, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        let Some(sealed) = self.vault.get(name)? else { return Ok(None) };
+        self.open(name, &sealed).map(Some).map_err(|error| StoreError::refused(name, "read", error))
+    }
+
+    fn put(&self, name: &str, bytes: &[u8]) -> Result<(), StoreError> {
+        self.vault.put(name, &self.seal(name, bytes)?)
+    }
+
+    fn remove(&self, name: &str) -> Result<(), StoreError> {
+        self.vault.remove(name)
+    }
+
+    fn list(&self, folder: &str) -> Result<Vec<String>, StoreError> {
+        self.vault.list(folder)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test says what it expects")]
+
+    use secrecy::SecretString;
+
+    use super::*;
+    use crate::{MemoryVault, contract};
+
+    fn key(last: char) -> ClusterKey {
+        ClusterKey::new(&SecretString::from(format!("0123456789abcdef0123456789abcde{last}")))
+            .unwrap()
+    }
+
+    // Invariant: who lacks the key reads nothing and changes nothing unnoticed.
+
+    #[test]
+    fn a_sealed_vault_does_what_every_vault_does() {
+        for each in contract::VAULT {
+            let vault = MemoryVault::default();
+            each(&mut || Box::new(SealedVault::new(vault.clone(), &key('f'))));
+        }
+    }
+
+    #[test]
+    fn what_lies_in_the_store_says_nothing_and_cannot_be_moved_or_changed() {
+        let vault = MemoryVault::default();
+        let sealed = SealedVault::new(vault.clone(), &key('f'));
+        for name in ["user-data/a", "user-data/b"] {
+            sealed.put(name, b"password: swordfish").unwrap();
+        }
+        let lies = |name: &str| vault.get(name).unwrap().unwrap();
+        assert_ne!(lies("user-data/a"), lies("user-data/b"));
+        assert!(!lies("user-data/a").windows(9).any(|part| part == b"swordfish"));
+        let refused = |name: &str| sealed.get(name).unwrap_err();
+        vault.put("user-data/c", &lies("user-data/a")).unwrap();
+        let mut changed = lies("user-data/b");
+        changed[30] ^= 1;
+        vault.put("user-data/b", &changed).unwrap();
+        vault.put("user-data/d", b"").unwrap();
+        vault.put("user-data/e", &[1, 2, 3]).unwrap();
+        for name in ["user-data/b", "user-data/c", "user-data/d", "user-data/e"] {
+            let error = refused(name);
+            assert_eq!(error.to_string(), format!("`{name}` could not be read"));
+        }
+        vault.put("user-data/f", &[9; 60]).unwrap();
+        let newer = std::error::Error::source(&refused("user-data/f")).unwrap().to_string();
+        assert_eq!(newer, "it was written by a newer drover: run that one");
+    }
+
+    #[test]
+    fn another_key_opens_nothing_and_says_so() {
+        let vault = MemoryVault::default();
+        SealedVault::new(vault.clone(), &key('f')).put("call-in.key", b"secret").unwrap();
+        let error = SealedVault::new(vault, &key('e')).get("call-in.key").unwrap_err();
+        let why = std::error::Error::source(&error).unwrap().to_string();
+        assert!(why.contains("another service.clusterKey"), "{why}");
+    }
+}
