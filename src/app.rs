@@ -46,6 +46,7 @@ use drover_config::LoadError;
 use drover_config::level::LevelError;
 use drover_journal::LogError;
 use drover_server::StartError;
+use drover_vault::StoreError;
 
 /// The options of `drover run`.
 #[derive(Debug, Clone, Default)]
@@ -80,6 +81,13 @@ pub enum RunError {
         path: PathBuf,
         #[source]
         source: std::io::Error,
+    },
+    /// What lies beside the journal cannot be read or written.
+    #[error("cannot use what lies beside the journal in `{place}`")]
+    Beside {
+        place: String,
+        #[source]
+        source: StoreError,
     },
     /// Others could change what is in the state directory.
     #[error("{0}")]
@@ -136,6 +144,7 @@ impl RunError {
             | Self::Downgrade { .. }
             | Self::Journal(LogError::Newer { .. } | LogError::Unknown { .. }) => 2,
             Self::State { .. }
+            | Self::Beside { .. }
             | Self::Twin(_)
             | Self::Journal(_)
             | Self::Takeover(_)
@@ -153,6 +162,7 @@ impl RunError {
             Self::Config(error) => error.render(),
             Self::Level(_)
             | Self::State { .. }
+            | Self::Beside { .. }
             | Self::Unsafe(_)
             | Self::Newer(_)
             | Self::Downgrade { .. }

@@ -21,6 +21,7 @@ const FLOORS: [&[&str]; 7] = [
         "drover-api",
         "drover-journal",
         "drover-limits",
+        "drover-members",
         "drover-runtime",
         "drover-scripts",
         "proxmox-client",

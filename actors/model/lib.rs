@@ -12,6 +12,7 @@ pub mod demand;
 pub mod fact;
 pub mod fault;
 pub mod finding;
+pub mod gate;
 pub mod hardware;
 pub mod id;
 pub mod image;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use causes::chain;
 use drover_ci::CiSystems;
 use drover_hypervisor::Proxmox;
+use drover_model::gate::Gate;
 use drover_model::id::{CloudId, SourceId};
 use drover_model::spec::HerdSpec;
 use parking_lot::Mutex;
@@ -18,6 +19,7 @@ use drover_config::Checked;
 pub struct Connections {
     proxmox: Arc<Proxmox>,
     systems: Arc<CiSystems>,
+    gate: Gate,
     configured: Mutex<Configured>,
 }
 
@@ -29,8 +31,9 @@ struct Configured {
 }
 
 impl Connections {
-    pub fn new(proxmox: Arc<Proxmox>, systems: Arc<CiSystems>) -> Self {
-        Self { proxmox, systems, configured: Mutex::default() }
+    /// Calls to CI systems that change something pass the gate.
+    pub fn new(proxmox: Arc<Proxmox>, systems: Arc<CiSystems>, gate: Gate) -> Self {
+        Self { proxmox, systems, gate, configured: Mutex::default() }
     }
 
     /// Opens the connections that are new or changed since the configuration `before`.
@@ -43,7 +46,7 @@ impl Connections {
             if now == before.sources.get(id).map(|source| source.connection) {
                 continue;
             }
-            match drover_ci::connector(connection) {
+            match drover_ci::connector(connection, self.gate.clone()) {
                 Ok(connector) => self.systems.set(id.clone(), connector),
                 Err(error) => {
                     let error = chain(&error);
@@ -119,7 +122,7 @@ mod tests {
         let runtime = tokio::runtime::Handle::current();
         let shell = Arc::new(SshShell::new(runtime.clone()));
         let systems = Arc::new(CiSystems::new(shell, runtime));
-        let connections = Connections::new(Arc::clone(&proxmox), systems);
+        let connections = Connections::new(Arc::clone(&proxmox), systems, Gate::default());
         let cloud = CloudId::new("a");
         // A call to a cloud without a connection fails at once.
         let answered = || proxmox.identify(&CloudId::new("a")).now_or_never();

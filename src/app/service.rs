@@ -16,6 +16,7 @@ use drover_hypervisor::{HttpWeb, Proxmox, TASK_POLL_INTERVAL};
 use drover_journal::{LogError, Opened, RedbLog, Writer, WriterOptions};
 use drover_model::ambient::{mint_installation, mint_lease};
 use drover_model::fact::{Fact, What};
+use drover_model::gate::Gate;
 use drover_model::id::Generation;
 use drover_model::ports::{Ambient, Journal, JournalFault, Observer, Ports};
 use drover_model::record::Body;
@@ -26,6 +27,7 @@ use drover_server::{Doors, Limits, Listen, NotReloaded, Running};
 use drover_shell::SshShell;
 use drover_shell::kept_keys::{KeptKeys, KeyTrackingJournal};
 use drover_shell::user_data::UserDataStore;
+use drover_vault::{FolderVault, Vault};
 use futures_util::FutureExt;
 use proxmox_client::WireDialer;
 use tokio::runtime::Handle;
@@ -200,25 +202,22 @@ impl Service {
         state_dir::write_heartbeat(&state);
 
         let runtime = Handle::current();
-        let key = CallInKey::open(&state)
-            .map_err(|source| RunError::State { path: state.clone(), source })?;
-        let key = Arc::new(key);
+        let vault: Arc<dyn Vault> = Arc::new(FolderVault::new(&state));
+        let beside = |source| RunError::Beside { place: state.display().to_string(), source };
+        let key = Arc::new(CallInKey::open(&*vault).map_err(beside)?);
         let downloads = Downloads::open(Arc::new(HttpWeb), state.join(state_dir::DOWNLOADS))
             .map_err(|source| RunError::State { path: state.clone(), source })?;
         let proxmox = Proxmox::new(Some(runtime.clone()), Arc::new(WireDialer), TASK_POLL_INTERVAL);
         let proxmox = Arc::new(proxmox.with_call_ins(Arc::clone(&key)).with_downloads(downloads));
-        let user_data = UserDataStore::open(&state, &journal_state)
-            .map_err(|source| RunError::State { path: state.clone(), source })?;
+        let user_data = UserDataStore::open(Arc::clone(&vault), &journal_state).map_err(beside)?;
         let user_data = Arc::new(user_data);
-        let (former, keys) = KeptKeys::open(&state, &journal_state)
-            .map_err(|source| RunError::State { path: state.clone(), source })?;
+        let (former, keys) = KeptKeys::open(Arc::clone(&vault), &journal_state).map_err(beside)?;
         let former = Arc::new(former);
         let shell = SshShell::new(runtime.clone()).with_user_data(Arc::clone(&user_data));
         shell.add_kept_keys(keys);
         let shell = Arc::new(shell);
         let systems = CiSystems::new(Arc::clone(&shell), runtime.clone());
-        let systems =
-            Arc::new(systems.with_state_folder(state.join("sources"), crate::machine::read().id));
+        let systems = Arc::new(systems.with_vault(Arc::clone(&vault), crate::machine::read().id));
         let hinted = Arc::clone(&systems);
         let hooks = Arc::new(Hooks::with_hint(move |source, body| hinted.hint(source, body)));
         hooks.replace(wiring::hook_secrets(&checked));
@@ -234,7 +233,8 @@ impl Service {
         let journal_view = Arc::clone(&view);
         journal.watch(move |trouble| journal_view.mark_journal(trouble.map(str::to_owned)));
         checked.follow(&HerdSpec::default(), Generation(1));
-        let connections = Arc::new(Connections::new(Arc::clone(&proxmox), Arc::clone(&systems)));
+        let connections =
+            Arc::new(Connections::new(Arc::clone(&proxmox), Arc::clone(&systems), Gate::default()));
         connections.connect(&checked, &HerdSpec::default());
         wiring::set_keys(&shell, &former, &checked.keys);
         shell.set_files(checked.uploads.iter());
@@ -252,6 +252,7 @@ impl Service {
             journal: Arc::new(KeyTrackingJournal::new(
                 Arc::clone(&journal) as _,
                 Arc::clone(&former),
+                Handle::current(),
             )),
             observer: Arc::clone(&observer),
             ambient: Arc::clone(&ambient),

@@ -70,9 +70,10 @@ impl FirstSeen {
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
-    use std::path::Path;
+    use std::sync::Arc;
 
     use drover_model::id::SourceId;
+    use drover_vault::MemoryVault;
 
     use super::*;
 
@@ -93,29 +94,30 @@ mod tests {
     }
 
     /// The dates as a newly started service loads them.
-    fn started(folder: &Path, server: &str) -> FirstSeen {
+    fn started(vault: &MemoryVault, server: &str) -> FirstSeen {
         let seen = FirstSeen::default();
-        seen.keep(StateFile::of(folder, &SourceId::new("git"), None), server);
+        let vault = Arc::new(vault.clone());
+        seen.keep(StateFile::of(vault, &SourceId::new("git"), None), server);
         seen
     }
 
     #[test]
     fn of_more_jobs_than_are_kept_those_that_wait_longest_are_as_old_after_a_start() {
-        let folder = tempfile::tempdir().unwrap();
+        let vault = MemoryVault::default();
         let ids: Vec<String> = (0..=STORED_JOBS_MAX).map(|n| format!("{n:04}")).collect();
         let all: Vec<&str> = ids.iter().map(String::as_str).collect();
-        let first = started(folder.path(), "http://git.lan/");
+        let first = started(&vault, "http://git.lan/");
         update(&first, &all[1..], 10);
         update(&first, &all, 20);
-        let ages = update(&started(folder.path(), "http://git.lan/"), &all, 30);
+        let ages = update(&started(&vault, "http://git.lan/"), &all, 30);
         let kept = [10; STORED_JOBS_MAX];
         assert_eq!((ages[0], &ages[1..]), (30, &kept[..]));
     }
 
     #[test]
     fn a_job_that_waited_before_a_start_is_as_old_after_it_at_the_same_server() {
-        let folder = tempfile::tempdir().unwrap();
-        let started = |server: &str| started(folder.path(), server);
+        let vault = MemoryVault::default();
+        let started = |server: &str| started(&vault, server);
         assert_eq!(update(&started("http://git.lan/"), &["a", "b"], 10), [10, 10]);
         assert_eq!(update(&started("http://git.lan/"), &["b", "c"], 20), [10, 20]);
         assert_eq!(update(&started("http://git.lan/"), &["a", "c"], 30), [30, 20]);

@@ -7,6 +7,7 @@
 
 use std::time::Duration;
 
+use drover_model::gate::Gate;
 use proxmox_client::Tls;
 use reqwest::header::{
     ACCEPT, AUTHORIZATION, CONTENT_TYPE, DATE, HeaderMap, HeaderName, HeaderValue, LOCATION,
@@ -128,6 +129,7 @@ pub struct Http {
     base: Url,
     login: Option<(HeaderName, SecretString)>,
     limit: Duration,
+    gate: Gate,
 }
 
 impl Http {
@@ -155,7 +157,12 @@ impl Http {
         if !base.path().ends_with('/') {
             base.set_path(&format!("{}/", base.path()));
         }
-        Ok(Self { client, base, login: None, limit: CALL_TIMEOUT })
+        Ok(Self { client, base, login: None, limit: CALL_TIMEOUT, gate: Gate::default() })
+    }
+
+    /// Asks this gate before each call that changes something.
+    pub fn with_gate(self, gate: Gate) -> Self {
+        Self { gate, ..self }
     }
 
     /// Sends this header with each call.
@@ -203,6 +210,7 @@ impl Http {
         let call = format!("{method} {}{shown}", self.base.path());
         let url = self.base.join(path).map_err(|error| DemandError::Setup(error.to_string()))?;
         let rest = url.path().strip_prefix(self.base.path()).unwrap_or(url.path()).to_owned();
+        let writes = !method.is_safe();
         let mut request = self.client.request(method, url.clone()).timeout(self.limit);
         if more.iter().all(|(name, _)| *name != ACCEPT) {
             request = request.header(ACCEPT, "application/json");
@@ -227,6 +235,9 @@ impl Http {
             call: call.clone(),
             source: source.without_url(),
         };
+        if writes {
+            self.gate.pass().await;
+        }
         let mut answer = request.send().await.map_err(lost)?;
         let (status, headers) = (answer.status().as_u16(), answer.headers().clone());
         let mut body = Vec::new();

@@ -57,17 +57,18 @@ mod windows;
 pub mod woodpecker;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use causes::chain;
 use drover_model::demand::words::Words;
 use drover_model::fault::{Culprit, Fault, FaultKind};
+use drover_model::gate::Gate;
 use drover_model::id::{RunnerName, SourceId};
 use drover_model::os::Os;
 use drover_model::ports::{Ask, Demand, Known, SourceObservation, StartRunnerCall};
 use drover_shell::SshShell;
+use drover_vault::Vault;
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 use parking_lot::{Mutex, RwLock};
@@ -133,12 +134,16 @@ impl System {
     }
 }
 
-/// Makes the connector of a configured source; it calls nothing yet.
+/// Makes the connector of a configured source; it calls nothing yet, and later what changes something
+/// through the gate alone.
 ///
 /// # Errors
 /// [`DemandError::Setup`] where the client cannot be made, for example from an empty CA bundle.
-pub fn connector(connection: &SourceConnection) -> Result<Arc<dyn Connector>, DemandError> {
-    let http = Http::new(&connection.url, &connection.tls, &connection.route)?;
+pub fn connector(
+    connection: &SourceConnection,
+    gate: Gate,
+) -> Result<Arc<dyn Connector>, DemandError> {
+    let http = Http::new(&connection.url, &connection.tls, &connection.route)?.with_gate(gate);
     let command = connection.command.clone();
     Ok(match &connection.system {
         System::Gitea(settings) => Arc::new(Gitea::new(http, settings, command)),
@@ -168,8 +173,8 @@ pub struct CiSystems {
     on_news_callback: Arc<OnceLock<NewsCallback>>,
     shell: Arc<SshShell>,
     secrets: Arc<Secrets>,
-    /// The folder of the sources' state files; none where nothing is stored.
-    state_folder: Option<PathBuf>,
+    /// Where the sources' state files are; none where nothing is stored.
+    vault: Option<Arc<dyn Vault>>,
     /// An id that distinguishes this machine from others; none where no such id exists.
     machine: Option<String>,
     runtime: Handle,
@@ -180,14 +185,14 @@ impl CiSystems {
     pub fn new(shell: Arc<SshShell>, runtime: Handle) -> Self {
         let (connectors, tasks, on_news_callback) =
             (RwLock::default(), Mutex::default(), Arc::default());
-        let (secrets, state_folder, machine) = (Arc::default(), None, None);
-        Self { connectors, tasks, on_news_callback, shell, secrets, state_folder, machine, runtime }
+        let (secrets, vault, machine) = (Arc::default(), None, None);
+        Self { connectors, tasks, on_news_callback, shell, secrets, vault, machine, runtime }
     }
 
-    /// Stores the state of sources in `folder`. `machine` identifies this machine, so that a copied
-    /// folder is recognised.
-    pub fn with_state_folder(self, folder: PathBuf, machine: Option<String>) -> Self {
-        Self { state_folder: Some(folder), machine, ..self }
+    /// Stores the state of sources in a vault. `machine` identifies whose vault it is, so that a
+    /// copied one is recognised.
+    pub fn with_vault(self, vault: Arc<dyn Vault>, machine: Option<String>) -> Self {
+        Self { vault: Some(vault), machine, ..self }
     }
 
     /// Sets or replaces the connector of a source; calls in flight keep the old one.
@@ -201,8 +206,8 @@ impl CiSystems {
                 on_news_callback(of.clone());
             }
         });
-        let kept = |folder: &PathBuf| StateFile::of(folder, &id, self.machine.clone());
-        let kept = self.state_folder.as_ref().map(kept).unwrap_or_default();
+        let kept = |vault| StateFile::of(Arc::clone(vault), &id, self.machine.clone());
+        let kept = self.vault.as_ref().map(kept).unwrap_or_default();
         if let Some(watch) = Arc::clone(&connector).watch(wake, ended, kept) {
             let task = self.runtime.spawn(async move {
                 // Two tasks of one source would disturb each other, so the old one ends first.

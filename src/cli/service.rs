@@ -41,6 +41,7 @@ pub(super) fn run(global: &Global, options: RunOptions) -> ExitCode {
                 app::RunError::Config(error) => error.located(),
                 app::RunError::Level(_)
                 | app::RunError::State { .. }
+                | app::RunError::Beside { .. }
                 | app::RunError::Unsafe(_)
                 | app::RunError::Newer(_)
                 | app::RunError::Downgrade { .. }

@@ -16,6 +16,7 @@ use super::fault::Place;
 use super::keys::{RawLeases, RawPeer, RawQuota, RawService, RawToken, SERVICE};
 use super::layer::Layer;
 use super::node::Node;
+use super::shared_store::{self, StoreSpec};
 use super::socket::default_socket;
 use super::sync::{self, ConfigSyncSpec};
 use super::value::SOCKET_PATH_MAX;
@@ -62,6 +63,8 @@ pub struct ServiceSpec {
     pub age_recipients: Vec<String>,
     /// The repository with part of the configuration.
     pub config_sync: Option<ConfigSyncSpec>,
+    /// The store that several drovers share; none where the journal is in the state directory.
+    pub store: Option<StoreSpec>,
 }
 
 /// A caller of the API over TCP.
@@ -115,6 +118,7 @@ pub(super) fn service(
     let leases = leases(layer, cx);
     let config_sync = sync::config_sync(layer, credentials, cx);
     let raw: RawService = layer.typed(&mut cx.faults)?;
+    let store = shared_store::store(&raw, layer, cx);
     if let Some(addr) = raw.listen {
         listening(addr, raw.listen_plain, &tokens, layer, cx);
     }
@@ -148,6 +152,7 @@ pub(super) fn service(
         log_level: level.unwrap_or_else(|| "info".to_owned()),
         age_recipients: cx.identities.as_ref().map(Identities::recipients).unwrap_or_default(),
         config_sync,
+        store,
     })
 }
 

@@ -6,12 +6,9 @@
 //! recognized again. Whether the agent waits for a call is checked by the agent itself.
 
 use std::fmt;
-use std::fs::{self, OpenOptions};
-use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
 
 use drover_model::id::AgentId;
+use drover_vault::{StoreError, Vault};
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use rand::TryRng;
 use rand::rngs::SysRng;
@@ -19,8 +16,8 @@ use secrecy::SecretString;
 use sha2::Sha256;
 use subtle::ConstantTimeEq as _;
 
-/// The name of the key file in the state directory.
-const KEY_FILE: &str = "call-in.key";
+/// The name of the key in the vault.
+const KEY_NAME: &str = "call-in.key";
 /// The length of the key.
 const KEY_BYTES: usize = 32;
 /// The length of an agent's id, with which a token starts.
@@ -45,42 +42,24 @@ impl CallInKey {
         Self(Hmac::new(&block))
     }
 
-    /// Reads the key from the state directory, or makes one there.
+    /// Reads the key from the vault, or makes one there. Blocks.
     ///
     /// # Errors
-    /// When the key can neither be read nor made, or the file is not a key.
-    pub fn open(state: &Path) -> io::Result<Self> {
-        let path = state.join(KEY_FILE);
-        match fs::File::open(&path) {
-            Ok(file) => Self::read(file),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Self::make(&path),
-            Err(error) => Err(error),
-        }
-    }
-
-    fn read(file: fs::File) -> io::Result<Self> {
-        let mut bytes = Vec::new();
-        file.take(33).read_to_end(&mut bytes)?;
+    /// When the key can neither be read nor made, or what is there is no key.
+    pub fn open(vault: &dyn Vault) -> Result<Self, StoreError> {
+        let Some(bytes) = vault.get(KEY_NAME)? else {
+            let mut key = [0; KEY_BYTES];
+            let drawn = SysRng.try_fill_bytes(&mut key);
+            drawn.map_err(|error| {
+                StoreError::refused(KEY_NAME, "written", std::io::Error::other(error))
+            })?;
+            vault.put(KEY_NAME, &key)?;
+            return Ok(Self::from_bytes(key));
+        };
         let key: [u8; KEY_BYTES] = bytes.try_into().map_err(|_| {
-            let text = format!(
-                "`{KEY_FILE}` in the state directory is not a key of 32 bytes: remove it, and the \
-                 next start makes a new one"
-            );
-            io::Error::new(io::ErrorKind::InvalidData, text)
+            let text = "it is not a key of 32 bytes: remove it, and the next start makes a new one";
+            StoreError::refused(KEY_NAME, "read", text)
         })?;
-        Ok(Self::from_bytes(key))
-    }
-
-    /// Writes the file under another name first, so that it is there complete or not at all.
-    fn make(path: &Path) -> io::Result<Self> {
-        let mut key = [0; KEY_BYTES];
-        SysRng.try_fill_bytes(&mut key).map_err(io::Error::other)?;
-        let beside = path.with_extension("new");
-        let mut file =
-            OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
-        file.write_all(&key)?;
-        file.sync_all()?;
-        fs::rename(&beside, path)?;
         Ok(Self::from_bytes(key))
     }
 
@@ -118,8 +97,8 @@ impl CallInKey {
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
-    use std::os::unix::fs::PermissionsExt;
-
+    use causes::chain;
+    use drover_vault::MemoryVault;
     use secrecy::ExposeSecret;
 
     use super::*;
@@ -144,19 +123,18 @@ mod tests {
         }
     }
 
-    // Invariant: the key stays the same over restarts, and only its owner may read it.
+    // Invariant: the key stays the same over restarts.
 
     #[test]
-    fn a_key_is_made_once_and_read_by_nobody_else() {
-        let dir = tempfile::tempdir().unwrap();
-        let first = CallInKey::open(dir.path()).unwrap();
-        let again = CallInKey::open(dir.path()).unwrap();
+    fn a_key_is_made_once() {
+        let vault = MemoryVault::default();
+        let first = CallInKey::open(&vault).unwrap();
+        let again = CallInKey::open(&vault).unwrap();
         let agent = AgentId::new("4f8z1c3px9t2vkab");
         assert_eq!(again.digest(&agent), first.digest(&agent));
-        let meta = fs::metadata(dir.path().join(KEY_FILE)).unwrap();
-        assert_eq!(meta.permissions().mode() & 0o777, 0o600);
         assert_eq!(format!("{first:?}"), "CallInKey");
-        fs::write(dir.path().join(KEY_FILE), b"short").unwrap();
-        assert!(CallInKey::open(dir.path()).unwrap_err().to_string().contains("32 bytes"));
+        vault.put(KEY_NAME, b"short").unwrap();
+        let refused = chain(&CallInKey::open(&vault).unwrap_err());
+        assert!(refused.contains("`call-in.key` could not be read: it is not a key"), "{refused}");
     }
 }

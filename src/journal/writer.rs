@@ -185,8 +185,20 @@ impl Writer {
         ambient: Arc<dyn Ambient>,
         options: WriterOptions,
     ) -> Result<Opened, LogError> {
+        Self::open_any(Box::new(log), ambient, options)
+    }
+
+    /// The same for a log of any kind.
+    ///
+    /// # Errors
+    /// As [`Writer::open`].
+    pub fn open_any(
+        log: Box<dyn Log>,
+        ambient: Arc<dyn Ambient>,
+        options: WriterOptions,
+    ) -> Result<Opened, LogError> {
         let Folded { journal_state, snapshot_at, snapshot_bytes, record_bytes } =
-            super::fold::fold(&log)?;
+            super::fold::fold(&*log)?;
         let size = log.size();
         let wasteful = size > SMALL_FILE_BYTES
             && size / WASTEFUL_FACTOR > snapshot_bytes.saturating_add(record_bytes);
@@ -210,7 +222,7 @@ impl Writer {
         let clock = Arc::new(Clock::new(ambient.now()));
         let committer = Committer {
             in_flight: Arc::clone(&in_flight),
-            log: Box::new(log),
+            log,
             epoch: journal_state.epoch + 1,
             fold,
             seq: journal_state.seq,

@@ -35,6 +35,7 @@ use drover_model::status::{AgentStatus, LeaseStatus, TemplateStatus};
 use drover_model::tenant::By;
 use drover_model::time::WallTime;
 use drover_shell::user_data::UserDataStore;
+use drover_vault::MemoryVault;
 use reqwest::Method;
 use secrecy::SecretString;
 use serde_json::Value;
@@ -429,7 +430,8 @@ impl Served {
         let secret = HookSecret { auth: HookAuth::Signature, secret };
         hooks.replace([(SourceId::new("git"), secret)].into());
         let directory = tempfile::tempdir().unwrap();
-        let user_data = UserDataStore::open(directory.path(), &JournalState::default()).unwrap();
+        let vault = Arc::new(MemoryVault::default());
+        let user_data = UserDataStore::open(vault, &JournalState::default()).unwrap();
         let user_data = Arc::new(user_data);
         let doors = Doors {
             herd,

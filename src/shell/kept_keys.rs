@@ -1,19 +1,15 @@
-//! Private keys of guests, kept in the state directory.
+//! Private keys of guests, kept in the vault.
 //!
 //! drover enters an agent with the key that the agent was created with, for as long as it exists:
 //! also when its credentials id in the YAML names another key by now, and after a restart of the
-//! service. Secrets are not in the journal, which knows only each agent's public key. So a file
-//! here, named by the key's fingerprint, keeps the private key from the moment it is configured
-//! until it is no longer configured and the last agent created with it is gone.
+//! service. Secrets are not in the journal, which knows only each agent's public key. So the vault
+//! has the private key, named by its fingerprint, from the moment it is configured until it is no
+//! longer configured and the last agent created with it is gone.
 //!
-//! A key is kept without its passphrase, readable by the service alone. A key that cannot be
-//! written is logged, and the configuration takes effect all the same.
+//! A key is kept without its passphrase. A key that cannot be written is logged, and the
+//! configuration takes effect all the same.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use causes::chain;
@@ -22,18 +18,19 @@ use drover_model::journal_state::JournalState;
 use drover_model::ports::{Journal, JournalFault};
 use drover_model::record::Body;
 use drover_ssh::PrivateKey;
+use drover_vault::{StoreError, Vault};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use parking_lot::{Mutex, MutexGuard};
-use secrecy::ExposeSecret;
+use secrecy::{ExposeSecret, SecretString};
+use tokio::runtime::Handle;
 
-/// The name of the folder in the state directory.
+/// The folder of the vault.
 const FOLDER: &str = "ssh-keys";
 
-/// The keys in the folder, and who needs them.
-#[derive(Debug)]
+/// The keys in the vault, and who needs them.
 pub struct KeptKeys {
-    folder: PathBuf,
+    vault: Arc<dyn Vault>,
     used: Mutex<KeyUse>,
 }
 
@@ -43,8 +40,8 @@ struct KeyUse {
     configured: BTreeSet<String>,
     /// The public key that each agent was created with.
     agents: BTreeMap<AgentId, String>,
-    /// The file of each kept key, by public key.
-    files: BTreeMap<String, PathBuf>,
+    /// The name of each kept key, by public key.
+    names: BTreeMap<String, String>,
 }
 
 impl KeyUse {
@@ -54,35 +51,33 @@ impl KeyUse {
 }
 
 impl KeptKeys {
-    /// Opens the folder in the state directory, and returns the keys in it. A file that is not a
-    /// key is logged and left alone.
+    /// Reads the keys that are kept. What is no key is logged and left alone. Blocks.
     ///
     /// # Errors
-    /// When the folder cannot be created or read.
-    pub fn open(state: &Path, journal_state: &JournalState) -> io::Result<(Self, Vec<PrivateKey>)> {
-        let folder = state.join(FOLDER);
-        DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
+    /// When the vault cannot be read.
+    pub fn open(
+        vault: Arc<dyn Vault>,
+        journal_state: &JournalState,
+    ) -> Result<(Self, Vec<PrivateKey>), StoreError> {
         let of = |(id, entry): (&AgentId, &drover_model::journal_state::AgentEntry)| {
             (id.clone(), entry.spec.ssh.public_key.clone())
         };
         let mut used =
             KeyUse { agents: journal_state.agents.iter().map(of).collect(), ..KeyUse::default() };
         let mut keys = Vec::new();
-        for entry in fs::read_dir(&folder)? {
-            let path = entry?.path();
-            if path.extension().is_some_and(|end| end == "new") {
-                fs::remove_file(path)?;
-                continue;
-            }
-            match PrivateKey::load(&path, None) {
+        for name in vault.list(FOLDER)? {
+            let name = format!("{FOLDER}/{name}");
+            let Some(bytes) = vault.get(&name)? else { continue };
+            let text = SecretString::from(String::from_utf8_lossy(&bytes).into_owned());
+            match PrivateKey::parse(&name, &text, None) {
                 Ok(key) => {
-                    used.files.insert(key.public_line(""), path);
+                    used.names.insert(key.public_line(""), name);
                     keys.push(key);
                 }
                 Err(error) => tracing::error!(error = chain(&error), "kept SSH key cannot be read"),
             }
         }
-        Ok((Self { folder, used: Mutex::new(used) }, keys))
+        Ok((Self { vault, used: Mutex::new(used) }, keys))
     }
 
     /// Keeps the keys of a configuration, and removes those that nobody needs any more. Blocks. A
@@ -93,35 +88,31 @@ impl KeptKeys {
         for key in keys {
             let public = key.public_line("");
             used.configured.insert(public.clone());
-            if used.files.contains_key(&public) {
+            if used.names.contains_key(&public) {
                 continue;
             }
             match self.write(key) {
-                Ok(path) => drop(used.files.insert(public, path)),
+                Ok(name) => drop(used.names.insert(public, name)),
                 Err(error) => {
                     let key = key.fingerprint();
                     let text = "once this SSH key leaves the configuration and drover starts \
                                 again, drover cannot enter the agents created with it";
-                    tracing::warn!(key, %error, text, "SSH key could not be kept");
+                    let error = chain(&error);
+                    tracing::warn!(key, error, text, "SSH key could not be kept");
                 }
             }
         }
-        Self::sweep(&mut used);
+        self.sweep(&mut used);
     }
 
-    fn write(&self, key: &PrivateKey) -> io::Result<PathBuf> {
+    fn write(&self, key: &PrivateKey) -> Result<String, StoreError> {
         let print = key.fingerprint();
-        let name = print.trim_start_matches("SHA256:").replace('/', "_").replace('+', "-");
-        let path = self.folder.join(name);
-        let beside = path.with_extension("new");
-        let text = key.to_openssh().map_err(io::Error::other)?;
-        let mut options = OpenOptions::new();
-        let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
-        file.write_all(text.expose_secret().as_bytes())?;
-        file.sync_all()?;
-        fs::rename(&beside, &path)?;
-        File::open(&self.folder)?.sync_all()?;
-        Ok(path)
+        let print = print.trim_start_matches("SHA256:").replace('/', "_").replace('+', "-");
+        let name = format!("{FOLDER}/{print}");
+        let text =
+            key.to_openssh().map_err(|error| StoreError::refused(&name, "written", error))?;
+        self.vault.put(&name, text.expose_secret().as_bytes())?;
+        Ok(name)
     }
 
     /// Notes that an agent was created with a key.
@@ -129,21 +120,21 @@ impl KeptKeys {
         self.used().agents.insert(agent.clone(), public.to_owned());
     }
 
-    /// Notes that an agent is gone, and removes its key if no other agent needs it.
+    /// Notes that an agent is gone, and removes its key if no other agent needs it. Blocks.
     fn gone(&self, agent: &AgentId) {
         let mut used = self.used();
         used.agents.remove(agent);
-        Self::sweep(&mut used);
+        self.sweep(&mut used);
     }
 
-    fn sweep(used: &mut KeyUse) {
+    fn sweep(&self, used: &mut KeyUse) {
         let unneeded: Vec<String> =
-            used.files.keys().filter(|public| !used.is_needed(public)).cloned().collect();
+            used.names.keys().filter(|public| !used.is_needed(public)).cloned().collect();
         for public in unneeded {
-            let Some(path) = used.files.remove(&public) else { continue };
-            if let Err(error) = fs::remove_file(&path) {
-                let path = path.display();
-                tracing::warn!(%path, %error, "unused SSH key stays until the next start");
+            let Some(name) = used.names.remove(&public) else { continue };
+            if let Err(error) = self.vault.remove(&name) {
+                let error = chain(&error);
+                tracing::warn!(error, "unused SSH key stays until the next start");
             }
         }
     }
@@ -157,11 +148,13 @@ impl KeptKeys {
 pub struct KeyTrackingJournal {
     journal: Arc<dyn Journal>,
     keys: Arc<KeptKeys>,
+    runtime: Handle,
 }
 
 impl KeyTrackingJournal {
-    pub fn new(journal: Arc<dyn Journal>, keys: Arc<KeptKeys>) -> Self {
-        Self { journal, keys }
+    /// Keys are removed on `runtime`.
+    pub fn new(journal: Arc<dyn Journal>, keys: Arc<KeptKeys>, runtime: Handle) -> Self {
+        Self { journal, keys, runtime }
     }
 }
 
@@ -180,10 +173,11 @@ impl Journal for KeyTrackingJournal {
         if gone.is_empty() {
             return appended;
         }
+        let runtime = self.runtime.clone();
         async move {
             let outcome = appended.await;
             if outcome.is_ok() {
-                gone.iter().for_each(|agent| keys.gone(agent));
+                runtime.spawn_blocking(move || gone.iter().for_each(|agent| keys.gone(agent)));
             }
             outcome
         }
@@ -199,7 +193,7 @@ impl Journal for KeyTrackingJournal {
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
-    use std::os::unix::fs::PermissionsExt;
+    use drover_vault::MemoryVault;
 
     use super::*;
 
@@ -207,61 +201,55 @@ mod tests {
         PrivateKey::from_seed(&[seed; 32], "drover-test")
     }
 
-    fn kept(state: &Path) -> usize {
-        fs::read_dir(state.join(FOLDER)).unwrap().count()
+    fn kept(vault: &MemoryVault) -> usize {
+        vault.list(FOLDER).unwrap().len()
     }
 
     fn agent() -> AgentId {
         AgentId::new("4f8z1c3px9t2vkab")
     }
 
-    fn reopened(state: &Path, agents: &[&PrivateKey]) -> (KeptKeys, Vec<String>) {
-        let (kept_keys, keys) = KeptKeys::open(state, &JournalState::default()).unwrap();
+    fn reopened(vault: &MemoryVault, agents: &[&PrivateKey]) -> (KeptKeys, Vec<String>) {
+        let vault = Arc::new(vault.clone());
+        let (kept_keys, keys) = KeptKeys::open(vault, &JournalState::default()).unwrap();
         for key in agents {
             kept_keys.created(&agent(), &key.public_line(""));
         }
         (kept_keys, keys.iter().map(|key| key.public_line("")).collect())
     }
 
-    // Invariant: a key is kept while it is configured or an agent created with it exists, readable
-    // by the service alone, and no longer.
+    // Invariant: a key is kept while it is configured or an agent created with it exists, and no
+    // longer.
 
     #[test]
     fn a_key_that_left_the_configuration_is_kept_as_long_as_an_agent_born_with_it() {
-        let state = tempfile::tempdir().unwrap();
-        let state = state.path();
-        let (kept_keys, keys) = reopened(state, &[]);
+        let vault = &MemoryVault::default();
+        let (kept_keys, keys) = reopened(vault, &[]);
         assert_eq!(keys, Vec::<String>::new());
         kept_keys.configure([&key(1)]);
         kept_keys.created(&agent(), &key(1).public_line(""));
         kept_keys.configure([&key(2)]);
-        assert_eq!(kept(state), 2);
-        let (kept_keys, mut keys) = reopened(state, &[&key(1)]);
+        assert_eq!(kept(vault), 2);
+        let (kept_keys, mut keys) = reopened(vault, &[&key(1)]);
         keys.sort();
         let mut both = [key(1).public_line(""), key(2).public_line("")];
         both.sort();
         assert_eq!(keys, both);
         kept_keys.configure([&key(2)]);
-        assert_eq!(kept(state), 2, "its agent lives");
+        assert_eq!(kept(vault), 2, "its agent lives");
         kept_keys.gone(&agent());
-        assert_eq!(reopened(state, &[]).1, [key(2).public_line("")]);
+        assert_eq!(reopened(vault, &[]).1, [key(2).public_line("")]);
         kept_keys.configure([]);
-        assert_eq!(kept(state), 0);
+        assert_eq!(kept(vault), 0);
     }
 
     #[test]
-    fn a_kept_key_is_for_its_owner_alone_and_a_half_written_one_goes() {
-        let state = tempfile::tempdir().unwrap();
-        let state = state.path();
-        let (kept_keys, _) = reopened(state, &[]);
+    fn what_is_no_key_of_drovers_is_left_alone() {
+        let vault = &MemoryVault::default();
+        let (kept_keys, _) = reopened(vault, &[]);
         kept_keys.configure([&key(1)]);
-        let folder = state.join(FOLDER);
-        let file = fs::read_dir(&folder).unwrap().next().unwrap().unwrap().path();
-        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
-        assert_eq!((mode(&folder), mode(&file)), (0o700, 0o600));
-        fs::write(folder.join("half.new"), "x").unwrap();
-        fs::write(folder.join("other"), "no key").unwrap();
-        assert_eq!(reopened(state, &[]).1, [key(1).public_line("")]);
-        assert_eq!(kept(state), 2, "what is no key of drover's is left alone");
+        vault.put(&format!("{FOLDER}/other"), b"no key").unwrap();
+        assert_eq!(reopened(vault, &[]).1, [key(1).public_line("")]);
+        assert_eq!(kept(vault), 2);
     }
 }

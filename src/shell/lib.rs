@@ -11,7 +11,7 @@
 //!
 //! Beside it:
 //! - `kept_keys.rs`: private keys, kept in the state directory while agents need them.
-//! - `user_data/`: the user data of leases, kept in files and put into guests.
+//! - `user_data/`: the user data of leases, kept in the vault and put into guests.
 //! - `windows.rs`: what is different in Windows guests.
 //! - `own_commands.rs`: recognizes drover's own commands, for simulated guests.
 
@@ -26,6 +26,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use causes::chain;
 use drover_model::fault::{Culprit, Fault, FaultKind};
+use drover_model::gate::Gate;
 use drover_model::os::Os;
 use drover_model::ports::{Ask, Greeting, Holder, Ran, Sessions, Shell, ShellTarget};
 use drover_model::spec::{SshSpec, UploadSpec};
@@ -67,6 +68,7 @@ pub struct SshShell {
     keys: Arc<RwLock<Keys>>,
     files: RwLock<Files>,
     user_data: Option<Arc<UserDataStore>>,
+    gate: Gate,
     probes: Arc<Semaphore>,
     runtime: Handle,
 }
@@ -120,7 +122,14 @@ impl SshShell {
     /// A shell without keys; logins run on `runtime`.
     pub fn new(runtime: Handle) -> Self {
         let probes = Arc::new(Semaphore::new(PROBES_AT_ONCE));
-        Self { keys: Arc::default(), files: RwLock::default(), user_data: None, probes, runtime }
+        let (keys, files, gate) = (Arc::default(), RwLock::default(), Gate::default());
+        Self { keys, files, user_data: None, gate, probes, runtime }
+    }
+
+    /// Asks this gate before anything starts in a guest.
+    #[must_use]
+    pub fn with_gate(self, gate: Gate) -> Self {
+        Self { gate, ..self }
     }
 
     /// Takes the user data of leases from `store`.
@@ -170,7 +179,7 @@ impl SshShell {
         W: FnOnce(Session, Duration) -> F + Send + 'static,
         F: Future<Output = Result<T, Fault>> + Send + 'static,
     {
-        let (key, os) = (self.key(&target.ssh), target.os);
+        let (key, os, gate) = (self.key(&target.ssh), target.os, self.gate.clone());
         let task = self.runtime.spawn(async move {
             let key = key?;
             let deadline = Instant::now() + limit;
@@ -182,7 +191,7 @@ impl SshShell {
             let (host, port, user) = (target.address, target.ssh.port, target.ssh.user);
             let target = Target { host, port, user };
             let session = connect(&target, &key, &policy, limit).await;
-            let session = session.map_err(|error| login_fault(os, error))?;
+            let session = session.map_err(|error| login_fault(os, error))?.gated(gate.ask());
             work(session, deadline.saturating_duration_since(Instant::now())).await
         });
         async move {
@@ -411,11 +420,15 @@ async fn put_user_data(
     let name = lease.clone();
     let read = tokio::task::spawn_blocking(move || store.map(|store| store.read(&name))).await;
     match read {
-        Ok(Some(Ok(content))) => {
+        Ok(Some(Ok(Some(content)))) => {
             put_all(session, Os::Linux, guest::files(&lease, content), limit).await
         }
         Ok(Some(Err(error))) => {
-            let text = format!("the lease's user data cannot be read: {error}");
+            let text = format!("the lease's user data cannot be read: {}", chain(&error));
+            Err(Fault::new(FaultKind::Gone, Culprit::Guest, text))
+        }
+        Ok(Some(Ok(None))) => {
+            let text = "the lease's user data is not there any more";
             Err(Fault::new(FaultKind::Gone, Culprit::Guest, text))
         }
         Ok(None) | Err(_) => {

@@ -36,6 +36,6 @@ pub use client::{ConnectError, HostKeyPolicy, Target, connect};
 pub use key::{KeyError, PrivateKey, PublicKey};
 pub use probe::{ProbeError, probe};
 pub use retry::{Backoff, connect_until};
-pub use session::{ExecError, ExecResult, Input, Keep, Limits, Output, Session};
+pub use session::{ExecError, ExecResult, Gate, Input, Keep, Limits, Output, Session};
 pub use upload::{UploadError, upload_command, upload_target};
 pub use words::{join, quote};

@@ -5,9 +5,11 @@
 //! too long gets `KILL` and ends as [`ExecError::TimedOut`] with its output so far; a lost
 //! connection ends as [`ExecError::Lost`].
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::future::BoxFuture;
 use russh::client::{Handle, Msg};
 use russh::{Channel, ChannelMsg, ChannelReadHalf, ChannelWriteHalf, Disconnect, Sig};
 use tokio::sync::mpsc;
@@ -105,10 +107,14 @@ pub enum ExecError {
     },
 }
 
+/// Asked right before something starts in the guest; it starts when the answer comes.
+pub type Gate = Arc<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>;
+
 /// A connection that is logged in.
 pub struct Session {
     handle: Handle<HostKeyCheck>,
     host_key: PublicKey,
+    gate: Option<Gate>,
 }
 
 impl std::fmt::Debug for Session {
@@ -119,7 +125,19 @@ impl std::fmt::Debug for Session {
 
 impl Session {
     pub(super) fn new(handle: Handle<HostKeyCheck>, host_key: PublicKey) -> Self {
-        Self { handle, host_key }
+        Self { handle, host_key, gate: None }
+    }
+
+    /// The same, with a gate before each command and upload.
+    #[must_use]
+    pub fn gated(self, gate: Gate) -> Self {
+        Self { gate: Some(gate), ..self }
+    }
+
+    async fn pass(&self) {
+        if let Some(gate) = &self.gate {
+            gate().await;
+        }
     }
 
     /// The host key that the guest presented and proved to own.
@@ -143,6 +161,7 @@ impl Session {
     /// subsystem.
     pub(super) async fn subsystem(&self, name: &str) -> Result<Channel<Msg>, russh::Error> {
         let channel = self.handle.channel_open_session().await?;
+        self.pass().await;
         channel.request_subsystem(true, name).await?;
         Ok(channel)
     }
@@ -181,6 +200,7 @@ impl Session {
         let too_late = || ExecError::TimedOut { after: limits.time, partial: Box::default() };
         let open = async {
             let channel = self.handle.channel_open_session().await?;
+            self.pass().await;
             channel.exec(true, command).await?;
             Ok(channel)
         };

@@ -18,7 +18,7 @@
 //!   the records that they include, in one transaction.
 //!
 //! Beside it: `address.rs`, `layout.rs` (keys, chunks, [`Head`]), `gateway.rs` (calls),
-//! `successor.rs`.
+//! `successor.rs`, `store.rs` (what lies beside the journal).
 //!
 //! Follows etcd 3.4 and later: its API reference (<https://etcd.io/docs/v3.4/dev-guide/api_reference_v3/>),
 //! and its limits (a request has 1.5 MiB at most, a transaction 128 operations).
@@ -26,6 +26,7 @@
 mod address;
 mod gateway;
 mod layout;
+mod store;
 mod successor;
 
 #[cfg(test)]
@@ -39,6 +40,7 @@ pub use address::{AddressError, EtcdAddress};
 pub(crate) use gateway::Gateway;
 use gateway::{CallError, Operation};
 use layout::{Chunk, FORMAT, Head, Keys, SnapshotMark, name};
+pub use store::EtcdStore;
 use successor::{EtcdSuccessor, Slot};
 
 /// The most bytes of a snapshot's page.

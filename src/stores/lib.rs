@@ -14,8 +14,10 @@
 #![warn(unreachable_pub)]
 #![cfg_attr(not(test), warn(unused_crate_dependencies))]
 
+mod address;
 mod etcd;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
-pub use etcd::{AddressError, EtcdAddress, EtcdLog};
+pub use address::StoreAddress;
+pub use etcd::{AddressError, EtcdAddress, EtcdLog, EtcdStore};

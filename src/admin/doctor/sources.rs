@@ -7,6 +7,7 @@ use causes::{chain, innermost};
 use drover_ci::{DemandError, Finding, Http, connector};
 use drover_ci::{Remedy, Severity};
 use drover_model::demand::spec::SourceSpec;
+use drover_model::gate::Gate;
 use proxmox_client::tls::CertificateRefused;
 use proxmox_client::{Tls, refused_certificate};
 use reqwest::Method;
@@ -24,7 +25,7 @@ pub async fn check_source(
         CloudReport { cloud: spec.id.to_string(), name: spec.kind.to_owned(), lines: Vec::new() };
     if answers(clients, connection, &mut report).await {
         let mut found = Vec::new();
-        let ended = match connector(connection) {
+        let ended = match connector(connection, Gate::default()) {
             Ok(connector) => connector.check(&mut found).await,
             Err(error) => Err(error),
         };

@@ -9,7 +9,7 @@ use drover_model::stop::StopPolicy;
 use drover_model::tenant::LeaseLimits;
 
 use super::credential::{SECRET_KEYS, SECRETS};
-use super::sync::{AGE_IDENTITY, CONFIG_SYNC};
+use super::sync::{AGE_IDENTITY, CLUSTER_KEY, CONFIG_SYNC};
 use super::{
     Key, Kind, LONG, MANY, Raw, Table, choice, flag, key, mapping, mappings, text, value, whole,
     zero_or,
@@ -23,6 +23,14 @@ table! {
     SERVICE => RawService {
         "stateDirectory" => state_directory: Option<PathBuf>, text().eg("/var/lib/drover"),
             "directory of the journal and keys; unset: STATE_DIRECTORY, else /var/lib/drover";
+        "store" => store: Option<String>,
+            text().eg(r#""etcd://10.0.0.1:2379,10.0.0.2:2379,10.0.0.3:2379/drover""#),
+            "store of the journal that several drovers share, one of which leads; unset: the journal \
+             is a file of the state directory, for one drover";
+        "clusterKey", mapping(&CLUSTER_KEY).eg("{secretFile: /etc/drover/cluster.key}"),
+            "key that all members of a store have; it encrypts what lies beside the journal";
+        "leaderLeaseSec" => leader_lease_sec: u64, whole(2..=300).or(5),
+            "seconds after which another member leads when the leader is silent; for a store";
         "socket" => socket: Option<PathBuf>, text().eg("/run/drover/drover.sock"),
             "Unix socket of the API; unset: drover.sock in RUNTIME_DIRECTORY, else in /run/drover";
         "socketMode" => socket_mode: Option<String>,

@@ -1,4 +1,4 @@
-//! Keys of `service.configSync` and `service.ageIdentity`.
+//! Keys of `service.configSync`, `service.ageIdentity` and `service.clusterKey`.
 
 use std::path::PathBuf;
 
@@ -42,5 +42,15 @@ table! {
         "secretFile", text().eg("/etc/drover/age.key"), "file that only its owner can read";
         "secretEnv", text().eg("DROVER_AGE_KEY"), "variable of the environment";
         "systemdCredential", text().eg("age"), "credential that the unit's LoadCredential= names";
+    }
+}
+
+table! {
+    /// Keys of `service.clusterKey`.
+    CLUSTER_KEY, one_of: IDENTITY_KEYS {
+        "secretFile", text().eg("/etc/drover/cluster.key"), "file that only its owner can read";
+        "secretEnv", text().eg("DROVER_CLUSTER_KEY"), "variable of the environment";
+        "systemdCredential", text().eg("cluster-key"),
+            "credential that the unit's LoadCredential= names";
     }
 }

@@ -35,6 +35,8 @@ const ROUNDS: usize = 2;
 const ROUND_PAUSE: Duration = Duration::from_millis(500);
 /// The most keys that are asked for at once.
 const PAGE_KEYS: u32 = 4;
+/// The same, without their values.
+const PAGE_NAMES: u32 = 1000;
 /// The most bytes of an answer: base64 of a page's keys at their largest.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 
@@ -79,6 +81,22 @@ struct Inner {
     preferred: AtomicUsize,
     login: Option<(String, SecretString)>,
     token: Mutex<Option<String>>,
+    rounds: usize,
+}
+
+/// How long calls try.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Limits {
+    /// How long a member may take to answer.
+    pub(super) answer: Duration,
+    /// How many times every member is tried.
+    pub(super) rounds: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { answer: ANSWER_LIMIT, rounds: ROUNDS }
+    }
 }
 
 /// What one member made of a call.
@@ -147,6 +165,14 @@ impl Gateway {
     pub(crate) fn new(
         address: &EtcdAddress,
     ) -> Result<Self, Box<dyn std::error::Error + Send + Sync>> {
+        Self::limited(address, Limits::default())
+    }
+
+    /// The same, for calls that try shorter or longer.
+    pub(super) fn limited(
+        address: &EtcdAddress,
+        limits: Limits,
+    ) -> Result<Self, Box<dyn std::error::Error + Send + Sync>> {
         let tls = match address.authority() {
             Some(pem) => Tls::Bundle(vec![pem.to_owned()]),
             None if address.bases().iter().all(|base| base.starts_with("http:")) => Tls::Ignore,
@@ -156,8 +182,8 @@ impl Gateway {
             .tls_backend_preconfigured(proxmox_client::client_config(&tls)?)
             .no_proxy()
             .redirect(reqwest::redirect::Policy::none())
-            .connect_timeout(CONNECT_LIMIT)
-            .timeout(ANSWER_LIMIT)
+            .connect_timeout(CONNECT_LIMIT.min(limits.answer))
+            .timeout(limits.answer)
             .tcp_nodelay(true)
             .build()?;
         let runtime = Builder::new_multi_thread()
@@ -171,6 +197,7 @@ impl Gateway {
             preferred: AtomicUsize::new(0),
             login: address.login().cloned(),
             token: Mutex::new(None),
+            rounds: limits.rounds,
         };
         Ok(Self { inner: Arc::new(inner), runtime: Some(runtime), place: address.to_string() })
     }
@@ -209,6 +236,28 @@ impl Gateway {
                 found.push((key, one.value));
             }
             let Some((last, _)) = found.last().filter(|_| answer.more) else { return Ok(found) };
+            from = format!("{last}\0");
+        }
+    }
+
+    /// The keys of a range as they are now, in order.
+    pub(super) fn keys(&self, range: &KeyRange) -> Result<Vec<String>, CallError> {
+        let KeyRange(mut from, to) = range.clone();
+        let mut found = Vec::new();
+        loop {
+            let question = json!({
+                "key": encoded(&from),
+                "range_end": encoded(&to),
+                "limit": PAGE_NAMES.to_string(),
+                "keys_only": true,
+            });
+            let answer: RangeAnswer = self.read(question)?;
+            for one in answer.kvs {
+                let key = String::from_utf8(one.key)
+                    .map_err(|_| CallError::Refused("a key is no text".to_owned()))?;
+                found.push(key);
+            }
+            let Some(last) = found.last().filter(|_| answer.more) else { return Ok(found) };
             from = format!("{last}\0");
         }
     }
@@ -318,7 +367,7 @@ impl Inner {
     async fn call(&self, path: &str, question: &Value) -> Result<Value, CallError> {
         let mut unknown = false;
         let mut last = CallError::Refused("it has no members".to_owned());
-        for round in 0..ROUNDS {
+        for round in 0..self.rounds {
             if round > 0 {
                 tokio::time::sleep(ROUND_PAUSE).await;
             }

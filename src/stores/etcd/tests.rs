@@ -40,6 +40,31 @@ fn a_log_in_etcd_does_what_a_log_must() {
 }
 
 #[test]
+fn what_lies_beside_it_does_what_vaults_and_registers_must() {
+    let Some(cluster) = Cluster::start(3) else { return };
+    for (number, case) in drover_vault::contract::VAULT.into_iter().enumerate() {
+        let address = cluster.address(&format!("vault/{number}"));
+        case(&mut || Box::new(EtcdStore::vault(&address).unwrap()));
+    }
+    for (number, case) in drover_vault::contract::REGISTER.into_iter().enumerate() {
+        let address = cluster.address(&format!("register/{number}"));
+        case(&mut || Box::new(EtcdStore::register(&address).unwrap()));
+    }
+}
+
+#[test]
+fn a_list_longer_than_a_page_is_complete() {
+    use drover_vault::Vault as _;
+    let Some(cluster) = Cluster::start(1) else { return };
+    let vault = EtcdStore::vault(&cluster.address("long")).unwrap();
+    let names: Vec<String> = (0..1203).map(|number| format!("n{number:04}")).collect();
+    for name in &names {
+        vault.put(&format!("user-data/{name}"), b"x").unwrap();
+    }
+    assert_eq!(vault.list("user-data").unwrap(), names);
+}
+
+#[test]
 fn prefixes_are_journals_of_their_own() {
     let Some(cluster) = Cluster::start(1) else { return };
     let (mut one, mut other) = (open(&cluster, "herd"), open(&cluster, "herd2"));

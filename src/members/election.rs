@@ -1,0 +1,195 @@
+//! Carries out what the mind decides, on a thread of its own: the register's calls block.
+
+use std::io;
+use std::sync::{Arc, mpsc};
+
+use causes::chain;
+use drover_model::ports::Ambient;
+use drover_vault::{Register, StoreError};
+use tokio::sync::watch;
+
+use super::lease::{LeaderLease, NAME};
+use super::mind::{Effect, Mind, Settings, Step};
+use super::send_by::SendBy;
+
+/// What this member is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Role {
+    /// The term in which it leads; none where it stands by.
+    pub term: Option<u64>,
+    /// When the leader before renewed last, by its wall clock in milliseconds.
+    pub led_until: Option<i64>,
+    /// The leader lease as it was read last.
+    pub lease: Option<LeaderLease>,
+    /// Why its last term ended.
+    pub ended: Option<String>,
+    /// Why the store cannot be read now.
+    pub trouble: Option<String>,
+}
+
+enum Command {
+    Configure(Box<Settings>),
+    GiveUp(Option<String>),
+    TakePart,
+}
+
+/// The member's part in the election, until it is dropped.
+pub struct Election {
+    commands: mpsc::Sender<Command>,
+    role: watch::Receiver<Role>,
+    send_by: SendBy,
+}
+
+impl Election {
+    /// Takes part from now on.
+    ///
+    /// # Errors
+    /// When the system refuses a thread.
+    pub fn start(
+        settings: Settings,
+        register: Arc<dyn Register>,
+        ambient: Arc<dyn Ambient>,
+    ) -> io::Result<Self> {
+        let send_by = SendBy::new(Arc::clone(&ambient));
+        let nobody = Role { term: None, led_until: None, lease: None, ended: None, trouble: None };
+        let (says, role) = watch::channel(nobody);
+        let (commands, taken) = mpsc::channel();
+        let mut runner =
+            Runner { mind: Mind::new(settings), register, ambient, says, send_by: send_by.clone() };
+        std::thread::Builder::new().name("election".into()).spawn(move || runner.run(&taken))?;
+        Ok(Self { commands, role, send_by })
+    }
+
+    /// What this member is, and news of it. Closed where the election's thread panicked.
+    pub fn role(&self) -> watch::Receiver<Role> {
+        self.role.clone()
+    }
+
+    /// Until when this member may send.
+    pub fn send_by(&self) -> SendBy {
+        self.send_by.clone()
+    }
+
+    /// Takes other settings.
+    pub fn configure(&self, settings: Settings) {
+        self.say(Command::Configure(Box::new(settings)));
+    }
+
+    /// Leads no more, for the member that is named; takes no part until [`Election::take_part`].
+    pub fn give_up(&self, next: Option<String>) {
+        self.say(Command::GiveUp(next));
+    }
+
+    /// Takes part again.
+    pub fn take_part(&self) {
+        self.say(Command::TakePart);
+    }
+
+    fn say(&self, command: Command) {
+        // A thread that panicked is noticed by its role.
+        let _ = self.commands.send(command);
+    }
+}
+
+struct Runner {
+    mind: Mind,
+    register: Arc<dyn Register>,
+    ambient: Arc<dyn Ambient>,
+    says: watch::Sender<Role>,
+    send_by: SendBy,
+}
+
+impl Runner {
+    fn run(&mut self, commands: &mpsc::Receiver<Command>) {
+        loop {
+            let now = self.ambient.now();
+            let command = match self.mind.next(now) {
+                Step::Read => {
+                    self.read();
+                    commands.try_recv()
+                }
+                Step::Write(before, lease) => {
+                    self.write(before.as_ref(), lease);
+                    commands.try_recv()
+                }
+                Step::Rest(until) => match commands.recv_timeout(until - now.mono) {
+                    Ok(command) => Ok(command),
+                    Err(mpsc::RecvTimeoutError::Timeout) => Err(mpsc::TryRecvError::Empty),
+                    Err(mpsc::RecvTimeoutError::Disconnected) => {
+                        Err(mpsc::TryRecvError::Disconnected)
+                    }
+                },
+            };
+            match command {
+                Ok(command) => self.take(command),
+                Err(mpsc::TryRecvError::Empty) => {}
+                Err(mpsc::TryRecvError::Disconnected) => {
+                    self.send_by.end();
+                    return;
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, command: Command) {
+        let now = self.ambient.now();
+        match command {
+            Command::Configure(settings) => self.mind.configure(*settings, now),
+            Command::GiveUp(next) => {
+                let effects = self.mind.give_up(next, now);
+                let trouble = self.says.borrow().trouble.clone();
+                self.carry_out(effects, trouble);
+            }
+            Command::TakePart => self.mind.take_part(),
+        }
+    }
+
+    fn read(&mut self) {
+        let entry = self.register.read(NAME).and_then(|entry| {
+            let Some(entry) = entry else { return Ok(None) };
+            let lease = LeaderLease::decode(&entry.bytes)
+                .map_err(|error| StoreError::refused(NAME, "read", error))?;
+            Ok(Some((lease, entry.version)))
+        });
+        let trouble = entry.as_ref().err().map(|error| chain(error));
+        let effects = self.mind.read(entry.map_err(drop), self.ambient.now());
+        self.carry_out(effects, trouble);
+    }
+
+    fn write(&mut self, before: Option<&drover_vault::Version>, lease: LeaderLease) {
+        let sent = self.ambient.now();
+        let outcome = self.register.write(NAME, before, &lease.encode());
+        let trouble = outcome.as_ref().err().map(|error| chain(error));
+        let effects = self.mind.wrote(lease, outcome.map_err(drop), sent, self.ambient.now());
+        self.carry_out(effects, trouble);
+    }
+
+    fn carry_out(&mut self, effects: Vec<Effect>, trouble: Option<String>) {
+        let before = self.says.borrow().clone();
+        match (&before.trouble, &trouble) {
+            (None, Some(error)) => {
+                let store = self.register.place();
+                tracing::warn!(store, error, "the leader lease cannot be read or written");
+            }
+            (Some(_), None) => tracing::info!("the leader lease can be read again"),
+            (None, None) | (Some(_), Some(_)) => {}
+        }
+        let mut role = Role { lease: self.mind.lease().cloned(), trouble, ..before.clone() };
+        for effect in effects {
+            match effect {
+                Effect::Leads { term, led_until } => {
+                    role = Role { term: Some(term), led_until, ended: None, ..role };
+                }
+                Effect::Extends(until) => self.send_by.extend(until),
+                Effect::Stops => self.send_by.end(),
+                Effect::Ends(why) => {
+                    self.send_by.end();
+                    role = Role { term: None, ended: Some(why), ..role };
+                }
+            }
+        }
+        if role != before {
+            self.says.send_replace(role);
+        }
+    }
+}

@@ -1,0 +1,377 @@
+//! Members in virtual time: each has a clock of its own, and a register between them that answers late, loses
+//! answers, or does not answer.
+
+#![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+use std::time::Duration;
+
+use drover_model::ambient::Dice;
+use drover_model::time::{Moment, Now, WallTime};
+use drover_vault::{MemoryRegister, Register as _, Version};
+
+use super::lease::NAME;
+use super::{Effect, Leader, LeaderLease, Mind, Settings, Step};
+
+const HOLD: Duration = Duration::from_secs(5);
+
+fn settings(name: &str) -> Settings {
+    let me = Leader {
+        name: name.to_owned(),
+        process: format!("{name}-1"),
+        url: format!("http://{name}:8080"),
+    };
+    Settings { me, hold: HOLD, config: "c1".to_owned(), unfit: None }
+}
+
+/// What became of a call to the register.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Luck {
+    Answered,
+    /// It was done, and no answer came.
+    Lost,
+    /// It was not done.
+    Refused,
+}
+
+/// A member and its clocks, in milliseconds of the world.
+struct Member {
+    mind: Mind,
+    /// How far its monotonic clock is, at the world's zero.
+    mono: u64,
+    wall: i64,
+    /// How fast its clocks run, in thousandths.
+    speed: u64,
+    /// Until when it is paused, by the world's clock.
+    paused: u64,
+    /// A call that is under way: when it ends, and what its step was.
+    calling: Option<(u64, Step, Now, Luck)>,
+    send_by: Option<Now>,
+    term: Option<u64>,
+}
+
+impl Member {
+    fn new(name: &str, mono: u64, wall: i64, speed: u64) -> Self {
+        let mind = Mind::new(settings(name));
+        Self { mind, mono, wall, speed, paused: 0, calling: None, send_by: None, term: None }
+    }
+
+    fn now(&self, world: u64) -> Now {
+        let run = world * self.speed / 1000;
+        Now {
+            mono: Moment(self.mono + run),
+            wall: WallTime(self.wall + i64::try_from(run).unwrap()),
+        }
+    }
+
+    /// Whether it would send at this moment: it is not paused, and its gate is open.
+    fn sends(&self, world: u64) -> bool {
+        let now = self.now(world);
+        let open = self.send_by.is_some_and(|until| now.mono < until.mono && now.wall < until.wall);
+        self.paused <= world && open && self.term.is_some()
+    }
+
+    fn take(&mut self, effects: Vec<Effect>) {
+        for effect in effects {
+            match effect {
+                Effect::Leads { term, .. } => self.term = Some(term),
+                Effect::Extends(until) => self.send_by = Some(until),
+                Effect::Stops => self.send_by = None,
+                Effect::Ends(_) => (self.term, self.send_by) = (None, None),
+            }
+        }
+    }
+}
+
+/// A world of members on one register.
+struct World {
+    now: u64,
+    members: Vec<Member>,
+    register: MemoryRegister,
+    seed: u64,
+    dice: Dice,
+    /// Whether the register can be reached.
+    up: bool,
+    /// How many of a hundred calls go wrong.
+    faults: u64,
+}
+
+impl World {
+    fn new(seed: u64, members: Vec<Member>) -> Self {
+        let register = MemoryRegister::default();
+        let dice = Dice::from_number(seed);
+        Self { now: 0, members, register, seed, dice, up: true, faults: 0 }
+    }
+
+    fn draw(&mut self, below: u64) -> u64 {
+        self.dice.draw() % below
+    }
+
+    fn luck(&mut self) -> Luck {
+        match (self.up, self.draw(100) < self.faults, self.draw(2)) {
+            (false, _, _) | (true, true, 0) => Luck::Refused,
+            (true, true, _) => Luck::Lost,
+            (true, false, _) => Luck::Answered,
+        }
+    }
+
+    /// One millisecond.
+    fn tick(&mut self) {
+        for at in 0..self.members.len() {
+            self.step(at);
+        }
+        let senders: Vec<_> =
+            self.members.iter().filter(|member| member.sends(self.now)).map(name).collect();
+        let (seed, now) = (self.seed, self.now);
+        assert!(senders.len() <= 1, "seed {seed}, {now} ms: all of these send: {senders:?}");
+        self.now += 1;
+    }
+
+    fn step(&mut self, at: usize) {
+        let world = self.now;
+        if self.members[at].paused > world {
+            return;
+        }
+        if let Some((ends, step, sent, luck)) = self.members[at].calling.take() {
+            if ends > world {
+                self.members[at].calling = Some((ends, step, sent, luck));
+                return;
+            }
+            self.answer(at, step, sent, luck);
+        }
+        let now = self.members[at].now(world);
+        match self.members[at].mind.next(now) {
+            Step::Rest(_) => {}
+            step @ (Step::Read | Step::Write(..)) => {
+                let luck = self.luck();
+                // A call takes some milliseconds, and seconds where nobody answers.
+                let takes = if luck == Luck::Answered { self.draw(20) } else { self.draw(1500) };
+                self.members[at].calling = Some((world + 1 + takes, step, now, luck));
+            }
+        }
+    }
+
+    /// The call is done at its end: a late write meets what others wrote meanwhile.
+    fn answer(&mut self, at: usize, step: Step, sent: Now, luck: Luck) {
+        let now = self.members[at].now(self.now);
+        let effects = match step {
+            Step::Rest(_) => Vec::new(),
+            Step::Read => {
+                let read = (luck == Luck::Answered).then(|| self.lease());
+                self.members[at].mind.read(read.ok_or(()), now)
+            }
+            Step::Write(before, lease) => {
+                let outcome = match luck {
+                    Luck::Refused => Err(()),
+                    Luck::Answered | Luck::Lost => {
+                        let bytes = serde_json::to_vec(&lease).unwrap();
+                        let version = self.register.write(NAME, before.as_ref(), &bytes).unwrap();
+                        if luck == Luck::Lost { Err(()) } else { Ok(version) }
+                    }
+                };
+                self.members[at].mind.wrote(lease, outcome, sent, now)
+            }
+        };
+        self.members[at].take(effects);
+    }
+
+    fn lease(&self) -> Option<(LeaderLease, Version)> {
+        let entry = self.register.read(NAME).unwrap()?;
+        Some((serde_json::from_slice(&entry.bytes).unwrap(), entry.version))
+    }
+
+    fn run(&mut self, millis: u64) {
+        (0..millis).for_each(|_| self.tick());
+    }
+
+    /// The member that leads and may send.
+    fn leader(&self) -> Option<usize> {
+        self.members.iter().position(|member| member.sends(self.now))
+    }
+
+    /// How long nobody may send from now on.
+    fn gap(&mut self) -> u64 {
+        let from = self.now;
+        while self.leader().is_none() {
+            self.tick();
+            assert!(self.now - from < 60_000, "nobody leads for a minute");
+        }
+        self.now - from
+    }
+}
+
+fn name(member: &Member) -> String {
+    member.mind.settings().me.name.clone()
+}
+
+fn three(seed: u64) -> World {
+    World::new(
+        seed,
+        vec![
+            Member::new("a", 7, 1_000_000, 1000),
+            Member::new("b", 90_000, -400_000, 1000),
+            Member::new("c", 4_000_000, 88_000_000, 1000),
+        ],
+    )
+}
+
+// Invariant: one member leads, and another takes over when it is silent for the whole time, and no later.
+
+#[test]
+fn one_of_three_leads_at_once_and_goes_on() {
+    let mut world = three(1);
+    assert!(world.gap() < 100);
+    let first = world.leader();
+    for _ in 0..60 {
+        world.run(1000);
+        assert_eq!(world.leader(), first);
+    }
+    assert_eq!(world.lease().unwrap().0.term, 1);
+}
+
+#[test]
+fn another_leads_within_the_time_and_a_tenth_after_the_leader_was_killed() {
+    for seed in 0..30 {
+        let mut world = three(seed);
+        world.gap();
+        world.run(2000 + seed * 37);
+        let killed = world.leader().unwrap();
+        world.members[killed].paused = u64::MAX;
+        let gap = world.gap();
+        assert!((4000..=5600).contains(&gap), "{gap} ms");
+        assert_ne!(world.leader(), Some(killed));
+        assert_eq!(world.lease().unwrap().0.term, 2);
+    }
+}
+
+#[test]
+fn a_leader_that_gives_up_is_followed_at_once_by_the_one_it_names() {
+    for named in [0, 1, 2] {
+        let mut world = three(3);
+        world.gap();
+        let leader = world.leader().unwrap();
+        if named == leader {
+            continue;
+        }
+        let now = world.members[leader].now(world.now);
+        let next = name(&world.members[named]);
+        let effects = world.members[leader].mind.give_up(Some(next), now);
+        world.members[leader].take(effects);
+        world.run(50);
+        assert_eq!(world.members[leader].term, None);
+        assert!(world.gap() < 700);
+        assert_eq!(world.leader(), Some(named));
+    }
+}
+
+#[test]
+fn one_that_is_named_and_not_there_holds_up_the_others_for_the_time_and_no_longer() {
+    let mut world = three(4);
+    world.gap();
+    let leader = world.leader().unwrap();
+    let now = world.members[leader].now(world.now);
+    let effects = world.members[leader].mind.give_up(Some("d".to_owned()), now);
+    world.members[leader].take(effects);
+    world.run(50);
+    assert!((4000..=5600).contains(&world.gap()));
+    assert_ne!(world.leader(), Some(leader), "it takes no part");
+}
+
+#[test]
+fn a_member_that_is_unfit_never_leads() {
+    let mut world = three(5);
+    for at in [0, 2] {
+        let unfit = Some("its configuration differs".to_owned());
+        let other = Settings { unfit, ..world.members[at].mind.settings().clone() };
+        world.members[at].mind.configure(other, Now { mono: Moment(0), wall: WallTime(0) });
+    }
+    world.gap();
+    assert_eq!(world.leader(), Some(1));
+    world.members[1].paused = u64::MAX;
+    world.run(60_000);
+    assert_eq!(world.leader(), None);
+}
+
+// Invariant: two never send at once, whatever is slow, lost, paused or apart.
+
+#[test]
+fn a_leader_that_was_paused_sends_nothing_when_it_goes_on() {
+    for seed in 0..30 {
+        let mut world = three(seed);
+        world.gap();
+        world.run(3000);
+        let paused = world.leader().unwrap();
+        world.members[paused].paused = world.now + 4500 + seed * 100;
+        let resumes = world.members[paused].paused;
+        while world.now <= resumes + 3000 {
+            world.tick();
+            let late = world.now > resumes && world.members[paused].sends(world.now);
+            // A short pause costs nobody the lead: it sends again after its next renewal.
+            assert!(!late || world.lease().unwrap().0.term == 1, "at {} ms", world.now);
+        }
+    }
+}
+
+#[test]
+fn a_store_that_is_away_closes_the_gate_and_opens_it_again_for_the_same_leader() {
+    let mut world = three(6);
+    world.gap();
+    world.run(1000);
+    let leader = world.leader();
+    world.up = false;
+    world.run(20_000);
+    assert_eq!(world.leader(), None);
+    world.up = true;
+    // The others have seen the same version for longer than the leader lease: whoever is first leads.
+    assert!(world.gap() < 2500);
+    let after = world.leader();
+    let term = world.lease().unwrap().0.term;
+    assert_eq!(term == 1, after == leader);
+}
+
+#[test]
+fn storms_of_pauses_faults_and_clocks_never_let_two_send_at_once() {
+    for seed in 0..60 {
+        let speeds = [950 + seed % 7 * 15, 1000, 1060 - seed % 5 * 20];
+        let mut world = World::new(
+            seed,
+            vec![
+                Member::new("a", 7, 1_000_000, speeds[0]),
+                Member::new("b", 90_000, -400_000, speeds[1]),
+                Member::new("c", 4_000_000, 88_000_000, speeds[2]),
+            ],
+        );
+        world.faults = seed % 4 * 15;
+        for _ in 0..60 {
+            let at = usize::try_from(world.draw(3)).unwrap();
+            let pause = world.draw(12_000);
+            match world.draw(6) {
+                0 | 1 => world.members[at].paused = world.now + pause,
+                2 => world.up = !world.up,
+                3 => {
+                    let now = world.members[at].now(world.now);
+                    let next = (pause % 2 == 0).then(|| name(&world.members[0]));
+                    let effects = world.members[at].mind.give_up(next, now);
+                    world.members[at].take(effects);
+                }
+                4 => world.members.iter_mut().for_each(|member| member.mind.take_part()),
+                // A process that ends and begins again has another clock and no memory.
+                _ => {
+                    let name = name(&world.members[at]);
+                    let (mono, speed) = (world.draw(1000), world.members[at].speed);
+                    let mut settings = settings(&name);
+                    settings.me.process = format!("{name}-{}", world.now);
+                    let mut fresh = Member::new(&name, mono, 0, speed);
+                    fresh.mind = Mind::new(settings);
+                    world.members[at] = fresh;
+                }
+            }
+            let span = world.draw(4000);
+            world.run(span);
+        }
+        world.up = true;
+        world.faults = 0;
+        world.members.iter_mut().for_each(|member| member.mind.take_part());
+        world.run(12_000);
+        assert!(world.gap() < 7000, "seed {seed}");
+    }
+}
