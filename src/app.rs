@@ -21,21 +21,35 @@
 //!
 //! Files beside this one: `app/service` (start, loop, stop), `signals`, `actors_thread`, `observer`
 //! (facts to view and log), `connections` (clouds and sources), `wiring` (keys, webhooks, callers),
-//! `config_sync` (what git manages), `state_dir`, `layout` (its version), `past_events` (what people may ask about after a restart), `twin`
-//! (one service of an installation on a machine), `stop` (time limit of a stop).
+//! `config_sync` (what git manages), `state_dir`, `layout` (its version), `past_events` (what people may
+//! ask about after a restart), `twin` (one service of an installation on a machine), `stop` (time limit of
+//! a stop), `doors` (from the API into the service), `ground` (journal and vault of one or of several).
+//!
+//! Of several drovers on one store: `process` (what outlives a term), `membership` (this process among
+//! the members), `standby`, `lead` (news while it leads), `agreement` (which configuration is in force),
+//! `members` (what people learn), `vaults`.
 
 mod actors_thread;
+mod agreement;
 mod config_sync;
 mod connections;
+mod doors;
+mod ground;
 mod layout;
+mod lead;
+mod members;
+mod membership;
 mod observer;
 mod past_events;
+mod process;
 mod service;
 mod signals;
+mod standby;
 mod start_settings;
 mod state_dir;
 mod stop;
 mod twin;
+mod vaults;
 mod wiring;
 
 pub(crate) use state_dir::JOURNAL;
@@ -45,6 +59,7 @@ use std::path::PathBuf;
 use drover_config::LoadError;
 use drover_config::level::LevelError;
 use drover_journal::LogError;
+use drover_model::ports::JournalFault;
 use drover_server::StartError;
 use drover_vault::StoreError;
 
@@ -61,6 +76,10 @@ pub struct Settings {
     pub socket: Option<PathBuf>,
     /// Log in JSON, whatever `LOG_FORMAT` says.
     pub json_log: bool,
+    /// What this member of a store is called, in place of the machine's name.
+    pub member: Option<String>,
+    /// The URL where other members reach it, in place of the address that it listens on.
+    pub advertise: Option<String>,
 }
 
 /// Why the service did not start, or failed while it ran.
@@ -95,6 +114,9 @@ pub enum RunError {
     /// A newer drover has changed the layout of the state directory.
     #[error("{0}")]
     Newer(String),
+    /// A member of a store needs another name or URL.
+    #[error("{0}")]
+    Member(String),
     /// Another service on this machine has the installation.
     #[error("{0}")]
     Twin(String),
@@ -110,7 +132,7 @@ pub enum RunError {
     },
     /// The journal refused the first record.
     #[error("cannot write the first record of the journal: {0}")]
-    Takeover(String),
+    Takeover(JournalFault),
     /// The API cannot be served.
     #[error(transparent)]
     Web(#[from] StartError),
@@ -141,6 +163,7 @@ impl RunError {
             | Self::Level(_)
             | Self::Unsafe(_)
             | Self::Newer(_)
+            | Self::Member(_)
             | Self::Downgrade { .. }
             | Self::Journal(LogError::Newer { .. } | LogError::Unknown { .. }) => 2,
             Self::State { .. }
@@ -165,6 +188,7 @@ impl RunError {
             | Self::Beside { .. }
             | Self::Unsafe(_)
             | Self::Newer(_)
+            | Self::Member(_)
             | Self::Downgrade { .. }
             | Self::Twin(_)
             | Self::Journal(_)
@@ -180,17 +204,26 @@ impl RunError {
 
 /// Runs the service until a signal stops it.
 ///
+/// A member of a store that leads no more begins again, with nothing left of its term but its place among
+/// the members and its sockets.
+///
 /// # Errors
 /// See [`RunError`].
-pub fn run(settings: Settings) -> Result<(), RunError> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .thread_name("ports")
-        .enable_all()
-        .build()
-        .map_err(|source| RunError::System { doing: "cannot start the runtime", source })?;
-    let outcome = runtime.block_on(service::serve(settings));
-    // Running calls are not awaited: the next start finds out their outcomes.
-    runtime.shutdown_background();
-    outcome
+pub fn run(settings: &Settings) -> Result<(), RunError> {
+    let mut process = process::Process::default();
+    loop {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .thread_name("ports")
+            .enable_all()
+            .build()
+            .map_err(|source| RunError::System { doing: "cannot start the runtime", source })?;
+        let outcome = runtime.block_on(process.serve(settings));
+        // Running calls are not awaited: the next start finds out their outcomes.
+        runtime.shutdown_background();
+        match outcome? {
+            service::Ended::Stopped => return Ok(()),
+            service::Ended::LeadsNoMore(_) => {}
+        }
+    }
 }

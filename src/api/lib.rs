@@ -34,6 +34,7 @@ mod holds;
 mod images;
 mod leases;
 mod machines;
+mod members;
 mod nearest;
 mod nodes;
 mod overrides;
@@ -74,6 +75,7 @@ pub use machines::{
     ConfigOutValue, LoadOut, MachineOut, OrderIn, OrderOut, PowerIn, ResizeIn, SnapshotIn,
     SnapshotOut, SnapshotsOut,
 };
+pub use members::{MemberOut, MembersOut, TransferIn, TransferOut};
 pub use nearest::nearest;
 pub use nodes::{CordonIn, DrainIn, DrainOut, NodeOut, NodesOut, RefusesOut, RoomOut, UnreadOut};
 pub use overrides::{

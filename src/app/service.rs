@@ -1,4 +1,6 @@
-//! The service: its start, its loop of signals and reloads, and its stop.
+//! The service: its start, and its loop of signals and reloads. Its ends are in `service/ends.rs`.
+
+mod ends;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,23 +14,20 @@ use drover_config::watch::{Change, Outcome, Trigger, Watch};
 use drover_config::{Checked, Environment};
 use drover_hypervisor::CallInKey;
 use drover_hypervisor::download::Downloads;
-use drover_hypervisor::{HttpWeb, Proxmox, TASK_POLL_INTERVAL};
-use drover_journal::{LogError, Opened, RedbLog, Writer, WriterOptions};
-use drover_model::ambient::{mint_installation, mint_lease};
+use drover_hypervisor::{GatedDialer, HttpWeb, Proxmox, TASK_POLL_INTERVAL};
+use drover_journal::{Opened, Writer};
+use drover_model::ambient::mint_installation;
 use drover_model::fact::{Fact, What};
-use drover_model::gate::Gate;
 use drover_model::id::Generation;
 use drover_model::ports::{Ambient, Journal, JournalFault, Observer, Ports};
 use drover_model::record::Body;
 use drover_model::spec::HerdSpec;
 use drover_runtime::reply::Reply;
 use drover_server::view::View;
-use drover_server::{Doors, Limits, Listen, NotReloaded, Running};
+use drover_server::{Bound, Limits, Listen, Running};
 use drover_shell::SshShell;
 use drover_shell::kept_keys::{KeptKeys, KeyTrackingJournal};
 use drover_shell::user_data::UserDataStore;
-use drover_vault::{FolderVault, Vault};
-use futures_util::FutureExt;
 use proxmox_client::WireDialer;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
@@ -37,25 +36,31 @@ use tokio::task::JoinHandle;
 use super::actors_thread::ActorsThread;
 use super::config_sync::{self, ConfigSync};
 use super::connections::Connections;
+use super::ground::Ground;
 use super::layout::{self, Layout};
+use super::lead::Lead;
+use super::membership::Membership;
 use super::observer::ServiceObserver;
 use super::past_events::PastEvents;
 use super::signals::{SignalAction, Signals};
 use super::start_settings::StartSettings;
-use super::{RunError, Settings, state_dir, stop, twin, wiring};
-use crate::clock::SystemAmbient;
+use super::{RunError, Settings, agreement, doors, state_dir, twin, wiring};
 use crate::systemd::{self, Notifier};
-use crate::telemetry::{self, LevelHandle};
+use crate::telemetry::LevelHandle;
 
 /// How often the heartbeat file is written.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(5);
-/// After this time, a request for a reload is answered without its outcome.
-const RELOAD_TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(super) type ReloadReply = Reply<Result<u64, String>>;
 
-struct Service {
-    settings: Settings,
+pub(super) struct Service {
+    strict: bool,
+    /// This process among the members of a store; none where it stands alone.
+    shared: Option<Arc<Membership>>,
+    /// The configuration in force, as its files have it.
+    files: Box<Checked>,
+    /// A configuration that comes into force when every live member has it, and why not yet.
+    waiting: Option<(Box<Checked>, String)>,
     state: PathBuf,
     spec: HerdSpec,
     log_level: String,
@@ -88,74 +93,26 @@ struct Service {
     start_settings: StartSettings,
 }
 
-/// Starts the service, runs it until a signal stops it, and stops it.
-///
-/// # Errors
-/// See [`RunError`].
-pub async fn serve(settings: Settings) -> Result<(), RunError> {
-    let mut environment = Environment::of_process();
-    if let Some(state) = &settings.state_dir {
-        environment = environment.with("DROVER_STATE_DIR", &state.display().to_string());
-    }
-    let (watch, first) = Watch::open(&settings.config, environment.clone()).await;
-    let checked = first?;
-    let level = telemetry::init(&checked.service.log_level, settings.json_log)?;
-    let files = wiring::raise_open_files();
-    tracing::debug!(files, "limit on open files");
-    if !checked.warnings.is_empty() {
-        tracing::warn!(warnings = checked.rendered_warnings(), "configuration has warnings");
-    }
-    let mut signals = Signals::listen()?;
-    let (reloads, mut reload_requests) = mpsc::unbounded_channel();
-    let mut service = Service::start(settings, checked, (level, environment), reloads).await?;
-    let tried = tokio::select! {
-        tried = &mut service.actors.tried => tried.ok(),
-        () = signals.terminated() => None,
-        given_up = service.actors.given_up.recv() => return service.actors_failed(given_up).await,
-        fault = &mut service.journal_ended => return service.journal_failed(fault.ok()).await,
-    };
-    let Some(tried) = tried else { return service.stop(&mut signals).await };
-    service.view.mark_clouds_tried();
-    if let Some(refused) = service.strict_refusal(&tried) {
-        service.server.stop().await;
-        service.actors.stop().await;
-        return Err(refused);
-    }
-    service.notifier.ready(&service.status(&tried));
-    let watchdog = tokio::spawn(systemd::feed_watchdog(Arc::clone(&service.actors.alive)));
-    let trigger = watch.trigger();
-    let (mut changes, watching) = changes_of(watch);
-    let mut heartbeat = tokio::time::interval(HEARTBEAT_INTERVAL);
-    let outcome = loop {
-        tokio::select! {
-            Some(change) = changes.recv() => service.config_changed(change),
-            Some(reply) = reload_requests.recv() => {
-                service.reload_replies.push((trigger.pull(), reply));
-            }
-            _ = heartbeat.tick() => {
-                state_dir::write_heartbeat(&service.state);
-                service.journal.check(service.ambient.now());
-            }
-            action = signals.next() => match action {
-                SignalAction::Reload => drop(service.reload(&trigger)),
-                SignalAction::Reap => service.reap(),
-                SignalAction::Resync => service.resync_due = Some(service.reload(&trigger)),
-                SignalAction::Stop => break service.stop(&mut signals).await,
-            },
-            given_up = service.actors.given_up.recv() => {
-                break service.actors_failed(given_up).await;
-            }
-            fault = &mut service.journal_ended => break service.journal_failed(fault.ok()).await,
-        }
-    };
-    watchdog.abort();
-    watching.abort();
-    outcome
+/// How a term of the service ended.
+pub(super) enum Ended {
+    Stopped,
+    /// Another member leads, or is to lead; with the last configuration that was in force.
+    LeadsNoMore(Box<Checked>),
+}
+
+/// What a service begins with.
+pub(super) struct Begins<'a> {
+    pub(super) settings: &'a Settings,
+    pub(super) state: PathBuf,
+    pub(super) ambient: Arc<dyn Ambient>,
+    pub(super) ground: Ground,
+    /// The sockets of the API, where this process has them already.
+    pub(super) bound: Option<Bound>,
 }
 
 /// Watches the configuration in its own task, so that signals and requests do not interrupt the
 /// reading of files.
-fn changes_of(mut watch: Watch) -> (mpsc::Receiver<Outcome>, JoinHandle<()>) {
+pub(super) fn changes_of(mut watch: Watch) -> (mpsc::Receiver<Outcome>, JoinHandle<()>) {
     let (sender, changes) = mpsc::channel(1);
     let watching =
         tokio::spawn(async move { while sender.send(watch.next().await).await.is_ok() {} });
@@ -163,29 +120,92 @@ fn changes_of(mut watch: Watch) -> (mpsc::Receiver<Outcome>, JoinHandle<()>) {
 }
 
 impl Service {
+    /// Starts the service, runs it until a signal stops it or it leads no more, and stops it.
+    ///
+    /// # Errors
+    /// See [`RunError`].
+    pub(super) async fn serve(
+        begins: Begins<'_>,
+        checked: Checked,
+        (level, environment): (LevelHandle, Environment),
+        (trigger, changes): (&Trigger, &mut mpsc::Receiver<Outcome>),
+        signals: &mut Signals,
+    ) -> Result<Ended, RunError> {
+        let (reloads, mut reload_requests) = mpsc::unbounded_channel();
+        let mut lead = Lead::of(begins.ground.shared.as_ref());
+        let mut service =
+            Self::start(begins, checked, (level, environment), reloads, &lead).await?;
+        let tried = tokio::select! {
+            tried = &mut service.actors.tried => tried.ok(),
+            () = signals.terminated() => None,
+            why = lead.lost.wait() => return service.leads_no_more(why).await,
+            given_up = service.actors.given_up.recv() => return service.actors_failed(given_up).await,
+            fault = &mut service.journal_ended => return service.journal_failed(fault.ok()).await,
+        };
+        let Some(tried) = tried else { return service.stop(signals).await };
+        service.view.mark_clouds_tried();
+        if let Some(refused) = service.strict_refusal(&tried) {
+            service.server.stop().await;
+            service.actors.stop().await;
+            return Err(refused);
+        }
+        service.notifier.ready(&service.status(&tried));
+        let watchdog = tokio::spawn(systemd::feed_watchdog(Arc::clone(&service.actors.alive)));
+        let mut heartbeat = tokio::time::interval(HEARTBEAT_INTERVAL);
+        let outcome = loop {
+            tokio::select! {
+                Some(change) = changes.recv() => service.config_changed(change),
+                Some(reply) = reload_requests.recv() => {
+                    service.reload_replies.push((trigger.pull(), reply));
+                }
+                _ = heartbeat.tick() => {
+                    state_dir::write_heartbeat(&service.state);
+                    service.journal.check(service.ambient.now());
+                }
+                () = lead.news.wait() => service.members_changed(),
+                why = lead.lost.wait() => break service.leads_no_more(why).await,
+                Some(next) = lead.handed_over.recv() => break service.hand_over(next).await,
+                action = signals.next() => match action {
+                    SignalAction::Reload => drop(service.reload(trigger)),
+                    SignalAction::Reap => service.reap(),
+                    SignalAction::Resync => service.resync_due = Some(service.reload(trigger)),
+                    SignalAction::Stop => break service.stop(signals).await,
+                },
+                given_up = service.actors.given_up.recv() => {
+                    break service.actors_failed(given_up).await;
+                }
+                fault = &mut service.journal_ended => break service.journal_failed(fault.ok()).await,
+            }
+        };
+        watchdog.abort();
+        outcome
+    }
+
     async fn start(
-        settings: Settings,
+        Begins { settings, state, ambient, ground, bound }: Begins<'_>,
         mut checked: Checked,
         (level, environment): (LevelHandle, Environment),
         reloads: mpsc::UnboundedSender<ReloadReply>,
+        lead: &Lead,
     ) -> Result<Self, RunError> {
-        let state = state_dir::create(settings.state_dir.clone(), &checked.service)?;
-        let ambient: Arc<dyn Ambient> = Arc::new(SystemAmbient::new().map_err(|source| {
-            RunError::System { doing: "the operating system gives no random numbers", source }
-        })?);
         let layout = layout::read(&state)?;
-        let down = state_dir::down_time(&state);
         let Opened { writer: journal, journal_state, ended: journal_ended } =
-            open_journal(&state, &ambient, layout.as_ref())?;
+            ground.open_journal(&state, &ambient, layout.as_ref())?;
+        let files = Box::new(checked.clone());
         // A service whose API cannot be served must not start anything on a cluster.
         let auth = wiring::auth(&checked.service);
-        let bound = drover_server::bind(listen(&settings, &checked), &auth)?;
+        let bound = match bound {
+            Some(bound) => bound,
+            None => drover_server::bind(listen(settings, &checked), &auth)?,
+        };
         let epoch = journal_state.epoch + 1;
         let installation = journal_state
             .installation
             .clone()
             .unwrap_or_else(|| mint_installation(|| ambient.draw()));
-        twin::hold(&installation, &state, listened(&settings, &checked))?;
+        if ground.shared.is_none() {
+            twin::hold(&installation, &state, listened(settings, &checked))?;
+        }
         if let Some(last) = layout.as_ref().and_then(Layout::other) {
             let version = env!("CARGO_PKG_VERSION");
             tracing::info!(
@@ -198,26 +218,28 @@ impl Service {
         layout::write(&state, layout.as_ref())?;
         let takeover = Body::Takeover { installation: installation.clone() };
         let started = journal.append(vec![takeover]).await;
-        started.map_err(|fault| RunError::Takeover(fault.to_string()))?;
+        started.map_err(RunError::Takeover)?;
         state_dir::write_heartbeat(&state);
 
         let runtime = Handle::current();
-        let vault: Arc<dyn Vault> = Arc::new(FolderVault::new(&state));
-        let beside = |source| RunError::Beside { place: state.display().to_string(), source };
+        let Ground { vault, place, gate, machine, down, shared } = ground;
+        let beside = |source| RunError::Beside { place: place.clone(), source };
         let key = Arc::new(CallInKey::open(&*vault).map_err(beside)?);
         let downloads = Downloads::open(Arc::new(HttpWeb), state.join(state_dir::DOWNLOADS))
             .map_err(|source| RunError::State { path: state.clone(), source })?;
-        let proxmox = Proxmox::new(Some(runtime.clone()), Arc::new(WireDialer), TASK_POLL_INTERVAL);
+        let dialer = Arc::new(GatedDialer::new(WireDialer, gate.clone()));
+        let proxmox = Proxmox::new(Some(runtime.clone()), dialer, TASK_POLL_INTERVAL);
         let proxmox = Arc::new(proxmox.with_call_ins(Arc::clone(&key)).with_downloads(downloads));
         let user_data = UserDataStore::open(Arc::clone(&vault), &journal_state).map_err(beside)?;
         let user_data = Arc::new(user_data);
         let (former, keys) = KeptKeys::open(Arc::clone(&vault), &journal_state).map_err(beside)?;
         let former = Arc::new(former);
-        let shell = SshShell::new(runtime.clone()).with_user_data(Arc::clone(&user_data));
+        let shell = SshShell::new(runtime.clone()).with_gate(gate.clone());
+        let shell = shell.with_user_data(Arc::clone(&user_data));
         shell.add_kept_keys(keys);
         let shell = Arc::new(shell);
         let systems = CiSystems::new(Arc::clone(&shell), runtime.clone());
-        let systems = Arc::new(systems.with_vault(Arc::clone(&vault), crate::machine::read().id));
+        let systems = Arc::new(systems.with_vault(Arc::clone(&vault), machine.id.clone()));
         let hinted = Arc::clone(&systems);
         let hooks = Arc::new(Hooks::with_hint(move |source, body| hinted.hint(source, body)));
         hooks.replace(wiring::hook_secrets(&checked));
@@ -234,7 +256,7 @@ impl Service {
         journal.watch(move |trouble| journal_view.mark_journal(trouble.map(str::to_owned)));
         checked.follow(&HerdSpec::default(), Generation(1));
         let connections =
-            Arc::new(Connections::new(Arc::clone(&proxmox), Arc::clone(&systems), Gate::default()));
+            Arc::new(Connections::new(Arc::clone(&proxmox), Arc::clone(&systems), gate));
         connections.connect(&checked, &HerdSpec::default());
         wiring::set_keys(&shell, &former, &checked.keys);
         shell.set_files(checked.uploads.iter());
@@ -267,7 +289,7 @@ impl Service {
                 installation,
                 epoch,
                 down,
-                machine: Some(crate::machine::read()),
+                machine: Some(machine),
                 give_up: Arc::clone(&escalate),
                 spawner: drover_actors::agent::spawner(escalate),
             },
@@ -288,21 +310,28 @@ impl Service {
             },
             config_sync::Configured::of(&checked, &environment),
         );
-        let handles = server_handles(
+        let handles = doors::doors(
             &actors,
             (&view, &config_sync),
             &settings.config,
+            lead,
             (&ambient, &key, &hooks, &user_data),
             &level,
             reloads,
         );
         let start_settings = StartSettings::of(&checked.service);
         let server = bound.serve(handles, auth, Limits::default())?;
+        if let Some(shared) = &shared {
+            shared.put_in_force(shared.own());
+        }
         for addr in &server.addrs {
             tracing::info!(%addr, "API served");
         }
         Ok(Self {
-            settings,
+            strict: settings.strict,
+            shared,
+            waiting: None,
+            files,
             state,
             spec: checked.herd,
             log_level: checked.service.log_level,
@@ -345,13 +374,13 @@ impl Service {
                 outcome.as_ref().err().map(|why| format!("  {cloud}: {why}"))
             })
             .collect();
-        (self.settings.strict && !lines.is_empty()).then(|| RunError::Strict(lines.join("\n")))
+        (self.strict && !lines.is_empty()).then(|| RunError::Strict(lines.join("\n")))
     }
 
     /// Applies a valid configuration everywhere, or reports the faults of an invalid one.
     fn config_changed(&mut self, outcome: Outcome) {
         let result = match outcome.change {
-            Change::Reloaded(checked) => Ok(self.apply(*checked)),
+            Change::Reloaded(checked) => self.agree_on(checked),
             Change::Refused(text) => {
                 let what = What::ConfigRefused { text: text.clone(), after: self.spec.generation };
                 self.observer.observe(Fact { at: self.ambient.now().wall, what });
@@ -380,6 +409,45 @@ impl Service {
             Ok(_) => "configuration reloaded",
             Err(_) => "configuration refused, the old one stays in force: see drover status",
         });
+    }
+
+    /// Applies a configuration at once, or once every live member of the store has it.
+    fn agree_on(&mut self, checked: Box<Checked>) -> Result<u64, String> {
+        let Some(shared) = self.shared.clone() else { return Ok(self.apply(*checked)) };
+        let digest = shared.digest(&checked.agreed_text());
+        shared.has(digest.clone());
+        let others = agreement::others_without(&shared.listed().borrow(), shared.name(), &digest);
+        if others.is_empty() {
+            self.waiting = None;
+            self.files.clone_from(&checked);
+            let applied = self.apply(*checked);
+            shared.put_in_force(digest);
+            return Ok(applied);
+        }
+        let text = format!(
+            "this configuration is valid and not in force: {} has another. It comes into force when \
+             every member has the same files",
+            others.join(", ")
+        );
+        if self.waiting.as_ref().is_none_or(|(_, before)| *before != text) {
+            tracing::warn!("{text}");
+            let what = What::ConfigRefused { text: text.clone(), after: self.spec.generation };
+            self.observer.observe(Fact { at: self.ambient.now().wall, what });
+        }
+        self.waiting = Some((checked, text.clone()));
+        Err(text)
+    }
+
+    /// The members changed: what waits for them may come into force.
+    fn members_changed(&mut self) {
+        if let Some(shared) = &self.shared {
+            shared.follow();
+        }
+        if let Some((checked, _)) = self.waiting.as_ref() {
+            let checked = checked.clone();
+            // Who asked for it was answered when it came.
+            drop(self.agree_on(checked));
+        }
     }
 
     fn apply(&mut self, mut checked: Checked) -> u64 {
@@ -441,140 +509,14 @@ impl Service {
             }
         });
     }
-
-    /// Takes no new work and finishes work that must not be interrupted, within the time limit. A
-    /// second signal stops at once.
-    async fn stop(mut self, signals: &mut Signals) -> Result<(), RunError> {
-        self.notifier.stopping(&stop::status(self.stop_timeout));
-        let (reply, drained) = Reply::channel();
-        self.actors.commands.do_send(HerdCommand::Drain { policy: self.on_stop, reply });
-        let (view, notifier) = (Arc::clone(&self.view), self.notifier);
-        let report = move || {
-            let agents = stop::describe_agents(&view.agents());
-            tracing::info!(agents, "drover waits for work that must not be interrupted");
-            notifier
-                .status(&format!("waiting for work that must not be interrupted; agents {agents}"));
-        };
-        tokio::select! {
-            biased;
-            given_up = self.actors.given_up.recv() => return self.actors_failed(given_up).await,
-            fault = &mut self.journal_ended => return self.journal_failed(fault.ok()).await,
-            () = signals.terminated() => tracing::warn!("second signal: drover stops at once"),
-            is_drained = stop::is_drained(drained, self.stop_timeout, report) => if is_drained {
-                tracing::info!("drained");
-            } else {
-                let agents = self.view.agents();
-                tracing::warn!("{}", stop::timeout_text(self.stop_timeout, &agents));
-            },
-        }
-        self.server.stop().await;
-        self.systems.stop().await;
-        self.actors.stop().await;
-        if let Err(error) = self.journal.flush().await {
-            tracing::warn!(%error, "the last records of the journal may be lost");
-        }
-        self.past_events.flush().await;
-        state_dir::write_heartbeat(&self.state);
-        Ok(())
-    }
-
-    /// Without a journal drover must not start anything, and could not resume it.
-    async fn journal_failed(self, fault: Option<JournalFault>) -> Result<(), RunError> {
-        self.server.stop().await;
-        self.actors.stop().await;
-        self.past_events.flush().await;
-        let text = fault.map_or_else(|| "its writer panicked".to_owned(), |why| why.to_string());
-        Err(RunError::Unjournalled(text))
-    }
-
-    async fn actors_failed(
-        self,
-        given_up: Option<drover_runtime::supervise::GivenUp>,
-    ) -> Result<(), RunError> {
-        self.server.stop().await;
-        self.actors.stop().await;
-        if let Err(error) = self.journal.flush().await {
-            tracing::warn!(%error, "the last records of the journal may be lost");
-        }
-        self.past_events.flush().await;
-        let text = given_up.map_or_else(
-            || "their thread ended".to_owned(),
-            |what| format!("{} panicked {} times: {}", what.name, what.restarts, what.panic),
-        );
-        Err(RunError::GaveUp(text))
-    }
-}
-
-fn open_journal(
-    state: &Path,
-    ambient: &Arc<dyn Ambient>,
-    layout: Option<&Layout>,
-) -> Result<Opened, RunError> {
-    let path = state.join(state_dir::JOURNAL);
-    let opened = RedbLog::open(&path)
-        .and_then(|log| Writer::open(log, Arc::clone(ambient), WriterOptions::default()));
-    opened.map_err(|fault| {
-        let not_ours = matches!(fault, LogError::Newer { .. } | LogError::Unknown { .. });
-        match layout.and_then(Layout::other).filter(|_| not_ours) {
-            Some(last) => RunError::Downgrade { last: last.to_owned(), source: fault },
-            None => RunError::Journal(fault),
-        }
-    })
-}
-
-type HandleParts<'a> =
-    (&'a Arc<dyn Ambient>, &'a Arc<CallInKey>, &'a Arc<Hooks>, &'a Arc<UserDataStore>);
-
-fn server_handles(
-    actors: &ActorsThread,
-    (view, config_sync): (&Arc<View>, &ConfigSync),
-    configuration: &Path,
-    (ambient, key, hooks, user_data): HandleParts<'_>,
-    level: &LevelHandle,
-    reloads: mpsc::UnboundedSender<ReloadReply>,
-) -> Doors {
-    let (level, ambient, key) = (level.clone(), Arc::clone(ambient), Arc::clone(key));
-    let (sync, test_sync) = (config_sync.clone(), config_sync.clone());
-    let plan = config_sync.clone();
-    Doors {
-        herd: actors.commands.clone(),
-        view: Arc::clone(view),
-        configuration: std::path::absolute(configuration)
-            .unwrap_or_else(|_| configuration.to_owned()),
-        reload: Arc::new(move || {
-            let (reply, outcome) = Reply::channel();
-            let sent = reloads.send(reply);
-            async move {
-                let stopping = || NotReloaded::Unknown("the service is stopping".to_owned());
-                sent.map_err(|_| stopping())?;
-                match tokio::time::timeout(RELOAD_TIMEOUT, outcome).await {
-                    Ok(outcome) => outcome.map_err(|_| stopping())?.map_err(NotReloaded::Refused),
-                    Err(_) => {
-                        let text = "the reload did not end within 30 s: see drover status";
-                        Err(NotReloaded::Unknown(text.to_owned()))
-                    }
-                }
-            }
-            .boxed()
-        }),
-        sync: Arc::new(move |asked| sync.clone().sync(asked).boxed()),
-        test_sync: Arc::new(move || test_sync.clone().test().boxed()),
-        plan: Arc::new(move |asked| plan.clone().plan(asked).boxed()),
-        log_level: Arc::new(move |given| level.set(given).map_err(|error| error.to_string())),
-        alive: Arc::clone(&actors.alive),
-        call_in: Arc::new(move |token| key.agent(token)),
-        hooks: Arc::clone(hooks),
-        user_data: Arc::clone(user_data),
-        mint_lease: Arc::new(move || mint_lease(|| ambient.draw())),
-    }
 }
 
 /// The path of the API's Unix socket.
-fn listened<'a>(settings: &'a Settings, checked: &'a Checked) -> &'a Path {
+pub(super) fn listened<'a>(settings: &'a Settings, checked: &'a Checked) -> &'a Path {
     settings.socket.as_deref().unwrap_or(&checked.service.socket)
 }
 
-fn listen(settings: &Settings, checked: &Checked) -> Vec<Listen> {
+pub(super) fn listen(settings: &Settings, checked: &Checked) -> Vec<Listen> {
     let path = listened(settings, checked).to_owned();
     let unix = Listen::Unix { path, mode: checked.service.socket_mode };
     let tcp = checked.service.listen.map(Listen::Tcp);

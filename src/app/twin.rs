@@ -31,19 +31,44 @@ const ANSWER_MAX: u64 = 8 * 1024;
 /// # Errors
 /// [`RunError::Twin`] where another process holds it; [`RunError::System`].
 pub fn hold(installation: &Installation, state: &Path, socket: &Path) -> Result<(), RunError> {
-    let failed = |source| RunError::System { doing: "cannot hold the installation", source };
     let name = format!("drover-{installation}");
-    let address = SocketAddr::from_abstract_name(&name).map_err(failed)?;
+    take(&name, state, socket, |who| {
+        format!(
+            "installation {installation} runs on this machine already: {who}; the state directory \
+             `{}` is a copy of that one's. Use the service that runs, or give this one an empty \
+             state directory (`ss -xlp | grep {name}` shows the process)",
+            state.display()
+        )
+    })
+}
+
+/// The same for a member of a store: `key` is of the store alone.
+///
+/// # Errors
+/// As [`hold`].
+pub fn hold_member(member: &str, key: &str, state: &Path, socket: &Path) -> Result<(), RunError> {
+    take(&format!("drover-member-{key}-{member}"), state, socket, |who| {
+        format!(
+            "member `{member}` runs on this machine already: {who}. Use the service that runs, or give \
+             this one another name with --member"
+        )
+    })
+}
+
+/// Binds a name, or says who has it.
+fn take(
+    name: &str,
+    state: &Path,
+    socket: &Path,
+    refusal: impl FnOnce(String) -> String,
+) -> Result<(), RunError> {
+    let failed = |source| RunError::System { doing: "cannot hold the installation", source };
+    let address = SocketAddr::from_abstract_name(name).map_err(failed)?;
     let listener = match UnixListener::bind_addr(&address) {
         Ok(listener) => listener,
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
             let who = ask(&address).unwrap_or_else(|_| "a process that does not say which".into());
-            return Err(RunError::Twin(format!(
-                "installation {installation} runs on this machine already: {who}; the state directory \
-                 `{}` is a copy of that one's. Use the service that runs, or give this one an empty \
-                 state directory (`ss -xlp | grep {name}` shows the process)",
-                state.display()
-            )));
+            return Err(RunError::Twin(refusal(who)));
         }
         Err(error) => return Err(failed(error)),
     };

@@ -143,6 +143,8 @@ pub fn main() -> ExitCode {
         | Command::Jobs(_)
         | Command::Image(_)
         | Command::AddressPools(_)
+        | Command::Members(_)
+        | Command::TransferLeadership { .. }
         | Command::Provision { .. }
         | Command::Lease { .. }
         | Command::Get { .. }

@@ -203,6 +203,15 @@ pub enum Command {
     Machines(ListOptions),
     /// List pools of addresses: size, used, resting, free, and when the next is free
     AddressPools(ListOptions),
+    /// List members of the store that several drovers share: which one leads, and why one does not
+    #[command(after_help = "The page of the book: `drover help members.md`")]
+    Members(ListOptions),
+    /// Let another member of the store lead
+    #[command(after_help = "The page of the book: `drover help members.md`")]
+    TransferLeadership {
+        /// The member that is to lead [default: the first that can]
+        member: Option<String>,
+    },
     /// Begin agents of a template at once, without demand
     Provision {
         /// The template, `cloud/template` or its bare name
@@ -388,6 +397,12 @@ pub struct RunOptions {
     /// Directory of the journal [default: $STATE_DIRECTORY, else /var/lib/drover]
     #[arg(long, value_name = "DIR", env = "DROVER_STATE_DIR")]
     pub state_dir: Option<PathBuf>,
+    /// Name of this member of a store [default: the machine's name]
+    #[arg(long, value_name = "NAME", env = "DROVER_MEMBER")]
+    pub member: Option<String>,
+    /// URL where other members of the store reach this one [default: by service.listen]
+    #[arg(long, value_name = "URL", env = "DROVER_ADVERTISE")]
+    pub advertise: Option<String>,
 }
 
 /// Options of `demo`.

@@ -7,8 +7,9 @@ use std::time::Duration;
 use causes::chain;
 use drover_api::{
     AddressPoolsOut, AgentLimits, AlarmOut, BreakersOut, CloudsOut, ConfirmIn, ConfirmOut,
-    LimitsIn, Nothing, ProvisionIn, ProvisionOut, ReapIn, ReapOut, ReloadOut, ResetOut, ResyncIn,
-    ResyncOut, ResyncPlanOut, SourceOut, StatusOut, TemplatesOut, UnreadOut,
+    LimitsIn, MembersOut, Nothing, ProvisionIn, ProvisionOut, ReapIn, ReapOut, ReloadOut, ResetOut,
+    ResyncIn, ResyncOut, ResyncPlanOut, SourceOut, StatusOut, TemplatesOut, TransferIn,
+    TransferOut, UnreadOut,
 };
 use drover_model::phase::NodeOrder;
 use reqwest::Method;
@@ -195,6 +196,22 @@ async fn once(
             let out: AddressPoolsOut = client.get("/v1/address-pools", CALL_LIMIT).await?;
             let whole = |address_pools| AddressPoolsOut { address_pools };
             lists::show(term, json, &list, out.address_pools, whole, |_, _| ())?;
+        }
+        Command::Members(list) => {
+            let out: MembersOut = client.get("/v1/members", CALL_LIMIT).await?;
+            let MembersOut { store, leader, term: number, members } = out;
+            let whole = |members| MembersOut {
+                store: store.clone(),
+                leader: leader.clone(),
+                term: number,
+                members,
+            };
+            lists::show(term, json, &list, members, whole, |_, _| ())?;
+        }
+        Command::TransferLeadership { member } => {
+            let ask = TransferIn { to: member };
+            let out: TransferOut = client.post("/v1/members/transfer", &ask, CALL_LIMIT).await?;
+            print(term, json, &out, |out| format!("{}\n", sentences::clean(&out.detail)))?;
         }
         Command::Provision { template, count } => {
             let path = path("templates", &template, "/provision");

@@ -33,8 +33,10 @@ pub(super) fn run(global: &Global, options: RunOptions) -> ExitCode {
         state_dir: options.state_dir,
         socket: global.socket.clone(),
         json_log: global.json,
+        member: options.member,
+        advertise: options.advertise,
     };
-    match app::run(settings) {
+    match app::run(&settings) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let faults = match &error {
@@ -44,6 +46,7 @@ pub(super) fn run(global: &Global, options: RunOptions) -> ExitCode {
                 | app::RunError::Beside { .. }
                 | app::RunError::Unsafe(_)
                 | app::RunError::Newer(_)
+                | app::RunError::Member(_)
                 | app::RunError::Downgrade { .. }
                 | app::RunError::Twin(_)
                 | app::RunError::Journal(_)

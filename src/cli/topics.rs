@@ -43,6 +43,7 @@ pub static PAGES: &[Page] = pages![
     "leases",
     "machines",
     "operations",
+    "members",
     "state",
     "troubleshooting",
     "metrics",

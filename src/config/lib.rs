@@ -155,6 +155,19 @@ impl Checked {
         }
     }
 
+    /// What two members must have alike: the names and texts of the files, and the files for guests.
+    /// Secrets that the configuration names by file or variable are not part of it.
+    pub fn agreed_text(&self) -> Vec<u8> {
+        let file = |file: &SourceFile| {
+            let name = file.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            (name, file.text.clone())
+        };
+        let files: Vec<(String, String)> = self.sources.files().iter().map(file).collect();
+        let uploads: Vec<&str> = self.uploads.iter().map(|(sha256, _)| sha256).collect();
+        // Texts alone: this cannot fail.
+        serde_json::to_vec(&(files, uploads)).unwrap_or_default()
+    }
+
     /// The warnings with the lines around them; empty without warnings.
     pub fn rendered_warnings(&self) -> String {
         if self.warnings.is_empty() {

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use causes::chain;
@@ -60,6 +61,7 @@ pub struct Listed {
 pub struct Roll {
     own: mpsc::Sender<Card>,
     listed: watch::Receiver<Vec<Listed>>,
+    thread: JoinHandle<()>,
 }
 
 struct Runner {
@@ -95,7 +97,7 @@ impl Roll {
             listed: says,
             failed: false,
         };
-        std::thread::Builder::new().name("roll".into()).spawn(move || {
+        let thread = std::thread::Builder::new().name("roll".into()).spawn(move || {
             loop {
                 runner.turn();
                 match cards.recv_timeout(hold / CARDS) {
@@ -105,7 +107,14 @@ impl Roll {
                 }
             }
         })?;
-        Ok(Self { own: sender, listed })
+        Ok(Self { own: sender, listed, thread })
+    }
+
+    /// Takes this member's card away. Blocks.
+    pub fn leave(self) {
+        drop(self.own);
+        // A thread that panicked leaves its card behind, which stands still.
+        let _ = self.thread.join();
     }
 
     /// Says something else from now on.

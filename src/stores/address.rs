@@ -47,6 +47,15 @@ impl StoreAddress {
     }
 }
 
+impl StoreAddress {
+    /// What is the same for all who use this journal, however they reach it.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Etcd(address) => address.prefix(),
+        }
+    }
+}
+
 impl FromStr for StoreAddress {
     type Err = AddressError;
 

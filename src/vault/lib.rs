@@ -29,6 +29,8 @@ pub use key::{ClusterKey, KeyError};
 pub use memory::{MemoryRegister, MemoryVault};
 pub use sealed::SealedVault;
 
+use std::sync::Arc;
+
 /// Why something was not read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
@@ -90,6 +92,24 @@ pub trait Vault: Send + Sync {
     /// # Errors
     /// When they cannot be listed completely.
     fn list(&self, folder: &str) -> Result<Vec<String>, StoreError>;
+}
+
+impl<V: Vault + ?Sized> Vault for Arc<V> {
+    fn get(&self, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        (**self).get(name)
+    }
+
+    fn put(&self, name: &str, bytes: &[u8]) -> Result<(), StoreError> {
+        (**self).put(name, bytes)
+    }
+
+    fn remove(&self, name: &str) -> Result<(), StoreError> {
+        (**self).remove(name)
+    }
+
+    fn list(&self, folder: &str) -> Result<Vec<String>, StoreError> {
+        (**self).list(folder)
+    }
 }
 
 /// Which write made an entry what it is: no two writes have the same.

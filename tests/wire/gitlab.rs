@@ -13,6 +13,7 @@ use std::time::Duration;
 use drover_ci::SourceConnection;
 use drover_ci::gitlab::{Scope, Settings};
 use drover_ci::{Connector, Route, System, connector};
+use drover_model::gate::Gate;
 use drover_model::id::RunnerName;
 use drover_model::ports::{Known, SourceObservation};
 use drover_model::record::Want;
@@ -452,7 +453,7 @@ fn connected(server: &Server<GitLab>, scope: Scope, run_untagged: bool) -> Arc<d
         command: None,
         webhook: None,
     };
-    connector(&connection).unwrap()
+    connector(&connection, Gate::default()).unwrap()
 }
 
 fn group() -> Scope {

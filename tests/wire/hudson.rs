@@ -16,6 +16,7 @@ use std::time::Instant;
 use drover_ci::SourceConnection;
 use drover_ci::jenkins::{Launch, Settings};
 use drover_ci::{Connector, RegisterRequest, Route, System, connector};
+use drover_model::gate::Gate;
 use drover_model::id::{CloudId, RunnerName, TemplateId, VmId};
 use drover_model::ports::{Known, ShellTarget, Shut, SourceObservation};
 use drover_model::record::Want;
@@ -194,7 +195,7 @@ impl Hudson {
             command: None,
             webhook: None,
         };
-        connector(&connection).unwrap()
+        connector(&connection, Gate::default()).unwrap()
     }
 
     /// A site with it as its source `ci`, whose guests have the tests' own stand-in for `java`.

@@ -36,6 +36,7 @@ mod journal;
 mod keys;
 mod leases;
 mod machines;
+mod members;
 mod moved;
 mod nodes;
 mod open;

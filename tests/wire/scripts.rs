@@ -14,7 +14,7 @@ use crate::{rights, setup_service};
 
 /// Commands that ask the service, in an order in which they can be asked: what stands behind them, and
 /// the code that they end with.
-pub const ASKING: [(&str, &str, i32); 67] = [
+pub const ASKING: [(&str, &str, i32); 69] = [
     ("doctor template", "linux", 0),
     ("provision", "linux --count 2", 0),
     ("status", "", 0),
@@ -48,6 +48,9 @@ pub const ASKING: [(&str, &str, i32); 67] = [
     ("why", "", 0),
     ("jobs", "", 0),
     ("address-pools", "", 0),
+    // One that stands alone has none.
+    ("members", "", 1),
+    ("transfer-leadership", "", 1),
     ("image list", "", 0),
     ("image build", "nope", 1),
     ("image cancel", "nope", 1),

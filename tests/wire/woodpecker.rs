@@ -14,6 +14,7 @@ use std::sync::Arc;
 use drover_ci::SourceConnection;
 use drover_ci::woodpecker::Settings;
 use drover_ci::{Connector, Route, System, connector};
+use drover_model::gate::Gate;
 use drover_model::id::RunnerName;
 use drover_model::ports::{Idle, Known};
 use proxmox_client::Tls;
@@ -413,7 +414,7 @@ fn connected(server: &Server<Woodpecker>) -> Arc<dyn Connector> {
         command: None,
         webhook: None,
     };
-    connector(&connection).unwrap()
+    connector(&connection, Gate::default()).unwrap()
 }
 
 fn block<T>(future: impl Future<Output = T>) -> T {

@@ -12,6 +12,7 @@ mod images;
 mod jobs;
 mod leases;
 mod machines;
+mod members;
 mod nodes;
 mod pools;
 mod snapshots;
@@ -86,6 +87,7 @@ pub(super) fn options(command: &Command) -> Option<&ListOptions> {
         | Command::Nodes(list)
         | Command::Jobs(list)
         | Command::AddressPools(list)
+        | Command::Members(list)
         | Command::Agents { list, action: None, .. }
         | Command::Breakers { list, action: None }
         | Command::Leases(LeasesOptions { list, end: false, .. })
@@ -108,6 +110,7 @@ pub(super) fn options(command: &Command) -> Option<&ListOptions> {
         | Command::Node { .. }
         | Command::Why { .. }
         | Command::Image(_)
+        | Command::TransferLeadership { .. }
         | Command::Provision { .. }
         | Command::Lease { .. }
         | Command::Get { .. }

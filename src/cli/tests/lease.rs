@@ -161,7 +161,7 @@ async fn user_data_is_brought_and_its_variables_are_the_commands() {
     let command = guest.jobs.lock().unwrap()[0].1.clone();
     assert_eq!(command, r#". "$HOME"/.drover-lease/l1/env; make 'a b'"#);
     assert!(served.asks.lock().unwrap()[0].user_data);
-    assert_eq!(served.doors().user_data.read("l1").unwrap().as_ref(), b"A=1\n");
+    assert_eq!(served.doors().user_data.read("l1").unwrap().unwrap().as_ref(), b"A=1\n");
     served.stop().await;
 }
 

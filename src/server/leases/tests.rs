@@ -45,7 +45,7 @@ async fn user_data_is_kept_for_its_lease_once_and_reported_by_nothing() {
         assert!(!answer.body.to_string().contains("hunter2"), "{}", answer.body);
     }
     let store = served.doors().user_data;
-    assert_eq!(store.read("l1").unwrap(), secret.as_bytes());
+    assert_eq!(store.read("l1").unwrap().unwrap(), secret.as_bytes());
     assert!(!store.holds(&LeaseId::new("l2")), "the repeated ask's own");
     let ask = served.asks.lock().unwrap()[0].clone();
     assert!(ask.user_data && !format!("{ask:?}").contains("hunter2"));
@@ -78,7 +78,7 @@ async fn user_data_may_be_any_bytes_within_its_bound() {
     }
     let store = served.doors().user_data;
     let asks: Vec<_> = served.asks.lock().unwrap().iter().map(|ask| ask.lease.clone()).collect();
-    assert_eq!(store.read(asks[1].as_str()).unwrap().as_ref(), [0, 255, 10]);
+    assert_eq!(store.read(asks[1].as_str()).unwrap().unwrap().as_ref(), [0, 255, 10]);
     served.stop().await;
 }
 

@@ -55,7 +55,7 @@ impl EtcdAddress {
         text.starts_with("etcd://") || text.starts_with("etcds://")
     }
 
-    pub(super) fn prefix(&self) -> &str {
+    pub(crate) fn prefix(&self) -> &str {
         &self.prefix
     }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use drover_ci::SourceConnection;
 use drover_ci::github::{Login, Registration, Scope, Settings};
 use drover_ci::{Connector, RegisterRequest, Route, System, connector};
+use drover_model::gate::Gate;
 use drover_model::id::{CloudId, RunnerName, TemplateId, VmId};
 use drover_model::ports::{Known, ShellTarget};
 use drover_model::record::Want;
@@ -34,7 +35,7 @@ pub(super) fn connected(github: &GitHub, scope: Scope) -> Arc<dyn Connector> {
         command: None,
         webhook: None,
     };
-    connector(&connection).unwrap()
+    connector(&connection, Gate::default()).unwrap()
 }
 
 pub(super) fn run<T>(work: impl Future<Output = T>) -> T {

@@ -1,0 +1,132 @@
+//! Which configuration is in force, and who may lead with which. Pure.
+//!
+//! All members have the same files. A member whose files differ from what is in force does not lead. An
+//! edit comes into force when every live member has it, or not at all.
+
+use drover_members::{LeaderLease, Listed};
+
+/// Why this member may not lead; none where it may.
+pub(super) fn unfit(
+    lease: Option<&LeaderLease>,
+    listed: &[Listed],
+    name: &str,
+    own: &str,
+) -> Option<String> {
+    let Some(lease) = lease.filter(|lease| lease.config != own) else { return None };
+    let in_force = short(&lease.config);
+    if listed.is_empty() {
+        return Some(format!(
+            "its configuration {} is not the one in force, {in_force}, and the other members are not \
+             known yet",
+            short(own)
+        ));
+    }
+    let others = others_without(listed, name, own);
+    (!others.is_empty()).then(|| {
+        format!(
+            "its configuration {} is not the one in force, {in_force}, and {} has another: give every \
+             member the same files",
+            short(own),
+            others.join(", ")
+        )
+    })
+}
+
+/// The live members, this one left out, that do not have a configuration.
+pub(super) fn others_without(listed: &[Listed], name: &str, config: &str) -> Vec<String> {
+    let others = listed.iter().filter(|one| one.live && one.card.name != name);
+    others.filter(|one| one.card.config != config).map(|one| one.card.name.clone()).collect()
+}
+
+/// A member that could lead next: the first that is live and fit.
+pub(super) fn successor(listed: &[Listed], name: &str) -> Option<String> {
+    let fit = |one: &&Listed| one.live && one.card.unfit.is_none() && one.card.name != name;
+    listed.iter().find(fit).map(|one| one.card.name.clone())
+}
+
+/// Why a member could not lead next; none where it could.
+pub(super) fn cannot_follow(listed: &[Listed], name: &str, next: &str) -> Option<String> {
+    if next == name {
+        return Some(format!("member {next} leads already"));
+    }
+    match listed.iter().find(|one| one.card.name == next) {
+        None => Some(format!("no member is called {next}: `drover members` lists them")),
+        Some(one) if !one.live => Some(format!("member {next} is silent")),
+        Some(one) => one.card.unfit.as_ref().map(|why| format!("member {next} cannot lead: {why}")),
+    }
+}
+
+/// The beginning of a digest, as people read it.
+pub(super) fn short(digest: &str) -> &str {
+    digest.get(..12).unwrap_or(digest)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use drover_members::Card;
+
+    use super::*;
+
+    fn listed(name: &str, config: &str, live: bool) -> Listed {
+        let (name, config) = (name.to_owned(), config.to_owned());
+        let card = Card {
+            process: name.clone(),
+            url: String::new(),
+            drover: "0.1.0".to_owned(),
+            leads: false,
+            unfit: (name == "d").then(|| "it is not well".to_owned()),
+            beat: 1,
+            name,
+            config,
+        };
+        Listed { card, silent: Duration::ZERO, live }
+    }
+
+    fn lease(config: &str) -> LeaderLease {
+        LeaderLease {
+            format: 1,
+            term: 1,
+            leader: None,
+            renewals: 0,
+            hold_ms: 5000,
+            config: config.to_owned(),
+            renewed_at: 0,
+            next: None,
+        }
+    }
+
+    // Invariant: a member leads with what is in force, or with what every live member has.
+
+    #[test]
+    fn a_member_with_other_files_leads_only_where_all_live_ones_have_them() {
+        let old = lease("old");
+        let two = |other: &str, live| [listed("a", "new", true), listed("b", other, live)];
+        assert_eq!(unfit(None, &[], "a", "new"), None, "nobody led before");
+        assert_eq!(unfit(Some(&old), &[], "a", "old"), None);
+        let unknown = unfit(Some(&old), &[], "a", "new").unwrap_or_default();
+        assert!(unknown.contains("the other members are not known yet"), "{unknown}");
+        let differs = unfit(Some(&old), &two("old", true), "a", "new").unwrap_or_default();
+        assert!(
+            differs.contains("new is not the one in force, old, and b has another"),
+            "{differs}"
+        );
+        assert_eq!(unfit(Some(&old), &two("new", true), "a", "new"), None);
+        assert_eq!(unfit(Some(&old), &two("old", false), "a", "new"), None, "b is not there");
+        assert!(unfit(Some(&old), &two("third", true), "a", "new").is_some());
+    }
+
+    #[test]
+    fn the_next_leader_is_live_and_fit_and_another_one() {
+        let all = [listed("a", "c", true), listed("d", "c", true), listed("s", "c", false)];
+        assert_eq!(successor(&all, "a"), None);
+        assert_eq!(successor(&all, "x").as_deref(), Some("a"));
+        let why = |next| cannot_follow(&all, "a", next).unwrap_or_default();
+        assert_eq!(why("a"), "member a leads already");
+        assert_eq!(why("s"), "member s is silent");
+        assert_eq!(why("d"), "member d cannot lead: it is not well");
+        assert!(why("q").starts_with("no member is called q"));
+        assert_eq!(cannot_follow(&[listed("b", "c", true)], "a", "b"), None);
+    }
+}

@@ -1,0 +1,73 @@
+//! The ways from the API into the service.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use drover_ci::Hooks;
+use drover_hypervisor::CallInKey;
+use drover_model::ambient::mint_lease;
+use drover_model::ports::Ambient;
+use drover_runtime::reply::Reply;
+use drover_server::view::View;
+use drover_server::{Doors, NotReloaded};
+use drover_shell::user_data::UserDataStore;
+use futures_util::FutureExt as _;
+use tokio::sync::mpsc;
+
+use super::actors_thread::ActorsThread;
+use super::config_sync::ConfigSync;
+use super::lead::Lead;
+use super::service::ReloadReply;
+use crate::telemetry::LevelHandle;
+
+/// After this time, a request for a reload is answered without its outcome.
+const RELOAD_TIMEOUT: Duration = Duration::from_secs(30);
+
+type Parts<'a> = (&'a Arc<dyn Ambient>, &'a Arc<CallInKey>, &'a Arc<Hooks>, &'a Arc<UserDataStore>);
+
+/// Makes the ways from the API into the service.
+pub(super) fn doors(
+    actors: &ActorsThread,
+    (view, config_sync): (&Arc<View>, &ConfigSync),
+    configuration: &Path,
+    lead: &Lead,
+    (ambient, key, hooks, user_data): Parts<'_>,
+    level: &LevelHandle,
+    reloads: mpsc::UnboundedSender<ReloadReply>,
+) -> Doors {
+    let (level, ambient, key) = (level.clone(), Arc::clone(ambient), Arc::clone(key));
+    let (sync, test_sync) = (config_sync.clone(), config_sync.clone());
+    let plan = config_sync.clone();
+    Doors {
+        herd: actors.commands.clone(),
+        view: Arc::clone(view),
+        configuration: std::path::absolute(configuration)
+            .unwrap_or_else(|_| configuration.to_owned()),
+        reload: Arc::new(move || {
+            let (reply, outcome) = Reply::channel();
+            let sent = reloads.send(reply);
+            async move {
+                let stopping = || NotReloaded::Unknown("the service is stopping".to_owned());
+                sent.map_err(|_| stopping())?;
+                match tokio::time::timeout(RELOAD_TIMEOUT, outcome).await {
+                    Ok(outcome) => outcome.map_err(|_| stopping())?.map_err(NotReloaded::Refused),
+                    Err(_) => {
+                        let text = "the reload did not end within 30 s: see drover status";
+                        Err(NotReloaded::Unknown(text.to_owned()))
+                    }
+                }
+            }
+            .boxed()
+        }),
+        sync: Arc::new(move |asked| sync.clone().sync(asked).boxed()),
+        test_sync: Arc::new(move || test_sync.clone().test().boxed()),
+        plan: Arc::new(move |asked| plan.clone().plan(asked).boxed()),
+        log_level: Arc::new(move |given| level.set(given).map_err(|error| error.to_string())),
+        alive: Arc::clone(&actors.alive),
+        call_in: Arc::new(move |token| key.agent(token)),
+        hooks: Arc::clone(hooks),
+        user_data: Arc::clone(user_data),
+        mint_lease: Arc::new(move || mint_lease(|| ambient.draw())),
+    }
+}

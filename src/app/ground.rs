@@ -1,0 +1,83 @@
+//! What the service stands on: its journal, what lies beside it, and what its calls pass.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use drover_journal::{Log, LogError, Opened, RedbLog, Writer, WriterOptions};
+use drover_model::gate::Gate;
+use drover_model::machine::Machine;
+use drover_model::ports::Ambient;
+use drover_vault::{FolderVault, Vault};
+
+use super::layout::Layout;
+use super::membership::Membership;
+use super::{RunError, state_dir};
+
+/// What the service stands on.
+pub(super) struct Ground {
+    /// What lies beside the journal.
+    pub(super) vault: Arc<dyn Vault>,
+    /// Where that is, for people.
+    pub(super) place: String,
+    /// What calls pass that change something.
+    pub(super) gate: Gate,
+    /// The machine that the journal belongs to.
+    pub(super) machine: Machine,
+    /// For how long no drover served.
+    pub(super) down: Duration,
+    /// Whether other drovers stand by.
+    pub(super) shared: Option<Arc<Membership>>,
+}
+
+impl Ground {
+    /// The state directory of one drover.
+    pub(super) fn alone(state: &Path) -> Self {
+        Self {
+            vault: Arc::new(FolderVault::new(state)),
+            place: state.display().to_string(),
+            gate: Gate::default(),
+            machine: crate::machine::read(),
+            down: state_dir::down_time(state),
+            shared: None,
+        }
+    }
+
+    /// The store of a member that leads.
+    pub(super) fn of_leader(membership: Arc<Membership>, ambient: &dyn Ambient) -> Self {
+        Self {
+            vault: membership.leaders_vault(),
+            place: membership.place(),
+            gate: membership.send_by().gate(),
+            machine: membership.machine(),
+            down: membership.down(ambient.now().wall),
+            shared: Some(membership),
+        }
+    }
+
+    /// Opens the journal and folds it. Blocks.
+    ///
+    /// # Errors
+    /// [`RunError::Journal`]; [`RunError::Downgrade`] where another version used it last.
+    pub(super) fn open_journal(
+        &self,
+        state: &Path,
+        ambient: &Arc<dyn Ambient>,
+        layout: Option<&Layout>,
+    ) -> Result<Opened, RunError> {
+        let log = || -> Result<Box<dyn Log>, LogError> {
+            match &self.shared {
+                Some(membership) => membership.log(),
+                None => Ok(Box::new(RedbLog::open(&state.join(state_dir::JOURNAL))?)),
+            }
+        };
+        let open = |log| Writer::open_any(log, Arc::clone(ambient), WriterOptions::default());
+        log().and_then(open).map_err(|fault| {
+            let not_ours = matches!(fault, LogError::Newer { .. } | LogError::Unknown { .. });
+            match layout.and_then(Layout::other).filter(|_| not_ours) {
+                Some(last) => RunError::Downgrade { last: last.to_owned(), source: fault },
+                None => RunError::Journal(fault),
+            }
+        })
+    }
+}

@@ -1,0 +1,298 @@
+//! This process as one member of a store: its part in the election, and its card among the others'.
+//!
+//! It lives as long as the process, over all its terms as leader and the times between.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use drover_config::StoreSpec;
+use drover_journal::{Log, LogError};
+use drover_members::{Card, Election, Leader, Listed, Role, Roll, SendBy, Settings};
+use drover_model::machine::Machine;
+use drover_model::ports::Ambient;
+use drover_model::time::WallTime;
+use drover_vault::{ClusterKey, SealedVault, StoreError, Vault};
+use parking_lot::Mutex;
+use sha2::{Digest as _, Sha256};
+use tokio::sync::watch;
+
+use super::vaults::LeadersVault;
+use super::{RunError, agreement};
+
+/// Where a text lies that is encrypted under the key of the members, so that another key shows.
+const KEY_CHECK: &str = "cluster-key";
+/// What the digest of a configuration is made for.
+const CONFIGURATION: &str = "drover configuration 1";
+/// How long a leader that gives up waits for that to be written.
+const GIVE_UP_LIMIT: Duration = Duration::from_secs(3);
+
+/// How a member is called and reached.
+#[derive(Debug, Clone)]
+pub(super) struct Identity {
+    pub(super) name: String,
+    pub(super) url: String,
+}
+
+/// This process among the members.
+pub(super) struct Membership {
+    spec: StoreSpec,
+    identity: Identity,
+    process: String,
+    vault: Arc<dyn Vault>,
+    election: Election,
+    role: watch::Receiver<Role>,
+    listed: watch::Receiver<Vec<Listed>>,
+    roll: Mutex<Option<Roll>>,
+    said: Mutex<Said>,
+}
+
+/// What this member says of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Said {
+    /// The digest of the files that it has.
+    own: String,
+    /// The digest of what it would put in force, or has put in force as the leader.
+    in_force: String,
+    unfit: Option<String>,
+    leads: bool,
+}
+
+/// Checks a member's name: it is part of names in the store.
+///
+/// # Errors
+/// [`RunError::Member`].
+pub(super) fn check_name(name: &str) -> Result<(), RunError> {
+    let plain =
+        |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_' || byte == b'.';
+    let good = (1..=63).contains(&name.len()) && name.bytes().all(plain) && !name.ends_with(".new");
+    if good {
+        return Ok(());
+    }
+    Err(RunError::Member(format!(
+        "`{name}` is no name of a member: give one with --member, of at most 63 letters, digits, `-`, \
+         `_` and `.`"
+    )))
+}
+
+/// The URL where others reach this member, unless one is given: the address that it listens on, or the
+/// machine's name where it listens on all.
+pub(super) fn url(listens: SocketAddr, host: &str) -> String {
+    if listens.ip().is_unspecified() {
+        format!("http://{host}:{}", listens.port())
+    } else {
+        format!("http://{listens}")
+    }
+}
+
+impl Membership {
+    /// Takes part from now on. Blocks.
+    ///
+    /// # Errors
+    /// [`RunError::Beside`] where the store cannot be read, or its members have another key.
+    pub(super) fn start(
+        spec: &StoreSpec,
+        identity: Identity,
+        agreed_text: &[u8],
+        ambient: &Arc<dyn Ambient>,
+    ) -> Result<Arc<Self>, RunError> {
+        let beside = |source| RunError::Beside { place: spec.address.to_string(), source };
+        let vault = spec.address.vault().map_err(beside)?;
+        let vault: Arc<dyn Vault> = Arc::new(SealedVault::new(vault, &spec.key));
+        check_key(&*vault).map_err(beside)?;
+        let register = spec.address.register().map_err(beside)?;
+        let process = format!("{:016x}{:016x}", ambient.draw(), ambient.draw());
+        let own = digest(&spec.key, agreed_text);
+        let said = Said { in_force: own.clone(), own, unfit: None, leads: false };
+        let system = |source| RunError::System { doing: "cannot start a thread", source };
+        let settings = settings(spec, &identity, &process, &said);
+        let election = Election::start(settings, register, Arc::clone(ambient)).map_err(system)?;
+        let card = card(&identity, &process, &said);
+        let roll = Roll::start(card, Arc::clone(&vault), Arc::clone(ambient), spec.leader_lease);
+        let roll = roll.map_err(system)?;
+        Ok(Arc::new(Self {
+            spec: spec.clone(),
+            identity,
+            process,
+            vault,
+            role: election.role(),
+            election,
+            listed: roll.listed(),
+            roll: Mutex::new(Some(roll)),
+            said: Mutex::new(said),
+        }))
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.identity.name
+    }
+
+    /// The store, for people.
+    pub(super) fn place(&self) -> String {
+        self.spec.address.to_string()
+    }
+
+    pub(super) fn key(&self) -> &ClusterKey {
+        &self.spec.key
+    }
+
+    pub(super) fn role(&self) -> watch::Receiver<Role> {
+        self.role.clone()
+    }
+
+    pub(super) fn listed(&self) -> watch::Receiver<Vec<Listed>> {
+        self.listed.clone()
+    }
+
+    pub(super) fn send_by(&self) -> SendBy {
+        self.election.send_by()
+    }
+
+    /// What lies beside the journal, for this member while it leads.
+    pub(super) fn leaders_vault(&self) -> Arc<dyn Vault> {
+        Arc::new(LeadersVault::new(Arc::clone(&self.vault), self.send_by()))
+    }
+
+    /// Opens the journal. Blocks.
+    pub(super) fn log(&self) -> Result<Box<dyn Log>, LogError> {
+        self.spec.address.log()
+    }
+
+    /// What stands for the machine that the journal belongs to: all members have the same.
+    pub(super) fn machine(&self) -> Machine {
+        let digest = Sha256::digest(format!("drover/store/{}", self.spec.address.name()));
+        let id = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+        Machine { id: Some(id), ..Machine::default() }
+    }
+
+    /// For how long nobody led before this member did, as far as the wall clocks of both say.
+    pub(super) fn down(&self, now: WallTime) -> Duration {
+        self.role.borrow().led_until.map_or(Duration::ZERO, |until| now - WallTime(until))
+    }
+
+    /// The digest of the files that this member has.
+    pub(super) fn own(&self) -> String {
+        self.said.lock().own.clone()
+    }
+
+    /// The digest of a configuration.
+    pub(super) fn digest(&self, agreed_text: &[u8]) -> String {
+        digest(&self.spec.key, agreed_text)
+    }
+
+    /// This member has these files now. A standby would put them in force; a leader does by
+    /// [`Membership::put_in_force`].
+    pub(super) fn has(&self, digest: String) {
+        self.say(|said| {
+            if !said.leads {
+                said.in_force.clone_from(&digest);
+            }
+            said.own = digest;
+        });
+    }
+
+    /// As the leader, this member has put its files in force.
+    pub(super) fn put_in_force(&self, digest: String) {
+        self.say(|said| said.in_force = digest);
+    }
+
+    /// Follows who leads and what the others have: says whether this member is fit.
+    pub(super) fn follow(&self) {
+        let (leads, lease) = {
+            let role = self.role.borrow();
+            (role.term.is_some(), role.lease.clone())
+        };
+        let listed = self.listed.borrow().clone();
+        self.say(|said| {
+            said.leads = leads;
+            if !leads {
+                said.in_force.clone_from(&said.own);
+            }
+            said.unfit = (!leads)
+                .then(|| agreement::unfit(lease.as_ref(), &listed, self.name(), &said.own))
+                .flatten();
+        });
+    }
+
+    fn say(&self, change: impl FnOnce(&mut Said)) {
+        let mut said = self.said.lock();
+        let before = said.clone();
+        change(&mut said);
+        if *said == before {
+            return;
+        }
+        match (&before.unfit, &said.unfit) {
+            (before, Some(why)) if before.as_ref() != Some(why) => {
+                tracing::warn!(why, "this member does not lead");
+            }
+            (Some(_), None) => tracing::info!("this member can lead again"),
+            (_, Some(_)) | (None, None) => {}
+        }
+        self.election.configure(settings(&self.spec, &self.identity, &self.process, &said));
+        if let Some(roll) = &*self.roll.lock() {
+            roll.say(card(&self.identity, &self.process, &said));
+        }
+    }
+
+    /// Takes part in the election, again after it gave up.
+    pub(super) fn take_part(&self) {
+        self.election.take_part();
+    }
+
+    /// Leads no more, for the member that is named.
+    pub(super) async fn give_up(&self, next: Option<String>) {
+        let mut role = self.role();
+        self.election.give_up(next);
+        let ended = role.wait_for(|role| role.term.is_none());
+        if tokio::time::timeout(GIVE_UP_LIMIT, ended).await.is_err() {
+            tracing::warn!(
+                "the store did not answer; another member leads when the leader lease ends"
+            );
+        }
+    }
+
+    /// Leaves the others in order: nobody waits for this member.
+    pub(super) async fn leave(&self) {
+        self.give_up(None).await;
+        if let Some(roll) = self.roll.lock().take() {
+            let left = tokio::task::spawn_blocking(move || roll.leave());
+            let _ = tokio::time::timeout(GIVE_UP_LIMIT, left).await;
+        }
+    }
+}
+
+/// Refuses a key that is not the other members'.
+fn check_key(vault: &dyn Vault) -> Result<(), StoreError> {
+    match vault.get(KEY_CHECK)? {
+        Some(_) => Ok(()),
+        None => vault.put(KEY_CHECK, b"drover"),
+    }
+}
+
+fn digest(key: &ClusterKey, agreed_text: &[u8]) -> String {
+    let digest = key.digest(CONFIGURATION, agreed_text);
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn settings(spec: &StoreSpec, identity: &Identity, process: &str, said: &Said) -> Settings {
+    let (name, url) = (identity.name.clone(), identity.url.clone());
+    Settings {
+        me: Leader { name, process: process.to_owned(), url },
+        hold: spec.leader_lease,
+        config: said.in_force.clone(),
+        unfit: said.unfit.clone(),
+    }
+}
+
+fn card(identity: &Identity, process: &str, said: &Said) -> Card {
+    Card {
+        name: identity.name.clone(),
+        process: process.to_owned(),
+        url: identity.url.clone(),
+        drover: env!("CARGO_PKG_VERSION").to_owned(),
+        config: said.own.clone(),
+        leads: said.leads,
+        unfit: said.unfit.clone(),
+        beat: 0,
+    }
+}

@@ -1,0 +1,166 @@
+//! What outlives a term: the log's level, the sockets, and the place among the members.
+
+use std::fs;
+use std::sync::Arc;
+
+use drover_config::watch::Watch;
+use drover_config::{Checked, Environment};
+use drover_model::ports::Ambient;
+use drover_server::Bound;
+use sha2::{Digest as _, Sha256};
+
+use super::ground::Ground;
+use super::membership::{self, Identity, Membership};
+use super::service::{self, Ended, Service};
+use super::signals::Signals;
+use super::standby::{Waited, stand_by};
+use super::{RunError, Settings, state_dir, twin, wiring};
+use crate::clock::SystemAmbient;
+use crate::telemetry::{self, LevelHandle};
+
+/// The process over all its terms.
+#[derive(Default)]
+pub(super) struct Process {
+    level: Option<LevelHandle>,
+    bound: Option<Bound>,
+    membership: Option<Arc<Membership>>,
+    /// The configuration of the last term.
+    files: Option<Box<Checked>>,
+}
+
+impl Process {
+    /// Serves until the service stops, or leads no more.
+    ///
+    /// # Errors
+    /// See [`RunError`].
+    pub(super) async fn serve(&mut self, settings: &Settings) -> Result<Ended, RunError> {
+        let outcome = self.one_term(settings).await;
+        let goes_on = matches!(outcome, Ok(Ended::LeadsNoMore(_)));
+        if let Ok(Ended::LeadsNoMore(files)) = &outcome {
+            self.files = Some(files.clone());
+        }
+        if let Some(membership) = self.membership.take_if(|_| !goes_on) {
+            membership.leave().await;
+        }
+        outcome
+    }
+
+    async fn one_term(&mut self, settings: &Settings) -> Result<Ended, RunError> {
+        let mut environment = Environment::of_process();
+        if let Some(state) = &settings.state_dir {
+            environment = environment.with("DROVER_STATE_DIR", &state.display().to_string());
+        }
+        let (watch, first) = Watch::open(&settings.config, environment.clone()).await;
+        let mut checked = match (first, self.files.take()) {
+            (Ok(checked), _) => checked,
+            // An edit with faults leaves the old configuration in force, between two terms too.
+            (Err(error), Some(files)) => {
+                tracing::error!(error = error.render(), "configuration refused");
+                *files
+            }
+            (Err(error), None) => return Err(error.into()),
+        };
+        let level = self.level(&checked, settings)?;
+        if !checked.warnings.is_empty() {
+            tracing::warn!(warnings = checked.rendered_warnings(), "configuration has warnings");
+        }
+        let mut signals = Signals::listen()?;
+        let state = state_dir::create(settings.state_dir.clone(), &checked.service)?;
+        let ambient: Arc<dyn Ambient> = Arc::new(SystemAmbient::new().map_err(|source| {
+            RunError::System { doing: "the operating system gives no random numbers", source }
+        })?);
+        let trigger = watch.trigger();
+        let (mut changes, watching) = service::changes_of(watch);
+        let ground = match self.member(settings, &checked, &ambient)? {
+            None => Ground::alone(&state),
+            Some((membership, bound)) => {
+                let waited = stand_by(
+                    &membership,
+                    &mut checked,
+                    bound,
+                    &mut signals,
+                    (&trigger, &mut changes),
+                );
+                match waited.await? {
+                    Waited::Stops => return Ok(Ended::Stopped),
+                    Waited::Leads => Ground::of_leader(membership, &*ambient),
+                }
+            }
+        };
+        let bound = match &self.bound {
+            Some(bound) => Some(bound.again().map_err(|source| RunError::System {
+                doing: "cannot share the API's sockets",
+                source,
+            })?),
+            None => None,
+        };
+        let begins = service::Begins { settings, state, ambient, ground, bound };
+        let ended = Service::serve(
+            begins,
+            checked,
+            (level, environment),
+            (&trigger, &mut changes),
+            &mut signals,
+        );
+        let ended = ended.await;
+        watching.abort();
+        ended
+    }
+
+    fn level(&mut self, checked: &Checked, settings: &Settings) -> Result<LevelHandle, RunError> {
+        if let Some(level) = &self.level {
+            return Ok(level.clone());
+        }
+        let level = telemetry::init(&checked.service.log_level, settings.json_log)?;
+        let files = wiring::raise_open_files();
+        tracing::debug!(files, "limit on open files");
+        self.level = Some(level.clone());
+        Ok(level)
+    }
+
+    /// This process as a member, and its sockets; none where the journal is its own alone.
+    fn member(
+        &mut self,
+        settings: &Settings,
+        checked: &Checked,
+        ambient: &Arc<dyn Ambient>,
+    ) -> Result<Option<(Arc<Membership>, &Bound)>, RunError> {
+        let Some(store) = &checked.service.store else { return Ok(None) };
+        let bound = match self.bound.take() {
+            Some(bound) => bound,
+            None => drover_server::bind(
+                service::listen(settings, checked),
+                &wiring::auth(&checked.service),
+            )?,
+        };
+        let bound = self.bound.insert(bound);
+        if let Some(membership) = &self.membership {
+            return Ok(Some((Arc::clone(membership), bound)));
+        }
+        let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        let host = host.trim();
+        let name = settings.member.clone().unwrap_or_else(|| host.to_owned());
+        membership::check_name(&name)?;
+        let url = match (&settings.advertise, bound.addrs().first()) {
+            (Some(url), _) => url.trim_end_matches('/').to_owned(),
+            (None, Some(addr)) => membership::url(*addr, host),
+            (None, None) => {
+                let text = "the other members cannot reach this one: give service.listen";
+                return Err(RunError::Member(text.to_owned()));
+            }
+        };
+        let key = Sha256::digest(store.address.to_string());
+        let key: String = key.iter().take(6).map(|byte| format!("{byte:02x}")).collect();
+        twin::hold_member(
+            &name,
+            &key,
+            &checked.service.state_directory,
+            service::listened(settings, checked),
+        )?;
+        tracing::info!(member = name, url, store = %store.address, "member of a store");
+        let identity = Identity { name, url };
+        let agreed = checked.agreed_text();
+        let membership = Membership::start(store, identity, &agreed, ambient)?;
+        Ok(Some((Arc::clone(self.membership.insert(membership)), bound)))
+    }
+}

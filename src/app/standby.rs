@@ -1,0 +1,97 @@
+//! A member that stands by: it serves callers by passing them on, and waits until it leads.
+
+use std::sync::Arc;
+
+use drover_config::Checked;
+use drover_config::watch::{Change, Outcome, Trigger};
+use drover_server::{Bound, Limits, Running, StandbyDoors};
+use tokio::sync::mpsc;
+
+use super::membership::Membership;
+use super::signals::{SignalAction, Signals};
+use super::{RunError, members, wiring};
+use crate::systemd::{self, Notifier};
+
+/// How the time of standing by ended.
+pub(super) enum Waited {
+    Leads,
+    Stops,
+}
+
+/// Stands by until this member leads or is to stop. `checked` follows the files.
+///
+/// # Errors
+/// [`RunError::Web`]; [`RunError::GaveUp`] where the election ended.
+pub(super) async fn stand_by(
+    membership: &Arc<Membership>,
+    checked: &mut Checked,
+    bound: &Bound,
+    signals: &mut Signals,
+    (trigger, changes): (&Trigger, &mut mpsc::Receiver<Outcome>),
+) -> Result<Waited, RunError> {
+    let server = serve(membership, checked, bound)?;
+    let watchdog = tokio::spawn(systemd::feed_watchdog(Arc::new(|| true)));
+    let (mut role, mut listed) = (membership.role(), membership.listed());
+    membership.take_part();
+    let mut reported = String::new();
+    let waited = loop {
+        membership.follow();
+        let now = role.borrow_and_update().clone();
+        if now.term.is_some() {
+            break Ok(Waited::Leads);
+        }
+        let status = members::standing(membership);
+        if status != reported {
+            tracing::info!(status, "stands by");
+            Notifier.ready(&status);
+            reported = status;
+        }
+        tokio::select! {
+            changed = role.changed() => if changed.is_err() {
+                break Err(RunError::GaveUp("the election's thread ended".to_owned()));
+            },
+            changed = listed.changed() => if changed.is_err() {
+                break Err(RunError::GaveUp("the thread of the members ended".to_owned()));
+            },
+            Some(outcome) = changes.recv() => match outcome.change {
+                Change::Reloaded(new) => {
+                    *checked = *new;
+                    server.replace_auth(wiring::auth(&checked.service));
+                    membership.has(membership.digest(&checked.agreed_text()));
+                }
+                // The configuration's watch has logged the faults.
+                Change::Refused(_) => {}
+            },
+            action = signals.next() => match action {
+                SignalAction::Reload => drop(trigger.pull()),
+                SignalAction::Reap | SignalAction::Resync => {
+                    tracing::info!("nothing to do: this member stands by");
+                }
+                SignalAction::Stop => break Ok(Waited::Stops),
+            },
+        }
+    };
+    watchdog.abort();
+    server.stop().await;
+    waited
+}
+
+fn serve(
+    membership: &Arc<Membership>,
+    checked: &Checked,
+    bound: &Bound,
+) -> Result<Running, RunError> {
+    let again = bound.again();
+    let again = again
+        .map_err(|source| RunError::System { doing: "cannot share the API's sockets", source })?;
+    let (leads, all, why) =
+        (Arc::clone(membership), Arc::clone(membership), Arc::clone(membership));
+    let doors = StandbyDoors {
+        leader: Arc::new(move || members::leader(&leads)),
+        members: Arc::new(move || members::listed(&all)),
+        key: membership.key().clone(),
+        member: membership.name().to_owned(),
+        why: Arc::new(move || members::standing(&why)),
+    };
+    Ok(again.stand_by(doors, wiring::auth(&checked.service), Limits::default())?)
+}

@@ -1,0 +1,43 @@
+//! Members of a store, and what each of them does.
+
+use drover_api::MemberOut;
+
+use super::Listed;
+use crate::cli::table::{Cell, Column, Kind, Page, Tone, View, column};
+
+impl Listed for MemberOut {
+    const COLUMNS: &'static [Column] = &[
+        column("NAME", Kind::Name, 0),
+        column("ROLE", Kind::State, 0),
+        column("DROVER", Kind::Name, 1),
+        column("CONFIGURATION", Kind::Id, 1),
+        column("URL", Kind::Text, 2),
+    ];
+
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn row(&self, _: &View) -> Vec<Cell> {
+        let tone = match self.role.as_str() {
+            "leader" | "standby" => Tone::Good,
+            _ => Tone::Bad,
+        };
+        vec![
+            Cell::of(&self.name),
+            Cell::State(self.role.clone(), tone),
+            Cell::of(&self.drover),
+            Cell::of(&self.configuration),
+            Cell::of(&self.url),
+        ]
+    }
+
+    fn aside(&self, page: &mut Page) {
+        if let Some(why) = &self.detail {
+            page.line(&format!("{} does not lead: {why}", self.name));
+        }
+        if let Some(seconds) = self.silent_seconds {
+            page.line(&format!("{} has been silent for {seconds} s", self.name));
+        }
+    }
+}

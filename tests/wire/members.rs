@@ -1,0 +1,266 @@
+//! Three drovers on one real etcd: one leads, the others pass callers on and take over.
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use drover_stores::testing::Cluster;
+use serde_json::Value;
+
+use crate::harness::{Lines, Service, Sim, Site, WAIT_LIMIT, drover, note, world};
+
+/// The seconds after which another member leads.
+const LEASE_SECS: u64 = 3;
+
+/// One member.
+struct Member {
+    name: &'static str,
+    config: PathBuf,
+    socket: PathBuf,
+    service: Option<Service>,
+    log: Option<Lines>,
+}
+
+/// Three members of a store, and what they serve.
+struct Members {
+    site: Site,
+    etcd: Cluster,
+    all: Vec<Member>,
+}
+
+impl Members {
+    /// Starts three, and waits until one leads.
+    fn start(etcd: Cluster, sim: &Sim, site: Site) -> Self {
+        let dir = site.dir.path().to_owned();
+        site.write_secret("cluster.key", "0123456789abcdef0123456789abcdef");
+        let store = etcd.text("herd");
+        let yaml = site.yaml(sim, "").replace(
+            "service:\n",
+            &format!(
+                "service:\n  store: \"{store}\"\n  clusterKey: {{secretFile: \"{}/cluster.key\"}}\n  \
+                 leaderLeaseSec: {LEASE_SECS}\n  listen: \"127.0.0.1:0\"\n",
+                dir.display()
+            ),
+        );
+        let all = ["a", "b", "c"].map(|name| {
+            let config = dir.join(format!("{name}.d"));
+            std::fs::create_dir(&config).unwrap();
+            std::fs::write(config.join("drover.yaml"), &yaml).unwrap();
+            let socket = dir.join(format!("{name}.sock"));
+            Member { name, config, socket, service: None, log: None }
+        });
+        let mut members = Self { site, etcd, all: all.into() };
+        (0..3).for_each(|at| members.launch(at));
+        members.leader();
+        members
+    }
+
+    /// Starts a member, and waits until it stands by or leads.
+    fn launch(&mut self, at: usize) {
+        let dir = self.site.dir.path().to_owned();
+        let member = &mut self.all[at];
+        let mut command = drover();
+        command.arg("--config").arg(&member.config).arg("--socket").arg(&member.socket);
+        command.args(["run", "--member", member.name, "--state-dir"]);
+        command.arg(dir.join(format!("state-{}", member.name))).stderr(Stdio::piped());
+        let mut service = Service::launch(command);
+        member.log = Some(Lines::of(member.name, service.child.0.stderr.take().unwrap()));
+        service.hear("READY=1");
+        service.drain();
+        member.service = Some(service);
+    }
+
+    fn signal(&self, at: usize, name: &str) {
+        self.all[at].service.as_ref().unwrap().child.signal(name);
+    }
+
+    fn kill(&mut self, at: usize) {
+        self.signal(at, "KILL");
+        self.all[at].service = None;
+    }
+
+    /// Runs a client command on a member's socket.
+    fn command(&self, at: usize, args: &[&str]) -> Command {
+        let mut command = drover();
+        command.arg("--socket").arg(&self.all[at].socket).args(args);
+        command.env("XDG_RUNTIME_DIR", self.site.dir.path());
+        command
+    }
+
+    /// The JSON of a client command; none where it failed.
+    fn asked(&self, at: usize, args: &[&str]) -> Option<Value> {
+        let out = self.command(at, &[&["--json"], args].concat()).output().unwrap();
+        out.status.success().then(|| serde_json::from_slice(&out.stdout).unwrap())
+    }
+
+    /// The same of a command that must succeed.
+    fn json(&self, at: usize, args: &[&str]) -> Value {
+        let out = self.command(at, &[&["--json"], args].concat()).output().unwrap();
+        assert!(out.status.success(), "{args:?}: {}", String::from_utf8_lossy(&out.stderr));
+        serde_json::from_slice(&out.stdout).unwrap()
+    }
+
+    /// The member that leads, as a member that answers says; waits until one serves.
+    fn leader(&self) -> usize {
+        let deadline = Instant::now() + WAIT_LIMIT;
+        let running = |at: &usize| self.all[*at].service.is_some();
+        loop {
+            for at in (0..self.all.len()).filter(running) {
+                // The leader's own answer: it serves.
+                let Some(all) = self.asked(at, &["members"]) else { continue };
+                let named = self.all.iter().position(|one| all["leader"] == one.name);
+                let Some(leader) = named.filter(running) else { continue };
+                if self.asked(leader, &["leases"]).is_some() {
+                    return leader;
+                }
+            }
+            assert!(Instant::now() < deadline, "no member leads");
+        }
+    }
+
+    /// The first member that is not this one.
+    fn other(&self, than: usize) -> usize {
+        (0..3).find(|at| *at != than && self.all[*at].service.is_some()).unwrap()
+    }
+
+    /// How long nothing is leased from now on, asked at one member.
+    fn gap(&self, at: usize) -> Duration {
+        let from = Instant::now();
+        while self.asked(at, &["leases"]).is_none() {
+            assert!(from.elapsed() < WAIT_LIMIT, "nobody serves");
+        }
+        from.elapsed()
+    }
+}
+
+fn three() -> Option<(tempfile::TempDir, Sim, Members)> {
+    let etcd = Cluster::start(3)?;
+    let (dir, sim, site) = world();
+    let members = Members::start(etcd, &sim, site);
+    Some((dir, sim, members))
+}
+
+// Invariant: a leader's death costs no lease, and another member serves it.
+
+#[test]
+fn leases_outlive_three_leaders_that_are_killed() {
+    let Some((_dir, sim, mut members)) = three() else { return };
+    let first = members.leader();
+    let standby = members.other(first);
+    // Any member takes callers.
+    let lease = members.json(standby, &["lease", "--labels", "linux"]);
+    let (id, agent) = (lease["id"].clone(), lease["agent"].clone());
+    let mut gaps = Vec::new();
+    for _ in 0..3 {
+        let leader = members.leader();
+        let asked = members.other(leader);
+        members.kill(leader);
+        gaps.push(members.gap(asked).as_millis());
+        let known = members.json(asked, &["leases"])["leases"][0].clone();
+        assert_eq!((&known["id"], &known["agent"]), (&id, &agent), "{known}");
+        let more = members.json(asked, &["lease", "--labels", "linux"]);
+        members.json(asked, &["release", more["id"].as_str().unwrap()]);
+        members.launch(leader);
+    }
+    note(&format!("without a leader that serves after a kill, of {LEASE_SECS} s: {gaps:?} ms"));
+    let leader = members.leader();
+    members.json(leader, &["release", id.as_str().unwrap()]);
+    let deadline = Instant::now() + WAIT_LIMIT;
+    while !sim.guests().is_empty() {
+        assert!(Instant::now() < deadline, "guests are left: {:?}", sim.guests());
+    }
+}
+
+#[test]
+fn a_leader_that_was_paused_stands_by_when_it_goes_on() {
+    let Some((_dir, _sim, members)) = three() else { return };
+    let leader = members.leader();
+    let asked = members.other(leader);
+    let lease = members.json(asked, &["lease", "--labels", "linux"]);
+    members.signal(leader, "STOP");
+    let gap = members.gap(asked).as_millis();
+    note(&format!("without a leader that serves after a pause, of {LEASE_SECS} s: {gap} ms"));
+    let next = members.leader();
+    assert_ne!(next, leader);
+    members.signal(leader, "CONT");
+    // It answers as a standby: what the next leader knows.
+    let deadline = Instant::now() + WAIT_LIMIT;
+    loop {
+        let known = members.asked(leader, &["leases"]);
+        let all = members.asked(leader, &["members"]);
+        if let (Some(known), Some(all)) = (known, all)
+            && all["leader"] == members.all[next].name
+        {
+            assert_eq!(known["leases"][0]["id"], lease["id"]);
+            break;
+        }
+        assert!(Instant::now() < deadline, "it does not stand by");
+    }
+    assert_eq!(members.leader(), next);
+}
+
+#[test]
+fn a_leader_that_is_asked_hands_over_to_the_one_that_is_named() {
+    let Some((_dir, _sim, members)) = three() else { return };
+    let leader = members.leader();
+    let next = members.other(leader);
+    let lease = members.json(leader, &["lease", "--labels", "linux"]);
+    members.json(next, &["transfer-leadership", members.all[next].name]);
+    let deadline = Instant::now() + WAIT_LIMIT;
+    while members.leader() != next {
+        assert!(Instant::now() < deadline, "it does not hand over");
+    }
+    let known = members.json(leader, &["leases"]);
+    assert_eq!(known["leases"][0]["id"], lease["id"]);
+    let refused = members.command(leader, &["transfer-leadership", "nobody"]).output().unwrap();
+    let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(text.contains("no member is called nobody"), "{text}");
+}
+
+// Invariant: a configuration comes into force when every member has it, and a member with another one does
+// not lead.
+
+#[test]
+fn an_edit_waits_until_every_member_has_it() {
+    let Some((_dir, _sim, members)) = three() else { return };
+    let leader = members.leader();
+    let edit = |at: usize| {
+        let file = members.all[at].config.join("drover.yaml");
+        let text = std::fs::read_to_string(&file).unwrap();
+        let fresh = members.all[at].config.join(".new");
+        std::fs::write(&fresh, text.replace("instanceCap: 4", "instanceCap: 3")).unwrap();
+        std::fs::rename(fresh, file).unwrap();
+    };
+    let cap = || members.json(leader, &["templates"])["templates"][0]["cap"].clone();
+    assert_eq!(cap(), 4);
+    edit(leader);
+    let refused = members.command(leader, &["reload"]).output().unwrap();
+    let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && text.contains("has another"), "{text}");
+    assert_eq!(cap(), 4);
+    (0..3).filter(|at| *at != leader).for_each(edit);
+    let deadline = Instant::now() + WAIT_LIMIT;
+    while cap() != 3 {
+        assert!(Instant::now() < deadline, "the edit does not come into force");
+    }
+    assert_eq!(members.leader(), leader);
+}
+
+#[test]
+fn a_member_with_another_key_is_refused_and_says_what_to_do() {
+    let Some((_dir, _sim, mut members)) = three() else { return };
+    members.site.write_secret("other.key", &"k".repeat(40));
+    let at = members.other(members.leader());
+    members.kill(at);
+    let file = members.all[at].config.join("drover.yaml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, text.replace("cluster.key", "other.key")).unwrap();
+    let mut command = drover();
+    command.arg("--config").arg(&members.all[at].config).arg("--socket");
+    command.arg(&members.all[at].socket).args(["run", "--member", "x", "--state-dir"]);
+    let out = command.arg(members.site.dir.path().join("state-x")).output().unwrap();
+    let text = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(text.contains("another service.clusterKey"), "{text}");
+    assert_eq!(out.status.code(), Some(1));
+    drop(members.etcd.text("herd"));
+}
