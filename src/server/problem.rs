@@ -50,6 +50,16 @@ impl Rejection {
         Self::new(StatusCode::BAD_GATEWAY, "git", "git could not be read", detail)
     }
 
+    /// Nobody knows the caller.
+    pub fn unauthorized(detail: &str) -> Self {
+        Self::new(StatusCode::UNAUTHORIZED, "unauthorized", "the caller is not known", detail)
+    }
+
+    /// The caller's role is too low, or the caller has none.
+    pub fn forbidden(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::FORBIDDEN, "forbidden", "the caller may not do this", detail)
+    }
+
     /// Nothing of that name.
     pub fn not_found(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::NOT_FOUND, "not-found", "there is no such thing", detail)

@@ -4,14 +4,17 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::{fs, io};
 
 use actix_web::web;
 
 use super::auth::Auth;
-use super::serve;
-use super::state::{Doors, Limits, State};
+use super::house::{House, Limits};
+use super::routes;
+use super::serve::{self, Routes};
+use super::state::{Doors, State};
 
 /// Where to listen.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,8 +58,8 @@ pub enum StartError {
 pub struct Running {
     /// TCP addresses it listens on, in the order asked for, with the ports the system chose.
     pub addrs: Vec<SocketAddr>,
-    sockets: Sockets,
-    state: web::Data<State>,
+    sockets: Arc<Sockets>,
+    house: Arc<House>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -64,12 +67,12 @@ impl Running {
     /// Changes who may come in, from the next request on.
     pub fn replace_auth(&self, auth: Auth) {
         self.sockets.follow(&auth);
-        self.state.replace_auth(auth);
+        self.house.replace_auth(auth);
     }
 
     /// Stops: no new connection, waiting requests and streams end, running ones have 5 s.
     pub async fn stop(self) {
-        self.state.stopping.send_replace(true);
+        self.house.stopping.send_replace(true);
         let threads = self.threads;
         let join = || threads.into_iter().all(|thread| thread.join().is_ok());
         if !matches!(tokio::task::spawn_blocking(join).await, Ok(true)) {
@@ -79,7 +82,7 @@ impl Running {
     }
 }
 
-/// Unix sockets that go with their server, with the modes they were given.
+/// Unix sockets that go with the last server on them, with the modes they were given.
 #[derive(Default)]
 struct Sockets(Vec<(PathBuf, Option<u32>)>);
 
@@ -114,7 +117,7 @@ pub struct Bound {
     tcp: Vec<TcpListener>,
     unix: Vec<(UnixListener, u32)>,
     addrs: Vec<SocketAddr>,
-    sockets: Sockets,
+    sockets: Arc<Sockets>,
 }
 
 /// Takes the addresses; anyone who is to come in by them says which permissions a socket needs.
@@ -122,38 +125,65 @@ pub struct Bound {
 /// # Errors
 /// [`StartError`], when one is in use or the system refuses it.
 pub fn bind(listen: Vec<Listen>, auth: &Auth) -> Result<Bound, StartError> {
-    let (tcp, unix, addrs, sockets) = (vec![], vec![], vec![], Sockets::default());
-    let mut bound = Bound { tcp, unix, addrs, sockets };
+    let (mut tcp, mut unix, mut addrs, mut sockets) = (vec![], vec![], vec![], Sockets::default());
     for place in listen {
         match place {
             Listen::Tcp(addr) => {
                 let (listener, addr) = bind_tcp(addr)?;
-                bound.tcp.push(listener);
-                bound.addrs.push(addr);
+                tcp.push(listener);
+                addrs.push(addr);
             }
             Listen::Unix { path, mode } => {
-                bound.unix.push(bind_unix(&path, mode.unwrap_or_else(|| needed_mode(auth)))?);
-                bound.sockets.0.push((path, mode));
+                unix.push(bind_unix(&path, mode.unwrap_or_else(|| needed_mode(auth)))?);
+                sockets.0.push((path, mode));
             }
         }
     }
-    Ok(bound)
+    Ok(Bound { tcp, unix, addrs, sockets: Arc::new(sockets) })
 }
 
 impl Bound {
-    /// Serves on threads of its own.
+    /// The same addresses, to be served once more. While one of both is there, connections wait for
+    /// the next server, and the Unix socket keeps its file.
+    ///
+    /// # Errors
+    /// The system's, where the process has no descriptor left.
+    pub fn again(&self) -> io::Result<Self> {
+        let tcp = self.tcp.iter().map(TcpListener::try_clone).collect::<io::Result<_>>()?;
+        let unix = self.unix.iter().map(|(listener, uid)| Ok((listener.try_clone()?, *uid)));
+        let unix = unix.collect::<io::Result<_>>()?;
+        Ok(Self { tcp, unix, addrs: self.addrs.clone(), sockets: Arc::clone(&self.sockets) })
+    }
+
+    /// TCP addresses, in the order asked for, with the ports the system chose.
+    pub fn addrs(&self) -> &[SocketAddr] {
+        &self.addrs
+    }
+
+    /// Serves as the leader, or alone, on threads of its own.
     ///
     /// # Errors
     /// [`StartError::Thread`].
     pub fn serve(self, doors: Doors, auth: Auth, limits: Limits) -> Result<Running, StartError> {
+        let house = House::new(limits, auth, doors.key.clone());
+        let state = web::Data::new(State::new(doors, &house));
+        let routes: Routes = Arc::new(move |config| {
+            config.app_data(state.clone());
+            routes::register(config);
+        });
+        self.run(house, &routes)
+    }
+
+    fn run(self, house: Arc<House>, routes: &Routes) -> Result<Running, StartError> {
         let Self { tcp, unix, addrs, sockets } = self;
-        let state = web::Data::new(State::new(doors, limits, auth));
-        let threads = serve::start(&state, tcp, unix).map_err(|cause| {
+        // Since the sockets were bound, others may have come to be listed.
+        sockets.follow(&house.auth());
+        let threads = serve::start(&house, routes, tcp, unix).map_err(|cause| {
             // Those that run already end.
-            state.stopping.send_replace(true);
+            house.stopping.send_replace(true);
             StartError::Thread(cause)
         })?;
-        Ok(Running { addrs, sockets, state, threads })
+        Ok(Running { addrs, sockets, house, threads })
     }
 }
 
