@@ -51,6 +51,7 @@ mod server;
 mod shapes;
 mod share;
 mod sources;
+mod standby;
 mod state;
 mod status;
 mod strict_json;
@@ -69,6 +70,7 @@ pub use leases::{LONGEST_QUEUE_SECONDS, check_public_key};
 pub use planned::plan_out;
 pub use problem::Rejection;
 pub use server::{Bound, Listen, Running, StartError, bind};
+pub use standby::StandbyDoors;
 pub use state::{
     Doors, MembersDoor, NotReloaded, NotSynced, PlanDoor, Reload, SetLogLevel, SyncDoor,
     TestSyncDoor, TransferDoor, WhoCalls,

@@ -14,6 +14,7 @@ use super::auth::Auth;
 use super::house::{House, Limits};
 use super::routes;
 use super::serve::{self, Routes};
+use super::standby::{self, Standby, StandbyDoors};
 use super::state::{Doors, State};
 
 /// Where to listen.
@@ -52,6 +53,9 @@ pub enum StartError {
     /// A thread of the web could not be started.
     #[error("cannot start a thread of the web")]
     Thread(#[source] io::Error),
+    /// The client that calls the leader could not be made.
+    #[error("cannot prepare calls to the leader")]
+    Client(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
 /// The web while it runs.
@@ -174,6 +178,22 @@ impl Bound {
         self.run(house, &routes)
     }
 
+    /// Serves as a standby on threads of its own: calls go on to the leader.
+    ///
+    /// # Errors
+    /// [`StartError::Thread`] and [`StartError::Client`].
+    pub fn stand_by(
+        self,
+        doors: StandbyDoors,
+        auth: Auth,
+        limits: Limits,
+    ) -> Result<Running, StartError> {
+        let house = House::new(limits, auth, Some(doors.key.clone()));
+        let standby = web::Data::new(Standby::new(doors).map_err(StartError::Client)?);
+        let routes: Routes = Arc::new(move |config| standby::register(config, &standby));
+        self.run(house, &routes)
+    }
+
     fn run(self, house: Arc<House>, routes: &Routes) -> Result<Running, StartError> {
         let Self { tcp, unix, addrs, sockets } = self;
         // Since the sockets were bound, others may have come to be listed.
@@ -233,7 +253,7 @@ mod tests {
     #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
     use super::super::auth::PeerGrant;
-    use super::super::testing::Served;
+    use super::super::testing::{self, Served};
     use super::*;
     use drover_api::{Peer, Role};
 
@@ -288,6 +308,62 @@ mod tests {
             assert_eq!(seen(), mode.unwrap_or(0o600));
             running.stop().await;
         }
+        served.stop().await;
+    }
+
+    // Invariant: between two servers on the same addresses nobody is turned away.
+
+    #[tokio::test]
+    async fn the_next_server_answers_who_came_while_none_was_there() {
+        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+        const CALL: &[u8] = b"GET /healthz HTTP/1.1\r\nhost: drover\r\nconnection: close\r\n\r\n";
+        let served = Served::leading();
+        let path = served.directory.path().join("other.sock");
+        let listen = vec![
+            Listen::Unix { path: path.clone(), mode: None },
+            Listen::Tcp("127.0.0.1:0".parse().unwrap()),
+        ];
+        let bound = bind(listen, &Auth::default()).ok().unwrap();
+        let doors = StandbyDoors {
+            leader: Arc::new(|| None),
+            members: Arc::new(testing::members),
+            key: testing::members_key(),
+            member: "b".to_owned(),
+            why: Arc::new(String::new),
+        };
+        let address = bound.addrs()[0];
+        let first = bound.again().unwrap().stand_by(doors, Auth::default(), Limits::default());
+        let first = first.ok().unwrap();
+        assert_eq!(first.addrs, [address]);
+        let asked = async || {
+            let mut local = tokio::net::UnixStream::connect(&path).await.unwrap();
+            let mut remote = tokio::net::TcpStream::connect(address).await.unwrap();
+            local.write_all(CALL).await.unwrap();
+            remote.write_all(CALL).await.unwrap();
+            (local, remote)
+        };
+        let answered =
+            async |(mut local, mut remote): (tokio::net::UnixStream, tokio::net::TcpStream)| {
+                let (mut one, mut other) = (String::new(), String::new());
+                local.read_to_string(&mut one).await.unwrap();
+                remote.read_to_string(&mut other).await.unwrap();
+                [one, other].map(|text| text.split("\r\n\r\n").nth(1).unwrap().to_owned())
+            };
+        assert_eq!(answered(asked().await).await, [r#"{"status":"standby"}"#; 2]);
+        first.stop().await;
+        assert!(path.exists());
+        let between = asked().await;
+        let auth = Auth::new([], vec![PeerGrant { peer: Peer::Uid(7), role: Role::Viewer }]);
+        let second = bound.again().unwrap().serve(served.doors(), auth, Limits::default());
+        let second = second.ok().unwrap();
+        assert_eq!(answered(between).await, [r#"{"status":"alive"}"#; 2]);
+        let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o666, "who is listed by now reaches it");
+        drop(bound);
+        assert!(path.exists(), "a server is on it");
+        second.stop().await;
+        assert!(!path.exists());
         served.stop().await;
     }
 }
