@@ -52,8 +52,15 @@ enum Bound {
     Unix(UnixListener, u32),
 }
 
-/// Registers the routes that are answered.
-pub(super) type Routes = Arc<dyn Fn(&mut ServiceConfig) + Send + Sync>;
+/// The routes that are answered.
+#[derive(Clone)]
+pub(super) struct Routes {
+    /// Registers them.
+    pub register: Arc<dyn Fn(&mut ServiceConfig) + Send + Sync>,
+    /// Whether a call ends where its caller hangs up. A handler of the leader goes on: it must not stop
+    /// in the middle of what it changes.
+    pub end_with_caller: bool,
+}
 
 /// Starts all threads, which answer these routes.
 pub(super) fn start(
@@ -86,7 +93,7 @@ fn thread(
     (house, routes): (&Arc<House>, &Routes),
     crowd: &Arc<Crowd>,
 ) -> io::Result<JoinHandle<()>> {
-    let (house, routes, crowd) = (Arc::clone(house), Arc::clone(routes), Arc::clone(crowd));
+    let (house, routes, crowd) = (Arc::clone(house), routes.clone(), Arc::clone(crowd));
     let (ready, started) = std::sync::mpsc::channel();
     let run = move || {
         rt::System::new().block_on(async move {
@@ -162,7 +169,7 @@ impl Other {
 async fn serve(doors: Vec<Door>, (house, routes): (&Arc<House>, &Routes), crowd: &Arc<Crowd>) {
     let app = App::new()
         .app_data(web::Data::from(Arc::clone(house)))
-        .configure(|config| routes(config))
+        .configure(|config| (routes.register)(config))
         .wrap(from_fn(forwarded::admit))
         .wrap(from_fn(seat::follow));
     let factory = HttpService::<Wire, _, BoxBody>::build()
@@ -170,6 +177,7 @@ async fn serve(doors: Vec<Door>, (house, routes): (&Arc<House>, &Routes), crowd:
         // Heads and bodies have their limits with the line, each of them, and not the first alone.
         .client_request_timeout(Duration::ZERO)
         .client_disconnect_timeout(REST_LIMIT)
+        .h1_allow_half_closed(!routes.end_with_caller)
         .on_connect_ext(|wire: &Wire, data| {
             data.insert(Arc::clone(&wire.seat));
             data.insert(wire.peer);

@@ -171,11 +171,11 @@ impl Bound {
     pub fn serve(self, doors: Doors, auth: Auth, limits: Limits) -> Result<Running, StartError> {
         let house = House::new(limits, auth, doors.key.clone());
         let state = web::Data::new(State::new(doors, &house));
-        let routes: Routes = Arc::new(move |config| {
+        let register = Arc::new(move |config: &mut web::ServiceConfig| {
             config.app_data(state.clone());
             routes::register(config);
         });
-        self.run(house, &routes)
+        self.run(house, &Routes { register, end_with_caller: false })
     }
 
     /// Serves as a standby on threads of its own: calls go on to the leader.
@@ -190,8 +190,11 @@ impl Bound {
     ) -> Result<Running, StartError> {
         let house = House::new(limits, auth, Some(doors.key.clone()));
         let standby = web::Data::new(Standby::new(doors).map_err(StartError::Client)?);
-        let routes: Routes = Arc::new(move |config| standby::register(config, &standby));
-        self.run(house, &routes)
+        let register = Arc::new(move |config: &mut web::ServiceConfig| {
+            standby::register(config, &standby);
+        });
+        // What a caller waited for and does not any more leaves room for other calls.
+        self.run(house, &Routes { register, end_with_caller: true })
     }
 
     fn run(self, house: Arc<House>, routes: &Routes) -> Result<Running, StartError> {

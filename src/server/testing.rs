@@ -438,11 +438,6 @@ impl Default for Served {
 impl Served {
     /// Serves the book as the member of a store that leads.
     pub fn leading() -> Self {
-        Self::leading_within(Limits::default())
-    }
-
-    /// The same within these bounds.
-    pub fn leading_within(limits: Limits) -> Self {
         let view = View::new(3);
         let asks = Arc::default();
         let script = book(view.clone(), Arc::clone(&asks));
@@ -459,7 +454,7 @@ impl Served {
             key: Some(members_key()),
             ..doors
         };
-        Self::changed(view, asks, script, limits, changed)
+        Self::changed(view, asks, script, Limits::default(), changed)
     }
 
     /// Serves a script.

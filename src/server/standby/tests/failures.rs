@@ -103,6 +103,28 @@ async fn a_read_that_waits_where_the_standby_stops_may_be_repeated() {
 }
 
 #[tokio::test]
+async fn a_caller_who_hangs_up_ends_the_call_at_the_leader() {
+    let served = Served::leading();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let base = format!("http://{}", listener.local_addr().unwrap());
+    let standby = standing_by(&served, doors(Some(("a", &base))));
+    for method in [Method::GET, Method::POST] {
+        let call = served.http.request(method.clone(), format!("{}/v1/status", standby.base));
+        let call = if method == Method::POST { call.body("{}") } else { call };
+        let waits = tokio::spawn(answer(call));
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut call = [0; 4];
+        stream.read_exact(&mut call).await.unwrap();
+        waits.abort();
+        let mut rest = Vec::new();
+        let ended = stream.read_to_end(&mut rest);
+        let ended = tokio::time::timeout(Duration::from_secs(30), ended).await;
+        assert!(ended.is_ok(), "{method}");
+    }
+    stop(served, standby).await;
+}
+
+#[tokio::test]
 async fn a_call_is_forwarded_once() {
     let (leader, standby) = pair();
     // Each believes that the other leads.
@@ -124,9 +146,7 @@ async fn a_call_is_forwarded_once() {
 
 #[tokio::test]
 async fn a_peer_has_so_many_calls_under_way_and_they_come_back() {
-    let heartbeat = Duration::from_millis(50);
-    let leader = Served::leading_within(Limits { heartbeat, ..Limits::default() });
-    let standby = standing_by(&leader, doors(Some(("a", &leader.base))));
+    let (leader, standby) = pair();
     let events = format!("{}/v1/events", standby.base);
     let (many, one) = (from(4), from(5));
     let mut streams = Vec::new();
@@ -143,7 +163,7 @@ async fn a_peer_has_so_many_calls_under_way_and_they_come_back() {
     assert_eq!(answer(many.get(format!("{}/healthz", standby.base))).await.0, 200);
     assert_eq!(answer(one.get(&whoami).bearer_auth("viewer-token")).await.0, 200);
     drop(streams);
-    // The next sign of life on a stream shows that nobody reads it.
+    // The standby sees soon that nobody reads them.
     let back =
         async { while answer(many.get(&whoami).bearer_auth("viewer-token")).await.0 != 200 {} };
     tokio::time::timeout(Duration::from_secs(60), back).await.unwrap();
