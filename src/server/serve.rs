@@ -55,7 +55,6 @@ enum Bound {
 /// The routes that are answered.
 #[derive(Clone)]
 pub(super) struct Routes {
-    /// Registers them.
     pub register: Arc<dyn Fn(&mut ServiceConfig) + Send + Sync>,
     /// Whether a call ends where its caller hangs up. A handler of the leader goes on: it must not stop
     /// in the middle of what it changes.
