@@ -18,6 +18,7 @@ pub type Ask = Arc<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>;
 pub struct GateLayer(Ask);
 
 impl GateLayer {
+    /// Gives a connection out when this answers.
     pub fn new(ask: Ask) -> Self {
         Self(ask)
     }

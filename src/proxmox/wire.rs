@@ -53,6 +53,7 @@ impl Dialer for WireDialer {
 pub struct GatedWireDialer(GateLayer);
 
 impl GatedWireDialer {
+    /// Sends the first request on a connection when this answers.
     pub fn new(ask: gate::Ask) -> Self {
         Self(GateLayer::new(ask))
     }

@@ -16,9 +16,9 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
+use super::house::BODY_LIMIT;
 use super::problem::Rejection;
 use super::problem::printable;
-use super::state::BODY_LIMIT;
 use super::strict_json::Unrepeated;
 
 /// A JSON object that becomes a `T` once all its fields are checked.

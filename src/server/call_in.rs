@@ -13,8 +13,9 @@ use drover_api::{CallIn, CalledIn, Problem};
 use drover_model::id::AgentId;
 
 use super::body::Fields;
+use super::house::House;
 use super::intake::Sender;
-use super::peer::{Peer, peer_of};
+use super::peer::{origin_of, peer_of};
 use super::problem::Rejection;
 use super::seat::Seat;
 use super::state::State;
@@ -23,8 +24,8 @@ use super::state::State;
 const SAID: usize = 16;
 
 /// Who called too often in vain is refused by its address alone.
-pub(super) fn first(state: &State, request: &ServiceRequest) -> Result<Sender, Rejection> {
-    state.meter.admits(peer_of(request), Instant::now()).map_err(Rejection::too_many)?;
+pub(super) fn first(house: &House, request: &ServiceRequest) -> Result<Sender, Rejection> {
+    house.meter.admits(peer_of(request.request()), Instant::now()).map_err(Rejection::too_many)?;
     Ok(Sender::Anybody)
 }
 
@@ -44,12 +45,10 @@ pub(super) async fn call(
     request: HttpRequest,
     body: Result<web::Bytes, actix_web::Error>,
 ) -> Result<web::Json<CalledIn>, Rejection> {
-    let peer = request.peer_addr().map(|peer| peer.ip().to_canonical());
-    let (agent, said) = whose(&state, body).inspect_err(|_| {
-        if let Some(peer) = request.conn_data::<Peer>() {
-            state.meter.in_vain(*peer, Instant::now());
-        }
-    })?;
+    let origin = origin_of(&request);
+    let peer = origin.address();
+    let (agent, said) =
+        whose(&state, body).inspect_err(|_| state.meter.in_vain(origin.peer(), Instant::now()))?;
     if let Some(seat) = request.conn_data::<Arc<Seat>>() {
         seat.know();
     }

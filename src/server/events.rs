@@ -100,7 +100,7 @@ fn spell(view: &View, reported: &Reported, by: &By) -> String {
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
-    use super::super::state::STREAMS;
+    use super::super::house::STREAMS;
     use super::super::testing::Served;
 
     // Invariant: nobody has so many streams open that others have none.

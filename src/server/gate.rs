@@ -9,19 +9,21 @@ use std::time::Instant;
 
 use actix_web::body::BoxBody;
 use actix_web::dev::{ServiceRequest, ServiceResponse};
-use actix_web::http::{Method, StatusCode, header};
+use actix_web::http::Method;
+use actix_web::http::header::{self, HeaderValue};
 use actix_web::middleware::Next;
 use actix_web::{HttpMessage, web};
 use drover_api::Role;
 
 use super::auth::{Auth, Caller, digest};
+use super::forwarded::Voucher;
+use super::house::House;
 use super::intake::Sender;
 use super::peer::{LocalPeer, Peer, peer_of};
 use super::problem::Rejection;
 use super::query;
 use super::seat::Seat;
 use super::share::Share;
-use super::state::State;
 
 /// What the caller of a route needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,7 +49,7 @@ pub(super) struct Guard {
 }
 
 /// Refuses a request by its head, or says whose body it has.
-pub(super) type First = fn(&State, &ServiceRequest) -> Result<Sender, Rejection>;
+pub(super) type First = fn(&House, &ServiceRequest) -> Result<Sender, Rejection>;
 
 impl Guard {
     /// Of what takes no body.
@@ -63,10 +65,10 @@ pub(super) async fn pass(
     mut request: ServiceRequest,
     next: Next<BoxBody>,
 ) -> Result<ServiceResponse, actix_web::Error> {
-    let Some(state) = request.app_data::<web::Data<State>>().cloned() else {
-        return Ok(request.error_response(unauthorized("the service is not set up")));
+    let Some(house) = request.app_data::<web::Data<House>>().cloned() else {
+        return Ok(request.error_response(Rejection::unauthorized("the service is not set up")));
     };
-    match enter(guard, &state, &mut request).await {
+    match enter(guard, &house, &mut request).await {
         Ok(Entered { command, _body }) => {
             let response = next.call(request).await?;
             if let Some(principal) = command {
@@ -94,15 +96,15 @@ struct Entered {
 
 async fn enter(
     guard: Guard,
-    state: &State,
+    house: &House,
     request: &mut ServiceRequest,
 ) -> Result<Entered, Rejection> {
     let seat = request.conn_data::<Arc<Seat>>().cloned();
     let (mut command, mut sender) = (None, Sender::Anybody);
     if let Access::Least(role) = guard.access {
-        let caller = identify(state, request)?;
+        let caller = identify(house, request)?;
         if caller.role < role {
-            return Err(forbidden(format!(
+            return Err(Rejection::forbidden(format!(
                 "`{}` has the role {}, and this needs {role}; use a token of that role",
                 caller.principal, caller.role
             )));
@@ -118,11 +120,10 @@ async fn enter(
             query::unasked(request.query_string())?;
         }
     } else if let Some(first) = guard.first {
-        sender = first(state, request)?;
+        sender = first(house, request)?;
     }
     // What takes no body has its own answer for one: it is not read.
-    let bodiless = matches!(*request.method(), Method::GET | Method::HEAD | Method::DELETE);
-    if bodiless || guard.body_limit == 0 {
+    if is_bodiless(request.method()) || guard.body_limit == 0 {
         return Ok(Entered { command, _body: None });
     }
     if let Some(kind) = other_kind(request).filter(|_| !guard.takes_any_kind) {
@@ -131,12 +132,17 @@ async fn enter(
     if let Some(coding) = coding(request) {
         return Err(Rejection::coded(coding));
     }
-    let peer = peer_of(request);
-    let body = state.intake.read(request, (peer, sender), guard.body_limit).await?;
+    let peer = peer_of(request.request());
+    let body = house.intake.read(request, (peer, sender), guard.body_limit).await?;
     if let Some(seat) = seat {
         seat.has_body()?;
     }
     Ok(Entered { command, _body: Some(body) })
+}
+
+/// Whether a method takes no body anywhere.
+pub(super) fn is_bodiless(method: &Method) -> bool {
+    matches!(*method, Method::GET | Method::HEAD | Method::DELETE)
 }
 
 /// The coding of a body that does not come as it is, such as `gzip`.
@@ -168,53 +174,58 @@ fn other_kind(request: &ServiceRequest) -> Option<&str> {
     (!is_json && !kind.ends_with("+json")).then_some(whole)
 }
 
-fn identify(state: &State, request: &ServiceRequest) -> Result<Caller, Rejection> {
-    let auth = state.auth();
+/// Who makes a request: whose token it shows; else whom another member vouches for, where one
+/// forwards it, and nobody else; else the user at the other end of the Unix socket.
+fn identify(house: &House, request: &ServiceRequest) -> Result<Caller, Rejection> {
+    let auth = house.auth();
     if let Some(value) = request.headers().get(header::AUTHORIZATION) {
-        let token = value.to_str().ok().and_then(|text| {
-            let (scheme, token) = text.split_once(' ')?;
-            scheme.eq_ignore_ascii_case("bearer").then_some(token.trim())
-        });
-        let Some(token) = token else {
-            return Err(unauthorized("the Authorization header must be `Bearer TOKEN`"));
+        let Some(token) = bearer(value) else {
+            return Err(Rejection::unauthorized("the Authorization header must be `Bearer TOKEN`"));
         };
-        return by_token(state, &auth, peer_of(request), token);
+        return by_token(house, &auth, peer_of(request.request()), token);
     }
-    match request.conn_data::<LocalPeer>() {
-        Some(peer) => auth.local(*peer).ok_or_else(|| {
-            forbidden(format!(
-                "user {} (group {}) is not the service's own user and is not listed; list it in \
-                 the configuration with a role, or use a token",
-                peer.uid, peer.gid
-            ))
-        }),
-        None => Err(unauthorized("give a token as `Authorization: Bearer TOKEN`")),
-    }
+    let voucher = request.extensions().get::<Voucher>().cloned();
+    let caller = match (voucher, request.conn_data::<LocalPeer>()) {
+        (Some(voucher), _) => voucher.caller,
+        (None, Some(peer)) => Some(local(&auth, *peer)?),
+        (None, None) => None,
+    };
+    let detail = "give a token as `Authorization: Bearer TOKEN`";
+    caller.ok_or_else(|| Rejection::unauthorized(detail))
+}
+
+/// The token of an `Authorization` header.
+pub(super) fn bearer(value: &HeaderValue) -> Option<&str> {
+    let (scheme, token) = value.to_str().ok()?.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then_some(token.trim())
+}
+
+/// Who a user of the Unix socket is, where they may come in.
+pub(super) fn local(auth: &Auth, peer: LocalPeer) -> Result<Caller, Rejection> {
+    auth.local(peer).ok_or_else(|| {
+        Rejection::forbidden(format!(
+            "user {} (group {}) is not the service's own user and is not listed; list it in \
+             the configuration with a role, or use a token",
+            peer.uid, peer.gid
+        ))
+    })
 }
 
 /// Who shows this token. After too many wrong ones from a peer no token of it is looked at for some
 /// seconds, but those that were right from there before: others behind the same address go on.
-fn by_token(state: &State, auth: &Auth, peer: Peer, token: &str) -> Result<Caller, Rejection> {
+fn by_token(house: &House, auth: &Auth, peer: Peer, token: &str) -> Result<Caller, Rejection> {
     let (now, shown) = (Instant::now(), digest(token));
-    if !state.right_tokens.knows(peer, shown) {
-        state.wrong_tokens.admits(peer, now).map_err(Rejection::too_many)?;
+    if !house.right_tokens.knows(peer, shown) {
+        house.wrong_tokens.admits(peer, now).map_err(Rejection::too_many)?;
     }
     match auth.bearer(token) {
         Some(caller) => {
-            state.right_tokens.note(peer, shown);
+            house.right_tokens.note(peer, shown);
             Ok(caller)
         }
         None => {
-            state.wrong_tokens.in_vain(peer, now);
-            Err(unauthorized("no token of the configuration is the one given"))
+            house.wrong_tokens.in_vain(peer, now);
+            Err(Rejection::unauthorized("no token of the configuration is the one given"))
         }
     }
-}
-
-fn forbidden(detail: String) -> Rejection {
-    Rejection::new(StatusCode::FORBIDDEN, "forbidden", "the caller may not do this", detail)
-}
-
-fn unauthorized(detail: &str) -> Rejection {
-    Rejection::new(StatusCode::UNAUTHORIZED, "unauthorized", "the caller is not known", detail)
 }

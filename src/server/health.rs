@@ -30,6 +30,17 @@ fn alive(state: &State) -> Result<(), Rejection> {
 }
 
 #[utoipa::path(
+    get, path = "/leaderz",
+    responses(
+        (status = 200, description = "this drover leads, or stands alone"),
+        (status = 503, body = Problem, description = "this member stands by")
+    )
+)]
+pub(super) async fn leaderz(state: web::Data<State>) -> web::Json<Value> {
+    web::Json(json!({ "status": "leader", "alone": state.key.is_none() }))
+}
+
+#[utoipa::path(
     get, path = "/readyz",
     responses((status = 200, description = "ready for work"), (status = 503, body = Problem))
 )]

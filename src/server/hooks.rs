@@ -12,6 +12,7 @@ use drover_api::Problem;
 use drover_ci::{Arrival, HookOutcome, HookRefusal};
 use drover_model::id::SourceId;
 
+use super::house::House;
 use super::intake::Sender;
 use super::peer::{Peer, peer_of};
 use super::problem::Rejection;
@@ -46,15 +47,13 @@ pub(super) async fn hear(
     source: web::Path<String>,
     body: Result<web::Bytes, actix_web::Error>,
 ) -> Result<HttpResponse, Rejection> {
-    let peer = request.conn_data::<Peer>().copied();
+    let peer = peer_of(&request);
     let source = SourceId::new(&*source);
     let body = body.map_err(|error| super::body::unreadable(&error, HOOK_LIMIT))?;
     let headers = request.headers();
     let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let heard = state.doors.hooks.receive(&source, header, &body, Arrival::now());
-    let heard = heard.map_err(|unheard| {
-        peer.map_or_else(|| refused(unheard), |peer| vain(&state, peer, unheard))
-    })?;
+    let heard = heard.map_err(|unheard| vain(&state, peer, unheard))?;
     if let Some(seat) = request.conn_data::<Arc<Seat>>() {
         seat.know();
     }
@@ -70,24 +69,27 @@ pub(super) async fn hear(
 /// Refuses by the head alone what no source takes, what is not signed at all, and what comes too
 /// often. A caller who signs is heard while another floods from the same address, as behind a proxy; then with
 /// little room for its bodies.
-pub(super) fn first(state: &State, request: &ServiceRequest) -> Result<Sender, Rejection> {
-    let (peer, now) = (peer_of(request), Instant::now());
+pub(super) fn first(house: &House, request: &ServiceRequest) -> Result<Sender, Rejection> {
+    let (peer, now) = (peer_of(request.request()), Instant::now());
+    let Some(state) = request.app_data::<web::Data<State>>() else {
+        return Err(refused(HookRefusal::UnknownSource));
+    };
     let source = SourceId::new(request.match_info().load::<String>().unwrap_or_default());
     let headers = request.headers();
     let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let promising = state.doors.hooks.precheck(&source, header, now);
-    promising.map_err(|unheard| vain(state, peer, unheard))?;
-    let suspect = state.meter.admits(peer, now).is_err();
+    promising.map_err(|unheard| vain(house, peer, unheard))?;
+    let suspect = house.meter.admits(peer, now).is_err();
     Ok(if suspect { Sender::Suspect } else { Sender::Anybody })
 }
 
 /// Counts a hook that is not heard.
-fn vain(state: &State, peer: Peer, unheard: HookRefusal) -> Rejection {
+fn vain(house: &House, peer: Peer, unheard: HookRefusal) -> Rejection {
     let now = Instant::now();
-    match (unheard, state.meter.admits(peer, now)) {
+    match (unheard, house.meter.admits(peer, now)) {
         (HookRefusal::TooMany(_), _)
         | (HookRefusal::UnknownSource | HookRefusal::NotAuthentic, Ok(())) => {
-            state.meter.in_vain(peer, now);
+            house.meter.in_vain(peer, now);
             refused(unheard)
         }
         (HookRefusal::UnknownSource | HookRefusal::NotAuthentic, Err(left)) => {

@@ -26,11 +26,12 @@ use tokio::time::Instant;
 use super::auth::Caller;
 use super::body::{Fields, hex};
 use super::events::one_of;
+use super::house::now;
 use super::problem::Rejection;
 use super::problem::printable;
 use super::query::{Keys, Query};
 use super::shapes::{self, rfc3339};
-use super::state::{State, now};
+use super::state::State;
 
 /// How long a lease lasts when nothing is said, in seconds.
 pub const DEFAULT_TTL_SECONDS: u64 = 3600;

@@ -20,16 +20,19 @@ mod declared;
 mod demand;
 mod drift;
 mod events;
+mod forwarded;
 mod gate;
 mod health;
 mod holds;
 mod hooks;
+mod house;
 mod images;
 mod intake;
 mod leases;
 mod line;
 mod machines;
 mod malformed;
+mod members;
 mod meter;
 mod metrics;
 mod nodes;
@@ -48,6 +51,7 @@ mod server;
 mod shapes;
 mod share;
 mod sources;
+mod standby;
 mod state;
 mod status;
 mod strict_json;
@@ -61,13 +65,15 @@ mod wire;
 
 pub use auth::{Auth, Caller, PeerGrant, TokenGrant};
 pub use crowd::Room;
+pub use house::{BODY_LIMIT, Limits};
 pub use leases::{LONGEST_QUEUE_SECONDS, check_public_key};
 pub use planned::plan_out;
 pub use problem::Rejection;
 pub use server::{Bound, Listen, Running, StartError, bind};
+pub use standby::StandbyDoors;
 pub use state::{
-    BODY_LIMIT, Doors, Limits, NotReloaded, NotSynced, PlanDoor, Reload, SetLogLevel, SyncDoor,
-    TestSyncDoor, WhoCalls,
+    Doors, MembersDoor, NotReloaded, NotSynced, PlanDoor, Reload, SetLogLevel, SyncDoor,
+    TestSyncDoor, TransferDoor, WhoCalls,
 };
 
 #[cfg(any(test, feature = "testing"))]

@@ -13,8 +13,8 @@ use super::place::Place;
 use super::problem::CONTENT_TYPE;
 use super::{
     addresses, agents, breakers, call_in, clusters, control, copies, declared, demand, events,
-    health, holds, hooks, images, leases, machines, metrics, nodes, overrides, sync, templates,
-    whoami,
+    health, holds, hooks, images, leases, machines, members, metrics, nodes, overrides, sync,
+    templates, whoami,
 };
 
 #[derive(OpenApi)]
@@ -34,7 +34,7 @@ use super::{
         machines::leased::take, machines::leased::delete, machines::leased::revert,
         machines::order_end::of_lease,
         copies::of_agent, copies::of_lease,
-        overrides::template, overrides::cloud, sync::show, sync::sync, sync::test, sync::plan, control::log_level, clusters::confirm, breakers::list, breakers::reset, nodes::list, nodes::cordon, nodes::drain, nodes::why, demand::list, demand::why, health::healthz, health::readyz, metrics::show, whoami::show, show,
+        overrides::template, overrides::cloud, sync::show, sync::sync, sync::test, sync::plan, control::log_level, clusters::confirm, breakers::list, breakers::reset, nodes::list, nodes::cordon, nodes::drain, nodes::why, demand::list, demand::why, health::healthz, health::readyz, health::leaderz, members::list, members::transfer, metrics::show, whoami::show, show,
     ),
     modifiers(&Bearer),
     security(("bearer" = [])),

@@ -3,9 +3,11 @@
 //! A [`Peer`] counts for what one site or user may take of the server: connections, bodies, wrong tokens.
 //! A [`LocalPeer`] is what the system knows of a process on the Unix socket, and proves its caller.
 
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
+use std::str::FromStr;
 
-use actix_web::dev::ServiceRequest;
+use actix_web::{HttpMessage, HttpRequest};
 
 /// Somebody who may connect many times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -38,8 +40,66 @@ pub(super) struct LocalPeer {
     pub service_uid: u32,
 }
 
+/// Where a request comes from. In its extensions is the origin of one that another member forwarded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Origin {
+    Address(IpAddr),
+    /// A local user, here or on the member that forwarded it.
+    User(u32),
+}
+
+impl Origin {
+    /// Who counts for what comes from there.
+    pub(super) fn peer(self) -> Peer {
+        match self {
+            Self::Address(address) => Peer::at(address),
+            Self::User(uid) => Peer::User(uid),
+        }
+    }
+
+    /// The address, where it is not of a local user.
+    pub(super) fn address(self) -> Option<IpAddr> {
+        match self {
+            Self::Address(address) => Some(address),
+            Self::User(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address(address) => write!(f, "{address}"),
+            Self::User(uid) => write!(f, "uid:{uid}"),
+        }
+    }
+}
+
+impl FromStr for Origin {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        match text.strip_prefix("uid:") {
+            Some(uid) => uid.parse().map(Self::User).map_err(|_| ()),
+            None => text.parse().map(Self::Address).map_err(|_| ()),
+        }
+    }
+}
+
+/// Where a request comes from: from whom another member forwards it, else the other end of its
+/// connection.
+pub(super) fn origin_of(request: &HttpRequest) -> Origin {
+    if let Some(origin) = request.extensions().get::<Origin>() {
+        return *origin;
+    }
+    if let Some(local) = request.conn_data::<LocalPeer>() {
+        return Origin::User(local.uid);
+    }
+    let address = request.peer_addr().map(|address| address.ip().to_canonical());
+    Origin::Address(address.unwrap_or(Ipv4Addr::UNSPECIFIED.into()))
+}
+
 /// Who counts for a request's tries and bodies.
-pub(super) fn peer_of(request: &ServiceRequest) -> Peer {
-    let known = request.conn_data::<Peer>().copied();
-    known.unwrap_or_else(|| Peer::at(Ipv4Addr::UNSPECIFIED.into()))
+pub(super) fn peer_of(request: &HttpRequest) -> Peer {
+    origin_of(request).peer()
 }

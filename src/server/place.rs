@@ -12,8 +12,8 @@ use actix_web::{FromRequest, HttpRequest, Resource, Responder, Route, web};
 use drover_api::Role;
 
 use super::gate::{self, Access, First, Guard};
+use super::house::BODY_LIMIT;
 use super::problem;
-use super::state::BODY_LIMIT;
 
 /// A path with the methods it takes.
 pub(super) struct Place {

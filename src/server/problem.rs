@@ -50,6 +50,29 @@ impl Rejection {
         Self::new(StatusCode::BAD_GATEWAY, "git", "git could not be read", detail)
     }
 
+    /// Nobody knows the caller.
+    pub fn unauthorized(detail: &str) -> Self {
+        Self::new(StatusCode::UNAUTHORIZED, "unauthorized", "the caller is not known", detail)
+    }
+
+    /// The caller's role is too low, or the caller has none.
+    pub fn forbidden(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::FORBIDDEN, "forbidden", "the caller may not do this", detail)
+    }
+
+    /// No member takes the call now: nothing was done.
+    pub fn no_leader(detail: impl Into<String>) -> Self {
+        let (name, title) = ("no-leader", "no leader takes the call now");
+        let problem = Self::new(StatusCode::SERVICE_UNAVAILABLE, name, title, detail);
+        Self { retry_after: Some(1), ..problem }
+    }
+
+    /// The leader got a call and did not answer it.
+    pub fn lost_leader(detail: impl Into<String>) -> Self {
+        let (name, title) = ("unknown-outcome", "the outcome is unknown");
+        Self::new(StatusCode::BAD_GATEWAY, name, title, detail)
+    }
+
     /// Nothing of that name.
     pub fn not_found(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::NOT_FOUND, "not-found", "there is no such thing", detail)

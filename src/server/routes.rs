@@ -13,13 +13,13 @@ use bytes::Bytes;
 use drover_api::Role;
 
 use super::gate::{Access, Guard};
+use super::house::BODY_LIMIT;
 use super::place::{Place, guarded};
 use super::problem::Rejection;
-use super::state::BODY_LIMIT;
 use super::{
     addresses, agents, breakers, call_in, clusters, control, copies, declared, demand, events,
-    health, holds, hooks, images, leases, machines, metrics, nodes, openapi, overrides, problem,
-    sync, templates, whoami,
+    health, holds, hooks, images, leases, machines, members, metrics, nodes, openapi, overrides,
+    problem, sync, templates, whoami,
 };
 
 const OPEN: Access = Access::Open;
@@ -131,8 +131,11 @@ pub(super) fn places() -> Vec<Place> {
         Place::at("/v1/plan").body_limit(sync::PLAN_LIMIT).post(VIEWER, sync::plan),
         Place::at("/v1/sync/test").post(OPERATOR, sync::test),
         Place::at("/v1/log-level").on(Method::PUT, ADMIN, control::log_level),
+        Place::at("/v1/members").get(VIEWER, members::list),
+        Place::at("/v1/members/transfer").post(ADMIN, members::transfer),
         Place::at("/healthz").get(OPEN, health::healthz),
         Place::at("/readyz").get(OPEN, health::readyz),
+        Place::at("/leaderz").get(OPEN, health::leaderz),
         Place::at("/metrics").get(VIEWER, metrics::show),
         Place::at("/openapi.json").get(OPEN, || openapi::show(&DOCUMENT)),
     ]

@@ -18,15 +18,16 @@ use actix_service::map_config;
 use actix_web::body::BoxBody;
 use actix_web::dev::{AppConfig, Service, ServiceFactory};
 use actix_web::middleware::from_fn;
-use actix_web::{App, rt, web};
+use actix_web::web::{self, ServiceConfig};
+use actix_web::{App, rt};
 use tokio::task::JoinSet;
 
 use super::crowd::Crowd;
+use super::forwarded;
+use super::house::House;
 use super::line::REST_LIMIT;
 use super::peer::{LocalPeer, Peer};
-use super::routes;
 use super::seat::{self, Seat};
-use super::state::State;
 use super::wire::{Stream, Wire};
 
 /// Threads for TCP.
@@ -51,24 +52,29 @@ enum Bound {
     Unix(UnixListener, u32),
 }
 
-/// Starts all threads.
+/// Registers the routes that are answered.
+pub(super) type Routes = Arc<dyn Fn(&mut ServiceConfig) + Send + Sync>;
+
+/// Starts all threads, which answer these routes.
 pub(super) fn start(
-    state: &web::Data<State>,
+    house: &Arc<House>,
+    routes: &Routes,
     tcp: Vec<TcpListener>,
     unix: Vec<(UnixListener, u32)>,
 ) -> io::Result<Vec<JoinHandle<()>>> {
     let mut threads = Vec::new();
-    let room = state.limits.room;
+    let room = house.limits.room;
     let local = Arc::new(Crowd::new(room));
     for (listener, service_uid) in unix {
         let bound = Bound::Unix(listener, service_uid);
-        threads.push(thread("web-unix", vec![bound], state, &local)?);
+        threads.push(thread("web-unix", vec![bound], (house, routes), &local)?);
     }
     let remote = Arc::new(Crowd::new(room));
     if !tcp.is_empty() {
         for _ in 0..TCP_THREADS {
             let bound = tcp.iter().map(|listener| listener.try_clone().map(Bound::Tcp));
-            threads.push(thread("web-tcp", bound.collect::<io::Result<_>>()?, state, &remote)?);
+            let bound = bound.collect::<io::Result<_>>()?;
+            threads.push(thread("web-tcp", bound, (house, routes), &remote)?);
         }
     }
     Ok(threads)
@@ -77,10 +83,10 @@ pub(super) fn start(
 fn thread(
     name: &str,
     bound: Vec<Bound>,
-    state: &web::Data<State>,
+    (house, routes): (&Arc<House>, &Routes),
     crowd: &Arc<Crowd>,
 ) -> io::Result<JoinHandle<()>> {
-    let (state, crowd) = (state.clone(), Arc::clone(crowd));
+    let (house, routes, crowd) = (Arc::clone(house), Arc::clone(routes), Arc::clone(crowd));
     let (ready, started) = std::sync::mpsc::channel();
     let run = move || {
         rt::System::new().block_on(async move {
@@ -89,7 +95,7 @@ fn thread(
                 Ok(doors) => {
                     // The starter waits below.
                     let _ = ready.send(Ok(()));
-                    serve(doors, &state, &crowd).await;
+                    serve(doors, (&house, &routes), &crowd).await;
                 }
                 Err(error) => drop(ready.send(Err(error))),
             }
@@ -153,9 +159,12 @@ impl Other {
     }
 }
 
-async fn serve(doors: Vec<Door>, state: &web::Data<State>, crowd: &Arc<Crowd>) {
-    let app =
-        App::new().app_data(state.clone()).configure(routes::register).wrap(from_fn(seat::follow));
+async fn serve(doors: Vec<Door>, (house, routes): (&Arc<House>, &Routes), crowd: &Arc<Crowd>) {
+    let app = App::new()
+        .app_data(web::Data::from(Arc::clone(house)))
+        .configure(|config| routes(config))
+        .wrap(from_fn(forwarded::admit))
+        .wrap(from_fn(seat::follow));
     let factory = HttpService::<Wire, _, BoxBody>::build()
         .keep_alive(KEEP_ALIVE)
         // Heads and bodies have their limits with the line, each of them, and not the first alone.
@@ -176,14 +185,14 @@ async fn serve(doors: Vec<Door>, state: &web::Data<State>, crowd: &Arc<Crowd>) {
     };
     let service = Rc::new(service);
     let answer = |stream: Stream, other: Other| {
-        let (service, state, crowd) = (Rc::clone(&service), state.clone(), Arc::clone(crowd));
+        let (service, house, crowd) = (Rc::clone(&service), Arc::clone(house), Arc::clone(crowd));
         async move {
             let (local, address) = match other {
                 Other::User(peer) => (Some(peer), None),
                 Other::Address(address) => (None, Some(address)),
             };
             let peer = other.peer();
-            let known = local.is_some_and(|local| state.auth().knows(local));
+            let known = local.is_some_and(|local| house.auth().knows(local));
             let seat = Seat::take(&crowd, peer, known);
             let wire = Wire { stream, seat: Arc::clone(&seat), peer, local, refusal: None };
             let connection = service.call((wire, address));
@@ -191,7 +200,7 @@ async fn serve(doors: Vec<Door>, state: &web::Data<State>, crowd: &Arc<Crowd>) {
             let over = seat.line.over();
             tokio::pin!(over);
             let stopping = async {
-                state.stopping().await;
+                house.stopping().await;
                 seat.line.stop();
                 std::future::pending::<()>().await;
             };
@@ -205,7 +214,7 @@ async fn serve(doors: Vec<Door>, state: &web::Data<State>, crowd: &Arc<Crowd>) {
         }
     };
     let mut connections = JoinSet::new();
-    let stopping = state.stopping();
+    let stopping = house.stopping();
     tokio::pin!(stopping);
     loop {
         let next =

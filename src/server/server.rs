@@ -4,14 +4,18 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::{fs, io};
 
 use actix_web::web;
 
 use super::auth::Auth;
-use super::serve;
-use super::state::{Doors, Limits, State};
+use super::house::{House, Limits};
+use super::routes;
+use super::serve::{self, Routes};
+use super::standby::{self, Standby, StandbyDoors};
+use super::state::{Doors, State};
 
 /// Where to listen.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,14 +53,17 @@ pub enum StartError {
     /// A thread of the web could not be started.
     #[error("cannot start a thread of the web")]
     Thread(#[source] io::Error),
+    /// The client that calls the leader could not be made.
+    #[error("cannot prepare calls to the leader")]
+    Client(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
 /// The web while it runs.
 pub struct Running {
     /// TCP addresses it listens on, in the order asked for, with the ports the system chose.
     pub addrs: Vec<SocketAddr>,
-    sockets: Sockets,
-    state: web::Data<State>,
+    sockets: Arc<Sockets>,
+    house: Arc<House>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -64,12 +71,12 @@ impl Running {
     /// Changes who may come in, from the next request on.
     pub fn replace_auth(&self, auth: Auth) {
         self.sockets.follow(&auth);
-        self.state.replace_auth(auth);
+        self.house.replace_auth(auth);
     }
 
     /// Stops: no new connection, waiting requests and streams end, running ones have 5 s.
     pub async fn stop(self) {
-        self.state.stopping.send_replace(true);
+        self.house.stopping.send_replace(true);
         let threads = self.threads;
         let join = || threads.into_iter().all(|thread| thread.join().is_ok());
         if !matches!(tokio::task::spawn_blocking(join).await, Ok(true)) {
@@ -79,7 +86,7 @@ impl Running {
     }
 }
 
-/// Unix sockets that go with their server, with the modes they were given.
+/// Unix sockets that go with the last server on them, with the modes they were given.
 #[derive(Default)]
 struct Sockets(Vec<(PathBuf, Option<u32>)>);
 
@@ -114,7 +121,7 @@ pub struct Bound {
     tcp: Vec<TcpListener>,
     unix: Vec<(UnixListener, u32)>,
     addrs: Vec<SocketAddr>,
-    sockets: Sockets,
+    sockets: Arc<Sockets>,
 }
 
 /// Takes the addresses; anyone who is to come in by them says which permissions a socket needs.
@@ -122,38 +129,81 @@ pub struct Bound {
 /// # Errors
 /// [`StartError`], when one is in use or the system refuses it.
 pub fn bind(listen: Vec<Listen>, auth: &Auth) -> Result<Bound, StartError> {
-    let (tcp, unix, addrs, sockets) = (vec![], vec![], vec![], Sockets::default());
-    let mut bound = Bound { tcp, unix, addrs, sockets };
+    let (mut tcp, mut unix, mut addrs, mut sockets) = (vec![], vec![], vec![], Sockets::default());
     for place in listen {
         match place {
             Listen::Tcp(addr) => {
                 let (listener, addr) = bind_tcp(addr)?;
-                bound.tcp.push(listener);
-                bound.addrs.push(addr);
+                tcp.push(listener);
+                addrs.push(addr);
             }
             Listen::Unix { path, mode } => {
-                bound.unix.push(bind_unix(&path, mode.unwrap_or_else(|| needed_mode(auth)))?);
-                bound.sockets.0.push((path, mode));
+                unix.push(bind_unix(&path, mode.unwrap_or_else(|| needed_mode(auth)))?);
+                sockets.0.push((path, mode));
             }
         }
     }
-    Ok(bound)
+    Ok(Bound { tcp, unix, addrs, sockets: Arc::new(sockets) })
 }
 
 impl Bound {
-    /// Serves on threads of its own.
+    /// The same addresses, to be served once more. While one of both is there, connections wait for
+    /// the next server, and the Unix socket keeps its file.
+    ///
+    /// # Errors
+    /// The system's, where the process has no descriptor left.
+    pub fn again(&self) -> io::Result<Self> {
+        let tcp = self.tcp.iter().map(TcpListener::try_clone).collect::<io::Result<_>>()?;
+        let unix = self.unix.iter().map(|(listener, uid)| Ok((listener.try_clone()?, *uid)));
+        let unix = unix.collect::<io::Result<_>>()?;
+        Ok(Self { tcp, unix, addrs: self.addrs.clone(), sockets: Arc::clone(&self.sockets) })
+    }
+
+    /// TCP addresses, in the order asked for, with the ports the system chose.
+    pub fn addrs(&self) -> &[SocketAddr] {
+        &self.addrs
+    }
+
+    /// Serves as the leader, or alone, on threads of its own.
     ///
     /// # Errors
     /// [`StartError::Thread`].
     pub fn serve(self, doors: Doors, auth: Auth, limits: Limits) -> Result<Running, StartError> {
+        let house = House::new(limits, auth, doors.key.clone());
+        let state = web::Data::new(State::new(doors, &house));
+        let routes: Routes = Arc::new(move |config| {
+            config.app_data(state.clone());
+            routes::register(config);
+        });
+        self.run(house, &routes)
+    }
+
+    /// Serves as a standby on threads of its own: calls go on to the leader.
+    ///
+    /// # Errors
+    /// [`StartError::Thread`] and [`StartError::Client`].
+    pub fn stand_by(
+        self,
+        doors: StandbyDoors,
+        auth: Auth,
+        limits: Limits,
+    ) -> Result<Running, StartError> {
+        let house = House::new(limits, auth, Some(doors.key.clone()));
+        let standby = web::Data::new(Standby::new(doors).map_err(StartError::Client)?);
+        let routes: Routes = Arc::new(move |config| standby::register(config, &standby));
+        self.run(house, &routes)
+    }
+
+    fn run(self, house: Arc<House>, routes: &Routes) -> Result<Running, StartError> {
         let Self { tcp, unix, addrs, sockets } = self;
-        let state = web::Data::new(State::new(doors, limits, auth));
-        let threads = serve::start(&state, tcp, unix).map_err(|cause| {
+        // Since the sockets were bound, others may have come to be listed.
+        sockets.follow(&house.auth());
+        let threads = serve::start(&house, routes, tcp, unix).map_err(|cause| {
             // Those that run already end.
-            state.stopping.send_replace(true);
+            house.stopping.send_replace(true);
             StartError::Thread(cause)
         })?;
-        Ok(Running { addrs, sockets, state, threads })
+        Ok(Running { addrs, sockets, house, threads })
     }
 }
 
@@ -203,7 +253,7 @@ mod tests {
     #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
     use super::super::auth::PeerGrant;
-    use super::super::testing::Served;
+    use super::super::testing::{self, Served};
     use super::*;
     use drover_api::{Peer, Role};
 
@@ -258,6 +308,62 @@ mod tests {
             assert_eq!(seen(), mode.unwrap_or(0o600));
             running.stop().await;
         }
+        served.stop().await;
+    }
+
+    // Invariant: between two servers on the same addresses nobody is turned away.
+
+    #[tokio::test]
+    async fn the_next_server_answers_who_came_while_none_was_there() {
+        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+        const CALL: &[u8] = b"GET /healthz HTTP/1.1\r\nhost: drover\r\nconnection: close\r\n\r\n";
+        let served = Served::leading();
+        let path = served.directory.path().join("other.sock");
+        let listen = vec![
+            Listen::Unix { path: path.clone(), mode: None },
+            Listen::Tcp("127.0.0.1:0".parse().unwrap()),
+        ];
+        let bound = bind(listen, &Auth::default()).ok().unwrap();
+        let doors = StandbyDoors {
+            leader: Arc::new(|| None),
+            members: Arc::new(testing::members),
+            key: testing::members_key(),
+            member: "b".to_owned(),
+            why: Arc::new(String::new),
+        };
+        let address = bound.addrs()[0];
+        let first = bound.again().unwrap().stand_by(doors, Auth::default(), Limits::default());
+        let first = first.ok().unwrap();
+        assert_eq!(first.addrs, [address]);
+        let asked = async || {
+            let mut local = tokio::net::UnixStream::connect(&path).await.unwrap();
+            let mut remote = tokio::net::TcpStream::connect(address).await.unwrap();
+            local.write_all(CALL).await.unwrap();
+            remote.write_all(CALL).await.unwrap();
+            (local, remote)
+        };
+        let answered =
+            async |(mut local, mut remote): (tokio::net::UnixStream, tokio::net::TcpStream)| {
+                let (mut one, mut other) = (String::new(), String::new());
+                local.read_to_string(&mut one).await.unwrap();
+                remote.read_to_string(&mut other).await.unwrap();
+                [one, other].map(|text| text.split("\r\n\r\n").nth(1).unwrap().to_owned())
+            };
+        assert_eq!(answered(asked().await).await, [r#"{"status":"standby"}"#; 2]);
+        first.stop().await;
+        assert!(path.exists());
+        let between = asked().await;
+        let auth = Auth::new([], vec![PeerGrant { peer: Peer::Uid(7), role: Role::Viewer }]);
+        let second = bound.again().unwrap().serve(served.doors(), auth, Limits::default());
+        let second = second.ok().unwrap();
+        assert_eq!(answered(between).await, [r#"{"status":"alive"}"#; 2]);
+        let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o666, "who is listed by now reaches it");
+        drop(bound);
+        assert!(path.exists(), "a server is on it");
+        second.stop().await;
+        assert!(!path.exists());
         served.stop().await;
     }
 }

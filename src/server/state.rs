@@ -1,28 +1,27 @@
-//! What every handler can reach: the herd, the read side, and the bounds of what callers may do.
+//! What every handler of the leader can reach: the herd, the read side, and the house (`house.rs`).
 
+use std::ops::Deref;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use actix::Recipient;
 use drover_actors::message::HerdCommand;
-use drover_api::{PlanIn, PlanOut, SyncDoneOut, SyncIn, SyncTestOut};
+use drover_api::{MembersOut, PlanIn, PlanOut, SyncDoneOut, SyncIn, SyncTestOut};
 use drover_ci::Hooks;
 use drover_model::fact::{Fact, What};
 use drover_model::id::{AgentId, LeaseId};
 use drover_model::ports::Observer as _;
-use drover_model::time::WallTime;
 use drover_runtime::reply::Reply;
 use drover_shell::user_data::UserDataStore;
+use drover_vault::ClusterKey;
 use futures_util::future::BoxFuture;
-use parking_lot::RwLock;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::Semaphore;
 
-use crate::auth::{Auth, Caller};
-use crate::crowd::Room;
+use crate::auth::Caller;
+use crate::house::{House, now};
 use crate::problem::Rejection;
 use crate::view::View;
-use crate::{intake, meter, share};
 
 /// Why a reload brought nothing into force.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -73,6 +72,12 @@ pub type WhoCalls = Arc<dyn Fn(&str) -> Option<AgentId> + Send + Sync>;
 /// Sets the level of the log, or says why not.
 pub type SetLogLevel = Arc<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
 
+/// The members of the store; none where the journal is a file of this drover alone.
+pub type MembersDoor = Arc<dyn Fn() -> Option<MembersOut> + Send + Sync>;
+/// Hands the lead to a member, or to any that can lead: a text for people, or why not.
+pub type TransferDoor =
+    Arc<dyn Fn(Option<String>) -> BoxFuture<'static, Result<String, String>> + Send + Sync>;
+
 /// The ways from the web into the rest of the service.
 #[derive(Clone)]
 pub struct Doors {
@@ -101,94 +106,33 @@ pub struct Doors {
     pub user_data: Arc<UserDataStore>,
     /// Makes the id of a new lease.
     pub mint_lease: Arc<dyn Fn() -> LeaseId + Send + Sync>,
+    /// The members of the store.
+    pub members: MembersDoor,
+    /// Hands the lead to another member.
+    pub transfer: TransferDoor,
+    /// The key of the members, which signs what they forward; none where this drover stands alone.
+    pub key: Option<ClusterKey>,
 }
 
-/// Bounds of the API.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
-    /// How long the herd may take to answer.
-    pub reply: Duration,
-    /// Commands that may wait for the herd at once, those of callers that went away too: its mailbox
-    /// itself has no bound.
-    pub commands: usize,
-    /// How long a reconciliation of all clusters may take.
-    pub resync: Duration,
-    /// The longest a lease may be asked for at once.
-    pub longest_lease: Duration,
-    /// Time between two signs of life on an event stream without events.
-    pub heartbeat: Duration,
-    /// Connections that the Unix socket has room for, and again so many on TCP.
-    pub room: Room,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            reply: Duration::from_secs(10),
-            commands: 1000,
-            resync: Duration::from_secs(120),
-            longest_lease: Duration::from_secs(24 * 60 * 60),
-            heartbeat: Duration::from_secs(15),
-            room: Room::default(),
-        }
-    }
-}
-
-/// Event streams that may be open at once, and those of one principal.
-pub(super) const STREAMS: (usize, usize) = (256, 64);
-/// Requests that may wait for a change of a lease at once, and those of one principal.
-pub(super) const WAITS: (usize, usize) = (1024, 768);
-
-/// The largest body taken, in bytes.
-pub const BODY_LIMIT: usize = 64 * 1024;
-
-/// The time at which a request is answered.
-pub(super) fn now() -> WallTime {
-    WallTime(jiff::Timestamp::now().as_millisecond())
-}
-
-/// What every handler can reach.
+/// What every handler can reach on the leader.
 pub(crate) struct State {
     pub(super) doors: Doors,
-    pub(super) limits: Limits,
     pub(super) commands: Arc<Semaphore>,
-    /// Webhooks and calls of guests that were nobody's.
-    pub(super) meter: meter::Meter,
-    /// Tokens that were wrong.
-    pub(super) wrong_tokens: meter::Meter,
-    pub(super) right_tokens: meter::Proven,
-    pub(super) intake: intake::Intake,
-    pub(super) streams: Arc<share::Shared<String>>,
-    pub(super) waits: Arc<share::Shared<String>>,
-    pub(super) auth: RwLock<Arc<Auth>>,
-    pub(super) stopping: watch::Sender<bool>,
+    house: Arc<House>,
+}
+
+impl Deref for State {
+    type Target = House;
+
+    fn deref(&self) -> &House {
+        &self.house
+    }
 }
 
 impl State {
-    pub(super) fn new(doors: Doors, limits: Limits, auth: Auth) -> Self {
-        let stopping = watch::Sender::new(false);
-        let commands = Arc::new(Semaphore::new(limits.commands));
-        Self {
-            doors,
-            limits,
-            commands,
-            meter: meter::Meter::default(),
-            wrong_tokens: meter::Meter::default(),
-            right_tokens: meter::Proven::default(),
-            intake: intake::Intake::default(),
-            streams: share::Shared::new(STREAMS.0, STREAMS.1),
-            waits: share::Shared::new(WAITS.0, WAITS.1),
-            auth: RwLock::new(Arc::new(auth)),
-            stopping,
-        }
-    }
-
-    pub(super) fn auth(&self) -> Arc<Auth> {
-        self.auth.read().clone()
-    }
-
-    pub(super) fn replace_auth(&self, auth: Auth) {
-        *self.auth.write() = Arc::new(auth);
+    pub(super) fn new(doors: Doors, house: &Arc<House>) -> Self {
+        let commands = Arc::new(Semaphore::new(house.limits.commands));
+        Self { doors, commands, house: Arc::clone(house) }
     }
 
     /// Sends a command to the herd and waits for its answer, at most `limit`. It is refused where too many
@@ -219,12 +163,5 @@ impl State {
         let at = now();
         let by = caller.principal.clone();
         self.doors.view.observe(Fact { at, what: What::Ordered { by, order } });
-    }
-
-    /// Ends when the server stops, so that long answers end too.
-    pub(super) async fn stopping(&self) {
-        let mut seen = self.stopping.subscribe();
-        // The sender lives in `self`, so the wait cannot end early.
-        let _ = seen.wait_for(|stopping| *stopping).await;
     }
 }

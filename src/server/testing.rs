@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panicking")]
 
 mod machine;
+mod members;
 mod reports;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -41,10 +42,13 @@ use secrecy::SecretString;
 use serde_json::Value;
 
 use super::auth::{Auth, TokenGrant};
+use super::house::Limits;
 use super::server::{Listen, Running, bind};
-use super::state::{Doors, Limits, NotReloaded, NotSynced};
+use super::state::{Doors, NotReloaded, NotSynced};
 use crate::view::View;
 use drover_api::Role;
+
+pub use members::{members, members_key};
 
 pub const THEN: WallTime = WallTime(1_795_248_662_000);
 
@@ -391,6 +395,26 @@ fn off() -> NotSynced {
     NotSynced::Off("no repository is configured".to_owned())
 }
 
+/// What a service without a store says.
+const ALONE: &str = "this drover stands alone: `service.store` names no store";
+
+/// Who may come in: a token for each role, and one with a group.
+pub fn auth() -> Auth {
+    let tokens = [Role::Viewer, Role::Operator, Role::Admin].map(|role| TokenGrant {
+        name: role.to_string(),
+        role,
+        secret: SecretString::from(format!("{role}-token")),
+    });
+    let build = TokenGrant {
+        name: "build".into(),
+        role: Role::Operator,
+        secret: SecretString::from("build-token"),
+    };
+    let tokens = tokens.into_iter().chain(std::iter::once(build));
+    let groups = [("token:build".to_owned(), "build".to_owned())];
+    Auth::new(tokens, Vec::new()).grouped(groups.into())
+}
+
 /// What webhooks of the source `git` are signed with.
 pub const HOOK_SECRET: &str = "everybody's";
 
@@ -412,12 +436,48 @@ impl Default for Served {
 }
 
 impl Served {
+    /// Serves the book as the member of a store that leads.
+    pub fn leading() -> Self {
+        Self::leading_within(Limits::default())
+    }
+
+    /// The same within these bounds.
+    pub fn leading_within(limits: Limits) -> Self {
+        let view = View::new(3);
+        let asks = Arc::default();
+        let script = book(view.clone(), Arc::clone(&asks));
+        let changed = |doors| Doors {
+            members: Arc::new(|| Some(members())),
+            transfer: Arc::new(|to| {
+                let to = to.unwrap_or_else(|| "b".to_owned());
+                let outcome = match &*to {
+                    "b" => Ok("member a hands over to b".to_owned()),
+                    other => Err(format!("unknown member `{other}`")),
+                };
+                Box::pin(std::future::ready(outcome))
+            }),
+            key: Some(members_key()),
+            ..doors
+        };
+        Self::changed(view, asks, script, limits, changed)
+    }
+
     /// Serves a script.
     pub fn scripted(
         view: Arc<View>,
         asks: Arc<Mutex<Vec<LeaseAsk>>>,
         script: impl FnMut(HerdCommand) + Send + 'static,
         limits: Limits,
+    ) -> Self {
+        Self::changed(view, asks, script, limits, |doors| doors)
+    }
+
+    fn changed(
+        view: Arc<View>,
+        asks: Arc<Mutex<Vec<LeaseAsk>>>,
+        script: impl FnMut(HerdCommand) + Send + 'static,
+        limits: Limits,
+        changed: impl FnOnce(Doors) -> Doors,
     ) -> Self {
         let (herd, system) = spawn(script);
         let count = Mutex::new(0);
@@ -433,7 +493,7 @@ impl Served {
         let vault = Arc::new(MemoryVault::default());
         let user_data = UserDataStore::open(vault, &JournalState::default()).unwrap();
         let user_data = Arc::new(user_data);
-        let doors = Doors {
+        let mut doors = Doors {
             herd,
             view: view.clone(),
             configuration: PathBuf::from("/etc/drover/drover.yaml"),
@@ -455,31 +515,23 @@ impl Served {
                 let agent = token.strip_prefix("token-of-")?;
                 Some(AgentId::new(agent))
             }),
+            members: Arc::new(|| None),
+            transfer: Arc::new(|_| Box::pin(std::future::ready(Err(ALONE.to_owned())))),
+            key: None,
             mint_lease: Arc::new(move || {
                 let mut count = count.lock().unwrap();
                 *count += 1;
                 LeaseId::new(format!("l{count}"))
             }),
         };
-        let tokens = [Role::Viewer, Role::Operator, Role::Admin].map(|role| TokenGrant {
-            name: role.to_string(),
-            role,
-            secret: SecretString::from(format!("{role}-token")),
-        });
-        let build = TokenGrant {
-            name: "build".into(),
-            role: Role::Operator,
-            secret: SecretString::from("build-token"),
-        };
-        let tokens = tokens.into_iter().chain(std::iter::once(build));
         let socket = directory.path().join("drover.sock");
         let listen = vec![
             Listen::Unix { path: socket.clone(), mode: None },
             Listen::Tcp("127.0.0.1:0".parse().unwrap()),
         ];
-        let groups = [("token:build".to_owned(), "build".to_owned())];
-        let auth = Auth::new(tokens, Vec::new()).grouped(groups.into());
-        let running = bind(listen, &auth).unwrap().serve(doors.clone(), auth, limits).unwrap();
+        doors = changed(doors);
+        let bound = bind(listen, &auth()).unwrap();
+        let running = bound.serve(doors.clone(), auth(), limits).unwrap();
         let base = format!("http://{}", running.addrs[0]);
         rustls::crypto::ring::default_provider().install_default().ok();
         let http = reqwest::Client::builder().no_proxy().build().unwrap();

@@ -16,8 +16,9 @@ use secrecy::SecretString;
 use serde_json::{Value, json};
 
 use super::auth::{Auth, TokenGrant};
+use super::house::{BODY_LIMIT, Limits};
 use super::server::{Listen, bind};
-use super::state::{BODY_LIMIT, Doors, Limits};
+use super::state::Doors;
 use super::testing::{Served, agent, lease, reported};
 use crate::view::View;
 use drover_api::Role;
