@@ -18,6 +18,7 @@ use tokio::sync::mpsc;
 use super::actors_thread::ActorsThread;
 use super::config_sync::ConfigSync;
 use super::lead::Lead;
+use super::members;
 use super::service::ReloadReply;
 use crate::telemetry::LevelHandle;
 
@@ -39,8 +40,13 @@ pub(super) fn doors(
     let (level, ambient, key) = (level.clone(), Arc::clone(ambient), Arc::clone(key));
     let (sync, test_sync) = (config_sync.clone(), config_sync.clone());
     let plan = config_sync.clone();
+    let membership = lead.membership().cloned();
+    let transfer = lead.transfer();
     Doors {
         herd: actors.commands.clone(),
+        key: membership.as_ref().map(|one| one.key().clone()),
+        members: Arc::new(move || membership.as_ref().map(|one| members::listed(one))),
+        transfer: Arc::new(move |next| std::future::ready(transfer(next)).boxed()),
         view: Arc::clone(view),
         configuration: std::path::absolute(configuration)
             .unwrap_or_else(|_| configuration.to_owned()),

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use drover_journal::{Log, LogError, Opened, RedbLog, Writer, WriterOptions};
+use drover_journal::{LogError, Opened, RedbLog, Writer, WriterOptions};
 use drover_model::gate::Gate;
 use drover_model::machine::Machine;
 use drover_model::ports::Ambient;
@@ -65,14 +65,12 @@ impl Ground {
         ambient: &Arc<dyn Ambient>,
         layout: Option<&Layout>,
     ) -> Result<Opened, RunError> {
-        let log = || -> Result<Box<dyn Log>, LogError> {
-            match &self.shared {
-                Some(membership) => membership.log(),
-                None => Ok(Box::new(RedbLog::open(&state.join(state_dir::JOURNAL))?)),
-            }
+        let opened = match &self.shared {
+            Some(membership) => membership.open_journal(ambient),
+            None => RedbLog::open(&state.join(state_dir::JOURNAL))
+                .and_then(|log| Writer::open(log, Arc::clone(ambient), WriterOptions::default())),
         };
-        let open = |log| Writer::open_any(log, Arc::clone(ambient), WriterOptions::default());
-        log().and_then(open).map_err(|fault| {
+        opened.map_err(|fault| {
             let not_ours = matches!(fault, LogError::Newer { .. } | LogError::Unknown { .. });
             match layout.and_then(Layout::other).filter(|_| not_ours) {
                 Some(last) => RunError::Downgrade { last: last.to_owned(), source: fault },

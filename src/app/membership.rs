@@ -6,8 +6,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use causes::chain;
 use drover_config::StoreSpec;
-use drover_journal::{Log, LogError};
+use drover_journal::{Follower, Log, LogError, Opened, Writer, WriterOptions};
 use drover_members::{Card, Election, Leader, Listed, Role, Roll, SendBy, Settings};
 use drover_model::machine::Machine;
 use drover_model::ports::Ambient;
@@ -45,6 +46,14 @@ pub(super) struct Membership {
     listed: watch::Receiver<Vec<Listed>>,
     roll: Mutex<Option<Roll>>,
     said: Mutex<Said>,
+    followed: Mutex<Followed>,
+}
+
+/// The journal as far as a standby has followed it, and the way to it.
+#[derive(Default)]
+struct Followed {
+    log: Option<Box<dyn Log>>,
+    follower: Follower,
 }
 
 /// What this member says of itself.
@@ -120,6 +129,7 @@ impl Membership {
             listed: roll.listed(),
             roll: Mutex::new(Some(roll)),
             said: Mutex::new(said),
+            followed: Mutex::default(),
         }))
     }
 
@@ -153,9 +163,29 @@ impl Membership {
         Arc::new(LeadersVault::new(Arc::clone(&self.vault), self.send_by()))
     }
 
-    /// Opens the journal. Blocks.
-    pub(super) fn log(&self) -> Result<Box<dyn Log>, LogError> {
-        self.spec.address.log()
+    /// Reads what is new in the journal, so that little is left to read at a takeover. Blocks.
+    pub(super) fn follow_journal(&self) {
+        // A look that still waits for the store is enough.
+        let Some(mut followed) = self.followed.try_lock() else { return };
+        let Followed { log, follower } = &mut *followed;
+        let read = match log {
+            Some(log) => follower.follow(&**log),
+            None => self.spec.address.log().and_then(|new| follower.follow(&**log.insert(new))),
+        };
+        match read {
+            Ok(records) => tracing::trace!(records, "journal followed"),
+            Err(error) => tracing::debug!(error = chain(&error), "journal not followed"),
+        }
+    }
+
+    /// Opens the journal, from where it was followed to. Blocks.
+    ///
+    /// # Errors
+    /// As [`Writer::open`].
+    pub(super) fn open_journal(&self, ambient: &Arc<dyn Ambient>) -> Result<Opened, LogError> {
+        let log = self.spec.address.log()?;
+        let Followed { mut follower, .. } = std::mem::take(&mut *self.followed.lock());
+        Writer::open_followed(log, &mut follower, Arc::clone(ambient), WriterOptions::default())
     }
 
     /// What stands for the machine that the journal belongs to: all members have the same.

@@ -28,7 +28,7 @@ use drover_server::{Bound, Limits, Listen, Running};
 use drover_shell::SshShell;
 use drover_shell::kept_keys::{KeptKeys, KeyTrackingJournal};
 use drover_shell::user_data::UserDataStore;
-use proxmox_client::WireDialer;
+use proxmox_client::GatedWireDialer;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
@@ -227,7 +227,7 @@ impl Service {
         let key = Arc::new(CallInKey::open(&*vault).map_err(beside)?);
         let downloads = Downloads::open(Arc::new(HttpWeb), state.join(state_dir::DOWNLOADS))
             .map_err(|source| RunError::State { path: state.clone(), source })?;
-        let dialer = Arc::new(GatedDialer::new(WireDialer, gate.clone()));
+        let dialer = Arc::new(GatedDialer::new(GatedWireDialer::new(gate.ask()), gate.clone()));
         let proxmox = Proxmox::new(Some(runtime.clone()), dialer, TASK_POLL_INTERVAL);
         let proxmox = Arc::new(proxmox.with_call_ins(Arc::clone(&key)).with_downloads(downloads));
         let user_data = UserDataStore::open(Arc::clone(&vault), &journal_state).map_err(beside)?;

@@ -1,6 +1,7 @@
 //! A member that stands by: it serves callers by passing them on, and waits until it leads.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use drover_config::Checked;
 use drover_config::watch::{Change, Outcome, Trigger};
@@ -11,6 +12,9 @@ use super::membership::Membership;
 use super::signals::{SignalAction, Signals};
 use super::{RunError, members, wiring};
 use crate::systemd::{self, Notifier};
+
+/// How often a standby reads what is new in the journal.
+const FOLLOW_INTERVAL: Duration = Duration::from_secs(2);
 
 /// How the time of standing by ended.
 pub(super) enum Waited {
@@ -33,6 +37,8 @@ pub(super) async fn stand_by(
     let watchdog = tokio::spawn(systemd::feed_watchdog(Arc::new(|| true)));
     let (mut role, mut listed) = (membership.role(), membership.listed());
     membership.take_part();
+    let mut follow = tokio::time::interval(FOLLOW_INTERVAL);
+    follow.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut reported = String::new();
     let waited = loop {
         membership.follow();
@@ -47,6 +53,10 @@ pub(super) async fn stand_by(
             reported = status;
         }
         tokio::select! {
+            _ = follow.tick() => {
+                let followed = Arc::clone(membership);
+                drop(tokio::task::spawn_blocking(move || followed.follow_journal()));
+            }
             changed = role.changed() => if changed.is_err() {
                 break Err(RunError::GaveUp("the election's thread ended".to_owned()));
             },

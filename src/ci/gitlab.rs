@@ -529,6 +529,7 @@ impl Connector for GitLab {
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
+    use drover_model::gate::Gate;
     use proxmox_client::Tls;
 
     use super::*;
@@ -540,7 +541,7 @@ mod tests {
     #[test]
     fn a_job_names_a_size_by_a_tag_that_its_runner_offers() {
         let url = "https://lab".parse().unwrap();
-        let http = Http::new(&url, &Tls::System, &Route::Direct).unwrap();
+        let http = Http::new(&url, &Tls::System, &Route::Direct, Gate::default()).unwrap();
         let settings = Settings {
             scope: Scope::Server,
             token: "a token".to_owned().into(),

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use drover_model::gate::Gate;
 use proxmox_client::Tls;
+use proxmox_client::gate::GateLayer;
 use reqwest::header::{
     ACCEPT, AUTHORIZATION, CONTENT_TYPE, DATE, HeaderMap, HeaderName, HeaderValue, LOCATION,
 };
@@ -134,7 +135,10 @@ pub struct Http {
 
 impl Http {
     /// Makes a client; connects at the first call. The base URL may have a path.
-    pub fn new(base: &Url, tls: &Tls, route: &Route) -> Result<Self, DemandError> {
+    ///
+    /// Calls that change something pass the gate, and so does each new connection: seconds may pass while
+    /// one is made.
+    pub fn new(base: &Url, tls: &Tls, route: &Route, gate: Gate) -> Result<Self, DemandError> {
         let broken = |error: &dyn std::fmt::Display| DemandError::Setup(error.to_string());
         let tls = proxmox_client::client_config(tls).map_err(|error| broken(&error))?;
         let builder = match route {
@@ -149,6 +153,7 @@ impl Http {
             .tls_backend_preconfigured(tls)
             .redirect(reqwest::redirect::Policy::none())
             .connect_timeout(CONNECT_TIMEOUT)
+            .connector_layer(GateLayer::new(gate.ask()))
             .tcp_nodelay(true)
             .user_agent(concat!("drover/", env!("CARGO_PKG_VERSION")))
             .build()
@@ -157,12 +162,7 @@ impl Http {
         if !base.path().ends_with('/') {
             base.set_path(&format!("{}/", base.path()));
         }
-        Ok(Self { client, base, login: None, limit: CALL_TIMEOUT, gate: Gate::default() })
-    }
-
-    /// Asks this gate before each call that changes something.
-    pub fn with_gate(self, gate: Gate) -> Self {
-        Self { gate, ..self }
+        Ok(Self { client, base, login: None, limit: CALL_TIMEOUT, gate })
     }
 
     /// Sends this header with each call.

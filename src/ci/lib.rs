@@ -143,7 +143,7 @@ pub fn connector(
     connection: &SourceConnection,
     gate: Gate,
 ) -> Result<Arc<dyn Connector>, DemandError> {
-    let http = Http::new(&connection.url, &connection.tls, &connection.route)?.with_gate(gate);
+    let http = Http::new(&connection.url, &connection.tls, &connection.route, gate)?;
     let command = connection.command.clone();
     Ok(match &connection.system {
         System::Gitea(settings) => Arc::new(Gitea::new(http, settings, command)),

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
+use drover_model::gate::Gate;
 use proxmox_client::Tls;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
@@ -54,7 +55,8 @@ async fn error_text(dialect: Dialect, book: Book) -> String {
 }
 
 fn git(dialect: Dialect, url: &str) -> Gitea {
-    let http = Http::new(&url.parse().unwrap(), &Tls::System, &Route::Direct).unwrap();
+    let http =
+        Http::new(&url.parse().unwrap(), &Tls::System, &Route::Direct, Gate::default()).unwrap();
     let token = "a-token-of-git".to_owned().into();
     let settings = Settings { dialect, scope: Scope::Server, token };
     Gitea::new(http, &settings, None)
@@ -72,7 +74,7 @@ async fn a_source_is_reached_by_its_proxy() {
     const BOOK: Book = &[("http://git.lan/api/v1/version", 200, "", r#"{"version":"1.26.0"}"#)];
     let proxy = server(BOOK).await.parse().unwrap();
     let url = "http://git.lan".parse().unwrap();
-    let http = Http::new(&url, &Tls::System, &Route::Proxy(proxy)).unwrap();
+    let http = Http::new(&url, &Tls::System, &Route::Proxy(proxy), Gate::default()).unwrap();
     let answer: serde_json::Value = http.get("api/v1/version").await.unwrap();
     assert_eq!(answer["version"], "1.26.0");
 }

@@ -46,6 +46,7 @@ pub fn what_is_appended_is_read_in_order(open: Open<'_>) {
     let mut log = open();
     assert_eq!((read(&*log, 0), read(&*log, 3)), (numbered(1..=4), numbered(3..=4)));
     assert_eq!((read(&*log, 5), read(&*log, 4)), (Vec::new(), numbered(4..=4)));
+    assert_eq!(log.last().unwrap(), 4);
     assert_eq!(log.append(4, &records(5..=6), true).unwrap(), 6);
     assert_eq!(read(&*log, 2), numbered(2..=6));
 }
@@ -79,6 +80,7 @@ pub fn a_successor_takes_the_place_of_its_log(open: Open<'_>) {
         assert_eq!(read(&*log, at + 1), numbered(at + 1..=last));
         drop(log);
         log = open();
+        assert_eq!(log.last().unwrap(), last, "opened again");
         assert_eq!(log.snapshot().unwrap(), snapshot, "opened again");
         assert_eq!(read(&*log, at + 1), numbered(at + 1..=last), "opened again");
     }

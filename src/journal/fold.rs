@@ -31,6 +31,7 @@ const RECORDS_LEFT_TO_SWITCH: usize = 256;
 const COPY_ROUNDS_MAX: usize = 64;
 
 /// The contents of a log.
+#[derive(Clone)]
 pub(super) struct Folded {
     pub(super) journal_state: JournalState,
     /// The last record that the snapshot includes; zero without a snapshot.
@@ -46,58 +47,74 @@ pub(super) struct Folded {
 /// When the log cannot be read, or has a record that does not parse, is out of sequence, or comes
 /// from a newer drover.
 pub(super) fn fold(log: &(impl Log + ?Sized)) -> Result<Folded, LogError> {
-    fold_each(log, |_| ())
+    fold_each(log, |_, _| ())
 }
 
-/// The same, with a look at each record.
+/// The same, with a look at each record and its bytes.
 ///
 /// # Errors
 /// As [`fold`].
 pub(super) fn fold_each(
     log: &(impl Log + ?Sized),
-    mut look: impl FnMut(&Record),
+    look: impl FnMut(&Record, &[u8]),
 ) -> Result<Folded, LogError> {
-    let not_read = |part: String, fault: NotRead| fault.at(log.place(), part);
-    let (mut journal_state, snapshot_bytes) = match log.snapshot()? {
+    let (journal_state, snapshot_bytes) = match log.snapshot()? {
         Some((_, bytes)) => {
             let journal_state = read::<JournalState>(&bytes)
-                .map_err(|fault| not_read("the snapshot".into(), fault))?;
+                .map_err(|fault| fault.at(log.place(), "the snapshot".into()))?;
             (journal_state, bytes.len() as u64)
         }
         None => (JournalState::default(), 0),
     };
-    let (snapshot_at, mut record_bytes) = (journal_state.seq, 0);
-    for (seq, bytes) in log.read_from(journal_state.seq + 1)? {
-        let not_read = |fault| not_read(format!("record {seq}"), fault);
-        let record = read::<Record>(&bytes);
-        // A newer record may fail to parse as one of ours, so the version is read alone.
-        let version = match &record {
-            Ok(record) => record.version,
-            Err(_) => {
-                let version = serde_json::from_slice::<RecordVersion>(&bytes);
-                version.map_err(|error| not_read(error.into()))?.version
+    let snapshot_at = journal_state.seq;
+    let mut folded = Folded { journal_state, snapshot_at, snapshot_bytes, record_bytes: 0 };
+    let records = log.read_from(snapshot_at + 1)?;
+    folded.apply(&log.place(), &records, look)?;
+    Ok(folded)
+}
+
+impl Folded {
+    /// Applies the records that follow.
+    ///
+    /// # Errors
+    /// As [`fold`].
+    pub(super) fn apply(
+        &mut self,
+        place: &str,
+        records: &[(u64, Vec<u8>)],
+        mut look: impl FnMut(&Record, &[u8]),
+    ) -> Result<(), LogError> {
+        for (seq, bytes) in records {
+            let not_read = |fault: NotRead| fault.at(place.to_owned(), format!("record {seq}"));
+            let record = read::<Record>(bytes);
+            // A newer record may fail to parse as one of ours, so the version is read alone.
+            let version = match &record {
+                Ok(record) => record.version,
+                Err(_) => {
+                    let version = serde_json::from_slice::<RecordVersion>(bytes);
+                    version.map_err(|error| not_read(error.into()))?.version
+                }
+            };
+            if version > RECORD_VERSION {
+                return Err(LogError::Newer {
+                    place: place.to_owned(),
+                    found: u64::from(version),
+                    known: u64::from(RECORD_VERSION),
+                });
             }
-        };
-        if version > RECORD_VERSION {
-            return Err(LogError::Newer {
-                place: log.place(),
-                found: u64::from(version),
-                known: u64::from(RECORD_VERSION),
-            });
+            let record = record.map_err(not_read)?;
+            let last = self.journal_state.seq;
+            if record.seq != *seq || *seq != last + 1 {
+                let text =
+                    format!("record {seq} follows record {last} and has sequence {}", record.seq);
+                return Err(LogError::Corrupt { place: place.to_owned(), source: text.into() });
+            }
+            self.journal_state.apply(&record);
+            look(&record, bytes);
+            self.record_bytes += bytes.len() as u64;
         }
-        let record = record.map_err(not_read)?;
-        if record.seq != seq || seq != journal_state.seq + 1 {
-            let text = format!(
-                "record {seq} follows record {} and has sequence {}",
-                journal_state.seq, record.seq
-            );
-            return Err(LogError::Corrupt { place: log.place(), source: text.into() });
-        }
-        journal_state.apply(&record);
-        look(&record);
-        record_bytes += bytes.len() as u64;
+        Ok(())
     }
-    Ok(Folded { journal_state, snapshot_at, snapshot_bytes, record_bytes })
 }
 
 #[derive(serde::Deserialize)]

@@ -55,7 +55,7 @@ pub fn inspect(path: &Path) -> Result<Inspection, LogError> {
 /// What a start would say of it.
 pub fn inspect_log(log: &(impl Log + ?Sized)) -> Result<Inspection, LogError> {
     let mut records = Vec::new();
-    let folded = fold_each(log, |record| records.push(head(record)))?;
+    let folded = fold_each(log, |record, _| records.push(head(record)))?;
     Ok(Inspection {
         size: log.size(),
         snapshot_at: folded.snapshot_at,

@@ -22,7 +22,7 @@
 //! next one tries again. A file that is damaged or comes from a newer drover is never written to. A
 //! snapshot that fails leaves the log as it is.
 //!
-//! Beside it: `copy.rs` (from one back end to another), `inspection.rs` (a look into a journal),
+//! Beside it: `follower.rs` (one who follows another's log), `copy.rs` (from one back end to another), `inspection.rs` (a look into a journal),
 //! `disk.rs` (files, as a port), `overlay.rs` (a first look without writing), `strict.rs` (nothing is
 //! read past), `successor.rs` (the file that takes the log's place). What the records mean is in
 //! `drover_model::record` and `drover_model::journal_state`.
@@ -35,6 +35,7 @@ pub mod contract;
 mod copy;
 mod disk;
 mod fold;
+mod follower;
 mod inspection;
 mod memory;
 mod overlay;
@@ -47,6 +48,7 @@ mod writer;
 mod testing;
 
 pub use copy::{Contents, CopyError};
+pub use follower::Follower;
 pub use inspection::{Inspection, RecordHead, inspect, inspect_log};
 pub use memory::MemoryLog;
 pub use redb_log::RedbLog;
@@ -144,6 +146,15 @@ pub trait Log: Send + 'static {
     /// # Errors
     /// When the log cannot be read.
     fn snapshot(&self) -> Result<Option<(u64, Vec<u8>)>, LogError>;
+
+    /// The last record, whether a snapshot includes it or not; zero for an empty log.
+    ///
+    /// # Errors
+    /// When the log cannot be read.
+    fn last(&self) -> Result<u64, LogError> {
+        let at = self.snapshot()?.map_or(0, |(at, _)| at);
+        Ok(self.read_from(at + 1)?.last().map_or(at, |(seq, _)| *seq))
+    }
 
     /// Where it is, for people: a path, or the address of a store.
     fn place(&self) -> String;

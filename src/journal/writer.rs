@@ -27,6 +27,7 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use super::fold::{Fold, FoldEnded, Folded, SuccessorResult};
+use super::follower::Follower;
 use super::{Log, LogError};
 
 /// How a writer works.
@@ -197,8 +198,32 @@ impl Writer {
         ambient: Arc<dyn Ambient>,
         options: WriterOptions,
     ) -> Result<Opened, LogError> {
-        let Folded { journal_state, snapshot_at, snapshot_bytes, record_bytes } =
-            super::fold::fold(&*log)?;
+        let folded = super::fold::fold(&*log)?;
+        Self::open_folded(log, folded, ambient, options)
+    }
+
+    /// The same for a log that was followed: what is new since is read.
+    ///
+    /// # Errors
+    /// As [`Writer::open`].
+    pub fn open_followed(
+        log: Box<dyn Log>,
+        follower: &mut Follower,
+        ambient: Arc<dyn Ambient>,
+        options: WriterOptions,
+    ) -> Result<Opened, LogError> {
+        follower.follow(&*log)?;
+        let folded = follower.folded()?.clone();
+        Self::open_folded(log, folded, ambient, options)
+    }
+
+    fn open_folded(
+        log: Box<dyn Log>,
+        folded: Folded,
+        ambient: Arc<dyn Ambient>,
+        options: WriterOptions,
+    ) -> Result<Opened, LogError> {
+        let Folded { journal_state, snapshot_at, snapshot_bytes, record_bytes } = folded;
         let size = log.size();
         let wasteful = size > SMALL_FILE_BYTES
             && size / WASTEFUL_FACTOR > snapshot_bytes.saturating_add(record_bytes);

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
 use causes::chain;
 use drover_model::ports::Ambient;
@@ -50,13 +51,11 @@ impl Election {
         register: Arc<dyn Register>,
         ambient: Arc<dyn Ambient>,
     ) -> io::Result<Self> {
-        let send_by = SendBy::new(Arc::clone(&ambient));
-        let nobody = Role { term: None, led_until: None, lease: None, ended: None, trouble: None };
-        let (says, role) = watch::channel(nobody);
+        let mut participant = Participant::new(settings, register, ambient);
+        let (role, send_by) = (participant.role(), participant.send_by());
         let (commands, taken) = mpsc::channel();
-        let mut runner =
-            Runner { mind: Mind::new(settings), register, ambient, says, send_by: send_by.clone() };
-        std::thread::Builder::new().name("election".into()).spawn(move || runner.run(&taken))?;
+        let run = move || participant.run(&taken);
+        std::thread::Builder::new().name("election".into()).spawn(run)?;
         Ok(Self { commands, role, send_by })
     }
 
@@ -91,7 +90,8 @@ impl Election {
     }
 }
 
-struct Runner {
+/// A member's part in the election, step by step: for a thread, or for virtual time.
+pub struct Participant {
     mind: Mind,
     register: Arc<dyn Register>,
     ambient: Arc<dyn Ambient>,
@@ -99,48 +99,62 @@ struct Runner {
     send_by: SendBy,
 }
 
-impl Runner {
-    fn run(&mut self, commands: &mpsc::Receiver<Command>) {
-        loop {
-            let now = self.ambient.now();
-            let command = match self.mind.next(now) {
-                Step::Read => {
-                    self.read();
-                    commands.try_recv()
-                }
-                Step::Write(before, lease) => {
-                    self.write(before.as_ref(), lease);
-                    commands.try_recv()
-                }
-                Step::Rest(until) => match commands.recv_timeout(until - now.mono) {
-                    Ok(command) => Ok(command),
-                    Err(mpsc::RecvTimeoutError::Timeout) => Err(mpsc::TryRecvError::Empty),
-                    Err(mpsc::RecvTimeoutError::Disconnected) => {
-                        Err(mpsc::TryRecvError::Disconnected)
-                    }
-                },
-            };
-            match command {
-                Ok(command) => self.take(command),
-                Err(mpsc::TryRecvError::Empty) => {}
-                Err(mpsc::TryRecvError::Disconnected) => {
-                    self.send_by.end();
-                    return;
-                }
-            }
-        }
+impl Participant {
+    pub fn new(settings: Settings, register: Arc<dyn Register>, ambient: Arc<dyn Ambient>) -> Self {
+        let send_by = SendBy::new(Arc::clone(&ambient));
+        let nobody = Role { term: None, led_until: None, lease: None, ended: None, trouble: None };
+        let says = watch::Sender::new(nobody);
+        Self { mind: Mind::new(settings), register, ambient, says, send_by }
     }
 
-    fn take(&mut self, command: Command) {
+    /// What this member is, and news of it.
+    pub fn role(&self) -> watch::Receiver<Role> {
+        self.says.subscribe()
+    }
+
+    /// Until when this member may send.
+    pub fn send_by(&self) -> SendBy {
+        self.send_by.clone()
+    }
+
+    /// Does what is due: one call to the register at most. Says for how long nothing is due then.
+    pub fn step(&mut self) -> Duration {
         let now = self.ambient.now();
-        match command {
-            Command::Configure(settings) => self.mind.configure(*settings, now),
-            Command::GiveUp(next) => {
-                let effects = self.mind.give_up(next, now);
-                let trouble = self.says.borrow().trouble.clone();
-                self.carry_out(effects, trouble);
+        match self.mind.next(now) {
+            Step::Read => self.read(),
+            Step::Write(before, lease) => self.write(before.as_ref(), lease),
+            Step::Rest(until) => return until - now.mono,
+        }
+        Duration::ZERO
+    }
+
+    /// Takes other settings.
+    pub fn configure(&mut self, settings: Settings) {
+        let now = self.ambient.now();
+        self.mind.configure(settings, now);
+    }
+
+    /// Leads no more, for the member that is named; takes no part until [`Participant::take_part`].
+    pub fn give_up(&mut self, next: Option<String>) {
+        let effects = self.mind.give_up(next, self.ambient.now());
+        let trouble = self.says.borrow().trouble.clone();
+        self.carry_out(effects, trouble);
+    }
+
+    /// Takes part again.
+    pub fn take_part(&mut self) {
+        self.mind.take_part();
+    }
+
+    fn run(&mut self, commands: &mpsc::Receiver<Command>) {
+        loop {
+            match commands.recv_timeout(self.step()) {
+                Ok(Command::Configure(settings)) => self.configure(*settings),
+                Ok(Command::GiveUp(next)) => self.give_up(next),
+                Ok(Command::TakePart) => self.take_part(),
+                Err(mpsc::RecvTimeoutError::Timeout) => {}
+                Err(mpsc::RecvTimeoutError::Disconnected) => return self.send_by.end(),
             }
-            Command::TakePart => self.mind.take_part(),
         }
     }
 

@@ -22,6 +22,7 @@ use secrecy::ExposeSecret;
 use crate::connection::{Connection, Tls};
 use crate::endpoint::Endpoint;
 use crate::error::PveError;
+use crate::gate::{self, GateLayer};
 use crate::tls::{self, CertificateRefused};
 use crate::transport::{Content, Dialer, Method, Reply, Request, Transport, TransportError};
 use crate::transport::{encode_body, encode_params};
@@ -43,14 +44,43 @@ impl Dialer for WireDialer {
         endpoint: &Endpoint,
         connection: &Connection,
     ) -> Result<Arc<dyn Transport>, PveError> {
-        if matches!(connection.tls, Tls::Ignore) {
-            tracing::warn!(
-                endpoint = %endpoint,
-                "certificates are not checked: anyone on the network path can read the login"
-            );
-        }
-        Ok(Arc::new(Wire::new(endpoint, connection)?))
+        dial(endpoint, connection, None)
     }
+}
+
+/// Makes HTTPS transports with a gate behind each new connection.
+#[derive(Debug, Clone)]
+pub struct GatedWireDialer(GateLayer);
+
+impl GatedWireDialer {
+    /// Sends the first request on a connection when this answers.
+    pub fn new(ask: gate::Ask) -> Self {
+        Self(GateLayer::new(ask))
+    }
+}
+
+impl Dialer for GatedWireDialer {
+    fn dial(
+        &self,
+        endpoint: &Endpoint,
+        connection: &Connection,
+    ) -> Result<Arc<dyn Transport>, PveError> {
+        dial(endpoint, connection, Some(self.0.clone()))
+    }
+}
+
+fn dial(
+    endpoint: &Endpoint,
+    connection: &Connection,
+    gate: Option<GateLayer>,
+) -> Result<Arc<dyn Transport>, PveError> {
+    if matches!(connection.tls, Tls::Ignore) {
+        tracing::warn!(
+            endpoint = %endpoint,
+            "certificates are not checked: anyone on the network path can read the login"
+        );
+    }
+    Ok(Arc::new(Wire::gated(endpoint, connection, gate)?))
 }
 
 /// The transport to one node.
@@ -63,7 +93,20 @@ pub struct Wire {
 impl Wire {
     /// Prepares the HTTP client; connects at the first call.
     pub fn new(endpoint: &Endpoint, connection: &Connection) -> Result<Self, PveError> {
-        let client = reqwest::Client::builder()
+        Self::gated(endpoint, connection, None)
+    }
+
+    fn gated(
+        endpoint: &Endpoint,
+        connection: &Connection,
+        gate: Option<GateLayer>,
+    ) -> Result<Self, PveError> {
+        let builder = reqwest::Client::builder();
+        let builder = match gate {
+            Some(gate) => builder.connector_layer(gate),
+            None => builder,
+        };
+        let client = builder
             .tls_backend_preconfigured(tls::client_config(&connection.tls)?)
             .https_only(true)
             .http1_only()

@@ -36,8 +36,8 @@ fn alive(state: &State) -> Result<(), Rejection> {
         (status = 503, body = Problem, description = "this member stands by")
     )
 )]
-pub(super) async fn leaderz() -> web::Json<Value> {
-    web::Json(json!({ "status": "leader" }))
+pub(super) async fn leaderz(state: web::Data<State>) -> web::Json<Value> {
+    web::Json(json!({ "status": "leader", "alone": state.key.is_none() }))
 }
 
 #[utoipa::path(

@@ -277,6 +277,10 @@ impl Log for EtcdLog {
         Ok(Some((mark.at, bytes)))
     }
 
+    fn last(&self) -> Result<u64, LogError> {
+        Ok(read_head(&self.gateway, &self.keys)?.head.seq)
+    }
+
     fn place(&self) -> String {
         self.gateway.place().to_owned()
     }

@@ -41,6 +41,7 @@ mod lives;
 mod lockouts;
 mod lost_cloud;
 mod machines;
+mod members;
 mod nodes;
 mod operators;
 mod placement;

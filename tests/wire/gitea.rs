@@ -14,7 +14,7 @@ const RUNNER: &str = "python3 ../../runner.py daemon --config config.yaml";
 
 /// A site with this Gitea as its source, whose guests have a small runner of the tests' own, also in the
 /// place of the program that drover starts unless it is said; more keys of the source.
-fn demand(site: &Site, yaml: &str, gitea: &Gitea, more: &str) {
+pub fn demand(site: &Site, yaml: &str, gitea: &Gitea, more: &str) {
     site.write_secret("gitea", &gitea.token);
     let dir = site.dir.path().display();
     let runner = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/wire/runner.py");

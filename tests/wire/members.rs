@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 use drover_stores::testing::Cluster;
 use serde_json::Value;
 
+use crate::gitea::demand;
+use crate::gitea_server::Gitea;
 use crate::harness::{Lines, Service, Sim, Site, WAIT_LIMIT, drover, note, world};
 
 /// The seconds after which another member leads.
@@ -29,12 +31,12 @@ struct Members {
 }
 
 impl Members {
-    /// Starts three, and waits until one leads.
-    fn start(etcd: Cluster, sim: &Sim, site: Site) -> Self {
+    /// Starts three with this configuration, and waits until one leads.
+    fn start(etcd: Cluster, site: Site, yaml: &str) -> Self {
         let dir = site.dir.path().to_owned();
         site.write_secret("cluster.key", "0123456789abcdef0123456789abcdef");
         let store = etcd.text("herd");
-        let yaml = site.yaml(sim, "").replace(
+        let yaml = yaml.replace(
             "service:\n",
             &format!(
                 "service:\n  store: \"{store}\"\n  clusterKey: {{secretFile: \"{}/cluster.key\"}}\n  \
@@ -136,7 +138,8 @@ impl Members {
 fn three() -> Option<(tempfile::TempDir, Sim, Members)> {
     let etcd = Cluster::start(3)?;
     let (dir, sim, site) = world();
-    let members = Members::start(etcd, &sim, site);
+    let yaml = site.yaml(&sim, "");
+    let members = Members::start(etcd, site, &yaml);
     Some((dir, sim, members))
 }
 
@@ -215,6 +218,58 @@ fn a_leader_that_is_asked_hands_over_to_the_one_that_is_named() {
     let refused = members.command(leader, &["transfer-leadership", "nobody"]).output().unwrap();
     let text = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(text.contains("no member is called nobody"), "{text}");
+}
+
+// Invariant: jobs of a CI system run once each, whoever leads.
+
+#[test]
+fn jobs_of_a_real_gitea_run_once_each_through_three_fail_overs() {
+    const JOBS: usize = 12;
+    let Some(etcd) = Cluster::start(3) else { return };
+    let gitea = Gitea::start();
+    let (_dir, sim, site) = world();
+    demand(&site, &site.yaml(&sim, ""), &gitea, "pollSeconds: 1");
+    let yaml = std::fs::read_to_string(site.config()).unwrap();
+    let mut members = Members::start(etcd, site, &yaml);
+    let job =
+        |number| format!("  j{number:02}:\n    runs-on: linux\n    steps:\n      - run: sleep 3\n");
+    let jobs: String = (0..JOBS).map(job).collect();
+    gitea.repository("app", &format!("on: [push]\njobs:\n{jobs}"));
+    let done = || gitea.conclusions().into_values().filter(|end| end != "-").count();
+    let deadline = Instant::now() + 4 * WAIT_LIMIT;
+    let until = |count: usize| {
+        while done() < count {
+            assert!(Instant::now() < deadline, "{} of {JOBS} jobs ended", done());
+        }
+    };
+    let mut gaps = Vec::new();
+    for round in 1..=3 {
+        until(round);
+        let leader = members.leader();
+        let asked = members.other(leader);
+        members.kill(leader);
+        gaps.push(members.gap(asked).as_millis());
+        members.launch(leader);
+    }
+    until(JOBS);
+    let all = gitea.conclusions();
+    assert!(all.values().all(|end| end == "success"), "{all:?}");
+    while gitea.runners() > 0 || !sim.guests().is_empty() {
+        assert!(
+            Instant::now() < deadline,
+            "{} runners, guests {:?}",
+            gitea.runners(),
+            sim.guests()
+        );
+    }
+    let tasks = sim.call("GET", "/cluster/tasks");
+    let clones = tasks["data"].as_array().unwrap().iter().filter(|task| task["type"] == "qmclone");
+    let clones = clones.count();
+    note(&format!(
+        "{JOBS} jobs of Gitea through three fail-overs ({gaps:?} ms): {clones} machines"
+    ));
+    // A machine whose clone was in doubt when its leader died may have been made beside.
+    assert!((JOBS..=JOBS + 3).contains(&clones), "{clones} machines for {JOBS} jobs");
 }
 
 // Invariant: a configuration comes into force when every member has it, and a member with another one does

@@ -45,10 +45,11 @@ async fn answers(
     report: &mut CloudReport,
 ) -> bool {
     let before = (clients.clock)();
-    let answer = match Http::new(&connection.url, &connection.tls, &connection.route) {
-        Ok(http) => http.call(Method::GET, "", None, &[]).await,
-        Err(error) => Err(error),
-    };
+    let answer =
+        match Http::new(&connection.url, &connection.tls, &connection.route, Gate::default()) {
+            Ok(http) => http.call(Method::GET, "", None, &[]).await,
+            Err(error) => Err(error),
+        };
     let after = (clients.clock)();
     let answer = match answer {
         Ok(answer) => answer,

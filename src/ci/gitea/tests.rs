@@ -1,6 +1,7 @@
 //! What a guest receives for a runner of Gitea or Forgejo.
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
+use drover_model::gate::Gate;
 use std::process::Command;
 
 use drover_model::id::{CloudId, TemplateId, VmId};
@@ -14,8 +15,13 @@ use crate::Route;
 use crate::connector::tests::{offered_for, started_for};
 
 fn gitea(dialect: Dialect) -> Gitea {
-    let http =
-        Http::new(&"http://git.lan/ci".parse().unwrap(), &Tls::System, &Route::Direct).unwrap();
+    let http = Http::new(
+        &"http://git.lan/ci".parse().unwrap(),
+        &Tls::System,
+        &Route::Direct,
+        Gate::default(),
+    )
+    .unwrap();
     let (scope, token) = (Scope::Server, "a token".to_owned().into());
     let settings = Settings { dialect, scope, token };
     Gitea::new(http, &settings, None)

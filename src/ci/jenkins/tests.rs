@@ -1,6 +1,7 @@
 //! What drover sends Jenkins, and how it reads Jenkins' answers, without a server.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
+use drover_model::gate::Gate;
 use std::collections::BTreeSet;
 
 use drover_model::id::{RunnerName, TemplateId};
@@ -29,7 +30,7 @@ fn set(text: &str) -> Want {
 
 fn jenkins(launch: Launch) -> Jenkins {
     let url = "https://ci.lan/jenkins".parse().unwrap();
-    let http = Http::new(&url, &Tls::System, &Route::Direct).unwrap();
+    let http = Http::new(&url, &Tls::System, &Route::Direct, Gate::default()).unwrap();
     Jenkins::new(http, &Settings { username: "drover".into(), secret: "x".into(), launch })
 }
 

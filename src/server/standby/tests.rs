@@ -282,7 +282,10 @@ async fn a_standby_answers_how_it_stands() {
     assert_eq!(get(&standby.base, "/readyz").await, (200, ready));
     let (status, body) = get(&standby.base, "/leaderz").await;
     assert_eq!((status, &body["detail"]), (503, &json!("member `b` does not lead: `a` leads")));
-    assert_eq!(get(&leader.base, "/leaderz").await, (200, json!({ "status": "leader" })));
+    assert_eq!(
+        get(&leader.base, "/leaderz").await,
+        (200, json!({ "status": "leader", "alone": false }))
+    );
     assert_eq!(get(&lonely.base, "/healthz").await.0, 200);
     let (status, body) = get(&lonely.base, "/readyz").await;
     assert_eq!((status, &body["type"]), (503, &json!("urn:drover:problem:no-leader")));

@@ -11,6 +11,7 @@ pub mod clusters;
 pub mod eye;
 mod ground;
 mod judge;
+pub mod member;
 pub mod mirror;
 pub mod notes;
 mod play;
@@ -20,7 +21,7 @@ pub mod tally;
 pub mod tap;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -52,6 +53,7 @@ use drover_runtime::reply::Reply;
 use drover_runtime::supervise::{Census, GivenUp};
 use drover_server::view::View;
 use futures_util::FutureExt;
+use proxmox_client::transport::Dialer;
 use pve_sim::api::certificates::Certificates;
 use pve_sim::guests::StubGuests;
 use pve_sim::simulation::{Simulation, SimulationOptions};
@@ -63,6 +65,7 @@ use tokio::time::{Instant, sleep};
 use ci::Ci;
 use clusters::{Sides, Ways};
 use ground::Ground;
+use member::Member;
 use mirror::{Folder, Mirror};
 use notes::{Listener, Notes, Recorder};
 use setup::Setup;
@@ -114,6 +117,10 @@ pub struct World {
     pub planned_restarts: u64,
     /// The machine the service runs on, where a test gives one.
     pub machine: Option<Machine>,
+    /// What the service is as one of several members, where a test gives that.
+    pub member: Option<Member>,
+    /// Whether the store of the journal cannot be reached.
+    pub away: Arc<AtomicBool>,
     /// Whether it was looked at what it leaves behind, or somebody else does so.
     pub judged: bool,
     life: Option<Life>,
@@ -154,6 +161,15 @@ impl World {
         Self::on(simulations, guests, setup)
     }
 
+    /// Another member of the same store: it shares the journal, and the insides of guests.
+    pub fn member_beside(&self, setup: Setup) -> Self {
+        let mut other = self.beside(setup);
+        other.log = self.log.clone();
+        other.shell = self.shell.clone();
+        other.ci = self.ci.clone();
+        other
+    }
+
     /// Another service without a start yet on the same cluster, with a journal of its own.
     pub fn beside(&self, setup: Setup) -> Self {
         let mut other = Self::on(self.simulations.clone(), Arc::clone(&self.guests), setup);
@@ -192,6 +208,8 @@ impl World {
             starts: 0,
             planned_restarts: 0,
             machine: None,
+            member: None,
+            away: Arc::default(),
             judged: false,
             life: None,
             ground: Ground::default(),
@@ -237,12 +255,21 @@ impl World {
             .clone()
             .unwrap_or_else(|| mint_installation(|| ambient.draw()));
         let (notes, tally) = (self.notes.clone(), self.wire.clone());
-        let journal = Arc::new(Recorder { writer: opened.writer, notes, tally });
+        let journal = Arc::new(Recorder {
+            writer: opened.writer,
+            notes,
+            tally,
+            away: Arc::clone(&self.away),
+        });
         let takeover = Body::Takeover { installation: installation.clone() };
         journal.append(vec![takeover]).now_or_never().unwrap().unwrap();
 
         let dialer = Tallied { dialer: self.ways.clone(), tally: self.wire.clone() };
-        let proxmox = Proxmox::new(None, Arc::new(dialer), TASK_POLL_INTERVAL);
+        let dialer: Arc<dyn Dialer> = match &self.member {
+            Some(member) => Arc::new(member.over(dialer)),
+            None => Arc::new(dialer),
+        };
+        let proxmox = Proxmox::new(None, dialer, TASK_POLL_INTERVAL);
         let proxmox = proxmox.with_call_ins(Arc::new(call_in_key()));
         let proxmox = Arc::new(match &self.folder {
             Some(folder) => proxmox.with_downloads(self.mirror.downloads(folder)),

@@ -2,6 +2,7 @@
 //! without a record, no cap exceeded, no agent with two guests.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use drover_journal::Writer;
@@ -254,10 +255,16 @@ pub struct Recorder {
     pub notes: Notes,
     /// Who hears of a held append.
     pub tally: Tally,
+    /// Whether the store cannot be reached.
+    pub away: Arc<AtomicBool>,
 }
 
 impl Journal for Recorder {
     fn append(&self, bodies: Vec<Body>) -> BoxFuture<'static, Result<u64, JournalFault>> {
+        if self.away.load(Ordering::Acquire) {
+            let fault = JournalFault::Failed("the store does not answer".to_owned());
+            return async move { Err(fault) }.boxed();
+        }
         let held = {
             let mut seen = self.notes.seen();
             for body in &bodies {

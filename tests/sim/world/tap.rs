@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use drover_model::fact::Fact;
 use drover_model::fault::{Culprit, Fault, FaultKind};
+use drover_model::gate::Gate;
 use drover_model::id::VmId;
 use drover_model::layer::{Layer, PortCall, Reply};
 use drover_model::ports::{Ambient, Ask, Journal, JournalFault, Observer, Ports};
@@ -101,12 +102,19 @@ pub struct Tap {
     watcher: Arc<Mutex<Option<Watcher>>>,
     tally: Tally,
     looks: Arc<AtomicU64>,
+    /// What each call waits for.
+    gate: Arc<Mutex<Gate>>,
 }
 
 impl Tap {
     /// A tap that passes everything; a trap that springs informs the tally.
     pub fn new(tally: Tally) -> Self {
-        Self { watcher: Arc::default(), tally, looks: Arc::default() }
+        Self { watcher: Arc::default(), tally, looks: Arc::default(), gate: Arc::default() }
+    }
+
+    /// Lets every call from here on wait for a gate.
+    pub fn pass(&self, gate: Gate) {
+        *self.gate.lock().unwrap() = gate;
     }
 
     /// Lets every call from here on be judged.
@@ -161,7 +169,14 @@ impl Layer for Tap {
         let PortCall { name: call, vmid, .. } = call;
         let tally = self.tally.clone();
         match self.judge(call, vmid) {
-            Hit::Pass | Hit::Panic => make(),
+            Hit::Pass | Hit::Panic => {
+                let (gate, answer) = (self.gate.lock().unwrap().clone(), make());
+                async move {
+                    gate.pass().await;
+                    answer.await
+                }
+                .boxed()
+            }
             Hit::PanicLater => {
                 let answer = make();
                 async move {

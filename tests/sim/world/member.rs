@@ -1,0 +1,63 @@
+//! A service as one of several members of a store: its calls pass a gate, and go on when it is paused.
+
+use std::sync::{Arc, Mutex};
+
+use drover_hypervisor::GatedDialer;
+use drover_model::gate::Gate;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use proxmox_client::transport::{Dialer, Reply, Request, Transport, TransportError};
+use proxmox_client::{Connection, Endpoint, PveError};
+
+/// Which member's term each write to a cluster was of, in the order of their arrival.
+pub type Writes = Arc<Mutex<Vec<u64>>>;
+
+/// A member that leads in a term.
+#[derive(Clone)]
+pub struct Member {
+    pub term: u64,
+    pub gate: Gate,
+    pub writes: Writes,
+}
+
+impl Member {
+    /// Its way to the cluster.
+    pub fn over<D: Dialer>(&self, dialer: D) -> GatedDialer<Sent<D>> {
+        let sent = Sent { dialer, term: self.term, writes: Arc::clone(&self.writes) };
+        GatedDialer::new(sent, self.gate.clone())
+    }
+}
+
+/// A way on which a call goes on that was sent, whatever becomes of who sent it.
+pub struct Sent<D> {
+    dialer: D,
+    term: u64,
+    writes: Writes,
+}
+
+impl<D: Dialer> Dialer for Sent<D> {
+    fn dial(
+        &self,
+        endpoint: &Endpoint,
+        connection: &Connection,
+    ) -> Result<Arc<dyn Transport>, PveError> {
+        let transport = self.dialer.dial(endpoint, connection)?;
+        Ok(Arc::new(SentTransport { transport, term: self.term, writes: Arc::clone(&self.writes) }))
+    }
+}
+
+struct SentTransport {
+    transport: Arc<dyn Transport>,
+    term: u64,
+    writes: Writes,
+}
+
+impl Transport for SentTransport {
+    fn send(&self, request: Request) -> BoxFuture<'static, Result<Reply, TransportError>> {
+        if request.method.writes() {
+            self.writes.lock().unwrap().push(self.term);
+        }
+        let sent = tokio::spawn(self.transport.send(request));
+        async move { sent.await.unwrap() }.boxed()
+    }
+}
