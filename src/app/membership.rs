@@ -226,6 +226,22 @@ impl Membership {
         self.say(|said| said.in_force = digest);
     }
 
+    /// The live members, this one left out, that do not have a configuration, by their cards as they are
+    /// now. Blocks.
+    ///
+    /// # Errors
+    /// When the cards cannot be read: then nobody knows.
+    pub(super) fn others_without(&self, digest: &str) -> Result<Vec<String>, StoreError> {
+        let before = self.listed.borrow().clone();
+        let now = drover_members::cards(&*self.vault)?.into_values().map(|card| {
+            let known = before.iter().find(|one| one.card.name == card.name);
+            // One that was not seen before counts as live.
+            let live = known.is_none_or(|one| one.live || one.card.beat != card.beat);
+            Listed { card, silent: Duration::ZERO, live }
+        });
+        Ok(agreement::others_without(&now.collect::<Vec<_>>(), self.name(), digest))
+    }
+
     /// Follows who leads and what the others have: says whether this member is fit.
     pub(super) fn follow(&self) {
         let (leads, lease) = {

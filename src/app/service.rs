@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use causes::chain;
 use drover_actors::herd::{HerdStart, Tried};
 use drover_actors::message::{ApplySpec, HerdCommand};
 use drover_ci::{CiSystems, Hooks};
@@ -44,7 +45,7 @@ use super::observer::ServiceObserver;
 use super::past_events::PastEvents;
 use super::signals::{SignalAction, Signals};
 use super::start_settings::StartSettings;
-use super::{RunError, Settings, agreement, doors, state_dir, twin, wiring};
+use super::{RunError, Settings, doors, state_dir, twin, wiring};
 use crate::systemd::{self, Notifier};
 use crate::telemetry::LevelHandle;
 
@@ -416,18 +417,21 @@ impl Service {
         let Some(shared) = self.shared.clone() else { return Ok(self.apply(*checked)) };
         let digest = shared.digest(&checked.agreed_text());
         shared.has(digest.clone());
-        let others = agreement::others_without(&shared.listed().borrow(), shared.name(), &digest);
-        if others.is_empty() {
+        let others = tokio::task::block_in_place(|| shared.others_without(&digest));
+        if others.as_ref().is_ok_and(Vec::is_empty) {
             self.waiting = None;
             self.files.clone_from(&checked);
             let applied = self.apply(*checked);
             shared.put_in_force(digest);
             return Ok(applied);
         }
+        let why = match others {
+            Ok(others) => format!("{} has another", others.join(", ")),
+            Err(error) => format!("the members cannot be read: {}", chain(&error)),
+        };
         let text = format!(
-            "this configuration is valid and not in force: {} has another. It comes into force when \
-             every member has the same files",
-            others.join(", ")
+            "this configuration is valid and not in force: {why}. It comes into force when every \
+             member has the same files"
         );
         if self.waiting.as_ref().is_none_or(|(_, before)| *before != text) {
             tracing::warn!("{text}");

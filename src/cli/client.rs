@@ -2,7 +2,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use causes::{causes, chain};
 use reqwest::{Method, Response};
@@ -20,6 +20,9 @@ use serde_json::{Value, json};
 
 /// How long a call may take, unless it waits on purpose.
 pub const CALL_LIMIT: Duration = Duration::from_secs(30);
+/// How long no member of a store may lead before a call is given up.
+const NO_LEADER_LIMIT: Duration = Duration::from_secs(20);
+const NO_LEADER_PAUSE: Duration = Duration::from_millis(250);
 /// How long a reload or a full reconciliation may take.
 pub(super) const LONG_LIMIT: Duration = Duration::from_secs(180);
 
@@ -279,7 +282,7 @@ impl Client {
         if let Some(after) = after {
             request = request.header("Last-Event-ID", after);
         }
-        self.check(request.send().await).await
+        self.led(request).await
     }
 
     fn request(&self, method: Method, path: &str) -> reqwest::RequestBuilder {
@@ -301,7 +304,24 @@ impl Client {
         if let Some(body) = body {
             request = request.json(body);
         }
-        self.check(request.send().await).await
+        self.led(request).await
+    }
+
+    /// Sends a request, again for some seconds while no member of a store leads: nothing was done then.
+    async fn led(&self, request: reqwest::RequestBuilder) -> Result<Response, CallError> {
+        let end = Instant::now() + NO_LEADER_LIMIT;
+        loop {
+            // Bodies are texts, which can be sent again.
+            let Some(again) = request.try_clone() else {
+                return self.check(request.send().await).await;
+            };
+            match self.check(again.send().await).await {
+                Err(fault) if fault.lacks_leader() && Instant::now() < end => {
+                    tokio::time::sleep(NO_LEADER_PAUSE).await;
+                }
+                outcome => return outcome,
+            }
+        }
     }
 
     async fn check(&self, sent: reqwest::Result<Response>) -> Result<Response, CallError> {

@@ -81,11 +81,19 @@ impl CallError {
         matches!(self, Self::Refused(problem) if problem.status == 404)
     }
 
+    /// Whether nothing was done because no member of a store leads at the moment.
+    pub fn lacks_leader(&self) -> bool {
+        matches!(self, Self::Refused(problem) if problem.kind.ends_with(":no-leader"))
+    }
+
     /// Whether the same call may bring an answer later.
     pub fn is_passing(&self) -> bool {
         match self {
             Self::NoService { .. } | Self::Broken { .. } => true,
-            Self::Refused(problem) => matches!(problem.status, 429 | 503),
+            Self::Refused(problem) => {
+                // A leader that died amid a call leaves open what came of it.
+                matches!(problem.status, 429 | 503) || problem.kind.ends_with(":unknown-outcome")
+            }
             Self::NotAllowed { .. } | Self::PlainHttp { .. } | Self::NotDrover { .. } => false,
         }
     }

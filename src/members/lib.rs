@@ -40,5 +40,5 @@ mod tests;
 pub use election::{Election, Participant, Role};
 pub use lease::{Leader, LeaderLease};
 pub use mind::{Effect, Mind, Settings, Step};
-pub use roll::{Card, Listed, Roll};
+pub use roll::{Card, Listed, Roll, cards};
 pub use send_by::SendBy;

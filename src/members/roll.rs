@@ -129,6 +129,20 @@ impl Roll {
     }
 }
 
+/// The cards of all members as they are now, by name. Blocks.
+///
+/// # Errors
+/// When one of them cannot be read.
+pub fn cards(vault: &dyn Vault) -> Result<BTreeMap<String, Card>, StoreError> {
+    let mut cards = BTreeMap::new();
+    for name in vault.list(FOLDER)?.into_iter().take(MEMBERS_MAX) {
+        let Some(bytes) = vault.get(&format!("{FOLDER}/{name}"))? else { continue };
+        let card = serde_json::from_slice::<Card>(&bytes);
+        cards.insert(name, card.map_err(|error| StoreError::refused(FOLDER, "read", error))?);
+    }
+    Ok(cards)
+}
+
 impl Runner {
     fn turn(&mut self) {
         self.own.beat += 1;
@@ -150,14 +164,7 @@ impl Runner {
     }
 
     fn read(&mut self) -> Result<(), StoreError> {
-        let names = self.vault.list(FOLDER)?;
-        let mut cards = BTreeMap::new();
-        for name in names.into_iter().take(MEMBERS_MAX) {
-            let Some(bytes) = self.vault.get(&format!("{FOLDER}/{name}"))? else { continue };
-            // A newer drover's card may have what this one cannot read.
-            let Ok(card) = serde_json::from_slice::<Card>(&bytes) else { continue };
-            cards.insert(name, card);
-        }
+        let cards = cards(&*self.vault)?;
         self.see(cards, self.ambient.now().mono);
         Ok(())
     }

@@ -89,9 +89,11 @@ impl Members {
         command
     }
 
-    /// The JSON of a client command; none where it failed.
-    fn asked(&self, at: usize, args: &[&str]) -> Option<Value> {
-        let out = self.command(at, &[&["--json"], args].concat()).output().unwrap();
+    /// What a member answers to a read; none where that is no answer.
+    fn asked(&self, at: usize, path: &str) -> Option<Value> {
+        let mut curl = Command::new("curl");
+        curl.args(["-sSf", "--max-time", "5", "--unix-socket"]).arg(&self.all[at].socket);
+        let out = curl.arg(format!("http://drover{path}")).output().unwrap();
         out.status.success().then(|| serde_json::from_slice(&out.stdout).unwrap())
     }
 
@@ -109,10 +111,10 @@ impl Members {
         loop {
             for at in (0..self.all.len()).filter(running) {
                 // The leader's own answer: it serves.
-                let Some(all) = self.asked(at, &["members"]) else { continue };
+                let Some(all) = self.asked(at, "/v1/members") else { continue };
                 let named = self.all.iter().position(|one| all["leader"] == one.name);
                 let Some(leader) = named.filter(running) else { continue };
-                if self.asked(leader, &["leases"]).is_some() {
+                if self.asked(leader, "/v1/leases").is_some() {
                     return leader;
                 }
             }
@@ -128,7 +130,7 @@ impl Members {
     /// How long nothing is leased from now on, asked at one member.
     fn gap(&self, at: usize) -> Duration {
         let from = Instant::now();
-        while self.asked(at, &["leases"]).is_none() {
+        while self.asked(at, "/v1/leases").is_none() {
             assert!(from.elapsed() < WAIT_LIMIT, "nobody serves");
         }
         from.elapsed()
@@ -168,6 +170,7 @@ fn leases_outlive_three_leaders_that_are_killed() {
     note(&format!("without a leader that serves after a kill, of {LEASE_SECS} s: {gaps:?} ms"));
     let leader = members.leader();
     members.json(leader, &["release", id.as_str().unwrap()]);
+    members.json(leader, &["reap", "--all"]);
     let deadline = Instant::now() + WAIT_LIMIT;
     while !sim.guests().is_empty() {
         assert!(Instant::now() < deadline, "guests are left: {:?}", sim.guests());
@@ -189,8 +192,8 @@ fn a_leader_that_was_paused_stands_by_when_it_goes_on() {
     // It answers as a standby: what the next leader knows.
     let deadline = Instant::now() + WAIT_LIMIT;
     loop {
-        let known = members.asked(leader, &["leases"]);
-        let all = members.asked(leader, &["members"]);
+        let known = members.asked(leader, "/v1/leases");
+        let all = members.asked(leader, "/v1/members");
         if let (Some(known), Some(all)) = (known, all)
             && all["leader"] == members.all[next].name
         {
@@ -262,9 +265,8 @@ fn jobs_of_a_real_gitea_run_once_each_through_three_fail_overs() {
             sim.guests()
         );
     }
-    let tasks = sim.call("GET", "/cluster/tasks");
-    let clones = tasks["data"].as_array().unwrap().iter().filter(|task| task["type"] == "qmclone");
-    let clones = clones.count();
+    let path = format!("/nodes/{}/tasks?limit=500&typefilter=qmclone", sim.fact("node"));
+    let clones = sim.call("GET", &path)["data"].as_array().unwrap().len();
     note(&format!(
         "{JOBS} jobs of Gitea through three fail-overs ({gaps:?} ms): {clones} machines"
     ));
