@@ -12,7 +12,7 @@ pub(super) fn unfit(
     name: &str,
     own: &str,
 ) -> Option<String> {
-    let Some(lease) = lease.filter(|lease| lease.config != own) else { return None };
+    let lease = lease.filter(|lease| lease.config != own)?;
     let in_force = short(&lease.config);
     if listed.is_empty() {
         return Some(format!(

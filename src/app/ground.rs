@@ -67,7 +67,7 @@ impl Ground {
     ) -> Result<Opened, RunError> {
         let opened = match &self.shared {
             Some(membership) => membership.open_journal(ambient),
-            None => RedbLog::open(&state.join(state_dir::JOURNAL))
+            None => RedbLog::open(state.join(state_dir::JOURNAL))
                 .and_then(|log| Writer::open(log, Arc::clone(ambient), WriterOptions::default())),
         };
         opened.map_err(|fault| {

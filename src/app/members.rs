@@ -54,7 +54,7 @@ fn out(one: &Listed, leader: Option<&str>) -> MemberOut {
         drover: card.drover.clone(),
         role: role.to_owned(),
         detail,
-        silent_seconds: (!one.live).then(|| one.silent.as_secs()),
+        silent_seconds: (!one.live).then_some(one.silent.as_secs()),
         configuration: agreement::short(&card.config).to_owned(),
     }
 }

@@ -300,7 +300,8 @@ impl Membership {
     /// Leaves the others in order: nobody waits for this member.
     pub(super) async fn leave(&self) {
         self.give_up(None).await;
-        if let Some(roll) = self.roll.lock().take() {
+        let roll = self.roll.lock().take();
+        if let Some(roll) = roll {
             let left = tokio::task::spawn_blocking(move || roll.leave());
             let _ = tokio::time::timeout(GIVE_UP_LIMIT, left).await;
         }

@@ -68,8 +68,6 @@ impl FirstSeen {
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
-
     use std::sync::Arc;
 
     use drover_model::id::SourceId;

@@ -116,10 +116,10 @@ impl Mind {
     pub fn configure(&mut self, settings: Settings, now: Now) {
         let other = settings.config != self.settings.config;
         self.settings = settings;
-        if let State::Leading { renews_at, .. } = &mut self.state {
-            if other {
-                *renews_at = now.mono;
-            }
+        if let State::Leading { renews_at, .. } = &mut self.state
+            && other
+        {
+            *renews_at = now.mono;
         }
     }
 

@@ -349,7 +349,7 @@ fn storms_of_pauses_faults_and_clocks_never_let_two_send_at_once() {
                 2 => world.up = !world.up,
                 3 => {
                     let now = world.members[at].now(world.now);
-                    let next = (pause % 2 == 0).then(|| name(&world.members[0]));
+                    let next = pause.is_multiple_of(2).then(|| name(&world.members[0]));
                     let effects = world.members[at].mind.give_up(next, now);
                     world.members[at].take(effects);
                 }

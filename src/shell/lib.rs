@@ -40,7 +40,6 @@ use parking_lot::RwLock;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
-
 use user_data::{UserDataStore, guest};
 
 pub mod kept_keys;
@@ -417,24 +416,19 @@ async fn put_user_data(
     if was_already_done("making the folder for user data", &made)? {
         return Ok(());
     }
-    let name = lease.clone();
-    let read = tokio::task::spawn_blocking(move || store.map(|store| store.read(&name))).await;
+    let of = lease.clone();
+    let read = tokio::task::spawn_blocking(move || Some(store?.read(&of))).await;
+    let gone = |text: &str| Err(Fault::new(FaultKind::Gone, Culprit::Guest, text));
     match read {
         Ok(Some(Ok(Some(content)))) => {
             put_all(session, Os::Linux, guest::files(&lease, content), limit).await
         }
+        Ok(Some(Ok(None))) => gone("the lease's user data is not there any more"),
         Ok(Some(Err(error))) => {
             let text = format!("the lease's user data cannot be read: {}", chain(&error));
-            Err(Fault::new(FaultKind::Gone, Culprit::Guest, text))
+            Err(Fault::new(FaultKind::Contention, Culprit::Guest, text))
         }
-        Ok(Some(Ok(None))) => {
-            let text = "the lease's user data is not there any more";
-            Err(Fault::new(FaultKind::Gone, Culprit::Guest, text))
-        }
-        Ok(None) | Err(_) => {
-            let text = "this service does not keep the user data of leases";
-            Err(Fault::new(FaultKind::Gone, Culprit::Guest, text))
-        }
+        Ok(None) | Err(_) => gone("this service does not keep the user data of leases"),
     }
 }
 

@@ -273,7 +273,7 @@ fn keepalived_reads_what_is_written_for_it() {
         wanted(vec!["127.200.0.3".parse().unwrap()], Some("s3cret".into())),
     ] {
         // The check is not on this computer.
-        let [config, _] = wanted.files(&face);
+        let [config, _] = wanted.files(&face, false);
         accepted(
             "keepalived",
             &["-t", "-f"],

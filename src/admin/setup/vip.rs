@@ -1,7 +1,8 @@
 //! A virtual IP address in front of drover: keepalived, and the firewall rule that lets its members
 //! hear each other.
 //!
-//! One drover serves a cluster. drover elects no leader, so a second member is refused.
+//! One drover serves a cluster. So a second machine is refused, unless its drover is a member of a store:
+//! members elect a leader, and the address is the leader's alone.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -73,6 +74,8 @@ impl VipSpec {
         let to = format!("--noproxy '*' --connect-to '::{address}:' '{ready}'");
         vec![
             ("holder", format!("curl -fsSg -m 3 -o /dev/null {to} && echo {READY_MARK}")),
+            // A member that stands by answers 503, and says so.
+            ("leads", format!("curl -sSg -m 3 --noproxy '*' '{}'", self.leader_url())),
             ("user", "id -u".to_owned()),
             ("addresses", "ip -o -4 addr show".to_owned()),
             ("config", format!("cat {KEEPALIVED_CONFIG}")),
@@ -80,6 +83,19 @@ impl VipSpec {
             ("state", format!("systemctl is-active {KEEPALIVED_UNIT}")),
             ("programs", "command -v keepalived; command -v curl".to_owned()),
         ]
+    }
+
+    /// Where the drover of this machine says whether it leads.
+    fn leader_url(&self) -> String {
+        self.ready
+            .strip_suffix("/readyz")
+            .map_or(self.ready.clone(), |base| format!("{base}/leaderz"))
+    }
+
+    /// Whether the drover of this machine is a member of a store, whose members elect a leader.
+    pub fn is_member(said: &BTreeMap<String, String>) -> bool {
+        let leads = said.get("leads").map(String::as_str).unwrap_or_default();
+        [r#""alone":false"#, "urn:drover:problem:standby"].iter().any(|sign| leads.contains(sign))
     }
 
     /// Checks the machine's state; returns the interface whose network contains the virtual
@@ -134,15 +150,16 @@ impl VipSpec {
         let is_own = |address: Ipv4Addr| {
             own.iter().any(|interface_address| interface_address.address == address)
         };
-        let twice = "two drovers on one cluster would serve its jobs twice, and drover elects no \
-                     leader";
-        if let Some(peer) = self.peers.iter().find(|peer| !is_own(**peer)) {
+        let alone = !Self::is_member(said);
+        let twice = "two drovers on one cluster would serve its jobs twice, and no member of a store \
+                     answers on this machine (`drover help members.md`)";
+        if let Some(peer) = self.peers.iter().find(|peer| alone && !is_own(**peer)) {
             return Err(format!(
                 "peer {peer} is another machine: {twice}; leave --peers out, and run drover on \
                  one machine"
             ));
         }
-        if text("holder") == READY_MARK && !is_own(self.address) {
+        if alone && text("holder") == READY_MARK && !is_own(self.address) {
             return Err(format!(
                 "another drover is ready behind {}: {twice}; stop that one first, on its machine: \
                  systemctl disable --now drover",
@@ -167,9 +184,15 @@ impl VipSpec {
         format!("{network}/{}", interface_address.prefix)
     }
 
-    /// keepalived's configuration and the script that checks drover.
-    pub fn files(&self, interface_address: &InterfaceAddress) -> [FileToWrite; 2] {
-        let Self { address, router, priority, ready, .. } = self;
+    /// keepalived's configuration and the script that checks drover: whether it is ready, and where it is a
+    /// member, whether it leads.
+    pub fn files(&self, interface_address: &InterfaceAddress, is_member: bool) -> [FileToWrite; 2] {
+        let Self { address, router, priority, .. } = self;
+        let (asked, what) = if is_member {
+            (self.leader_url(), "does not lead")
+        } else {
+            (self.ready.clone(), "is not ready")
+        };
         let interface = &interface_address.name;
         let prefix = self.prefix.unwrap_or(interface_address.prefix);
         let mut more = String::new();
@@ -197,8 +220,8 @@ impl VipSpec {
              track_script {{\n        drover_ready\n    }}\n}}\n"
         );
         let check = format!(
-            "#!/bin/sh\n{FILE_HEADER}\n# A member whose drover is not ready gives up the address.\n\
-             exec curl -fsS -m 2 -o /dev/null {ready}\n"
+            "#!/bin/sh\n{FILE_HEADER}\n# A machine whose drover {what} gives up the address.\n\
+             exec curl -fsS -m 2 -o /dev/null {asked}\n"
         );
         [
             FileToWrite { path: KEEPALIVED_CONFIG.into(), text: config, mode: 0o600 },

@@ -25,10 +25,11 @@ use drover_config::Environment;
 #[derive(Debug, Clone, Args)]
 #[command(after_help = "\
 Run it on one machine, which holds the address while its drover is ready (GET /readyz, so service.listen \
-must be set). Two drovers on one cluster would serve its jobs twice, and drover elects no leader. So a \
-second machine is refused while another drover is ready behind the address. --peers that names another \
-machine is refused, too. To move the address, run `systemctl disable --now drover` on the machine that \
-has it, then this on the next one. Both hear each other by VRRP, which the cluster's firewall drops where \
+must be set). Two drovers on one cluster would serve its jobs twice. So a second machine is refused while \
+another drover is ready behind the address. --peers that names another machine is refused, too. To move the \
+address, run `systemctl disable --now drover` on the machine that has it, then this on the next one. \
+Members of a store elect a leader: run it on each member while its drover runs, and the leader alone holds the \
+address (GET /leaderz). Both hear each other by VRRP, which the cluster's firewall drops where \
 it is on: with --user the rule that lets it through is made there too. Containers that Proxmox's firewall \
 filters need it as well.")]
 pub struct VipOptions {
@@ -105,7 +106,8 @@ pub(super) async fn run(
     let face = wanted.check(&said).map_err(failed)?;
     firewall(global, options, &VipSpec::network(&face), out).await?;
     let text = |name: &str| said.get(name).map(|text| text.trim()).unwrap_or_default();
-    let files = wanted.files(&face);
+    let is_member = VipSpec::is_member(&said);
+    let files = wanted.files(&face, is_member);
     let same =
         files.iter().zip(["config", "check"]).all(|(file, name)| file.text.trim() == text(name));
     if same && text("state") == "active" {
@@ -155,7 +157,8 @@ pub(super) async fn run(
     machine.run(&start).await.map_err(failed)?;
     let (address, name, priority) = (wanted.address, &face.name, wanted.priority);
     out.stands(format!(
-        "{address} is held on {name} with priority {priority} while drover is ready"
+        "{address} is held on {name} with priority {priority} while drover {}",
+        if is_member { "leads" } else { "is ready" }
     ))?;
     Ok(())
 }

@@ -9,8 +9,32 @@ use futures_util::future::BoxFuture;
 use proxmox_client::transport::{Dialer, Reply, Request, Transport, TransportError};
 use proxmox_client::{Connection, Endpoint, PveError};
 
+use super::World;
+use super::setup::Setup;
+
 /// Which member's term each write to a cluster was of, in the order of their arrival.
 pub type Writes = Arc<Mutex<Vec<u64>>>;
+
+impl World {
+    /// Another member of the same store: it shares the journal, and the insides of guests.
+    pub fn member_beside(&self, setup: Setup) -> Self {
+        let mut other = self.beside(setup);
+        other.log = self.log.clone();
+        other.shell = self.shell.clone();
+        other.ci = self.ci.clone();
+        other
+    }
+
+    /// Another service without a start yet on the same cluster, with a journal of its own.
+    pub fn beside(&self, setup: Setup) -> Self {
+        let mut other = Self::on(self.simulations.clone(), Arc::clone(&self.guests), setup);
+        other.started = self.started;
+        other.ground.clone_from(&self.ground);
+        other.notes.allow_neighbours();
+        self.notes.allow_neighbours();
+        other
+    }
+}
 
 /// A member that leads in a term.
 #[derive(Clone)]

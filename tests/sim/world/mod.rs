@@ -161,25 +161,6 @@ impl World {
         Self::on(simulations, guests, setup)
     }
 
-    /// Another member of the same store: it shares the journal, and the insides of guests.
-    pub fn member_beside(&self, setup: Setup) -> Self {
-        let mut other = self.beside(setup);
-        other.log = self.log.clone();
-        other.shell = self.shell.clone();
-        other.ci = self.ci.clone();
-        other
-    }
-
-    /// Another service without a start yet on the same cluster, with a journal of its own.
-    pub fn beside(&self, setup: Setup) -> Self {
-        let mut other = Self::on(self.simulations.clone(), Arc::clone(&self.guests), setup);
-        other.started = self.started;
-        other.ground.clone_from(&self.ground);
-        other.notes.allow_neighbours();
-        self.notes.allow_neighbours();
-        other
-    }
-
     fn on(simulations: Vec<Arc<Simulation>>, guests: Arc<StubGuests>, setup: Setup) -> Self {
         let sides = Sides::of(&simulations);
         let side = sides.at(0).clone();

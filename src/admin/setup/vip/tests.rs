@@ -33,7 +33,7 @@ fn the_interface_is_that_of_the_addresss_network() {
         (interface_address.name.as_str(), VipSpec::network(&interface_address).as_str()),
         ("vmbr0.10", "10.0.0.0/24")
     );
-    let [config, check] = wanted().files(&interface_address);
+    let [config, check] = wanted().files(&interface_address, false);
     insta::assert_snapshot!(format!(
         "{}:\n{}\n{}:\n{}",
         config.path, config.text, check.path, check.text
@@ -44,7 +44,7 @@ fn the_interface_is_that_of_the_addresss_network() {
         prefix: Some(32),
         ..wanted()
     };
-    let [config, _] = more.files(&interface_address);
+    let [config, _] = more.files(&interface_address, false);
     insta::assert_snapshot!(config.text);
     assert_eq!(config.mode, 0o600);
     assert!(!format!("{more:?}").contains("s3cret"));
@@ -71,6 +71,18 @@ fn what_does_not_fit_is_refused_with_what_is_there() {
     let held = said(&[])["addresses"].clone() + "4: vmbr0.10    inet 10.0.0.9/24 scope global\n";
     let own = said(&[("addresses", &held), ("holder", "ready\n")]);
     assert_eq!(wanted().check(&own).unwrap().name, "vmbr0.10");
+    // Members of a store elect a leader, which alone holds the address.
+    let third = VipSpec { peers: vec!["10.0.0.3".parse().unwrap()], ..wanted() };
+    for leads in
+        [r#"{"status":"leader","alone":false}"#, r#"{"type":"urn:drover:problem:standby"}"#]
+    {
+        let member = said(&[("leads", leads), ("holder", "ready\n")]);
+        let face = third.check(&member).unwrap();
+        let [_, check] = third.files(&face, VipSpec::is_member(&member));
+        assert!(check.text.ends_with("http://127.0.0.1:8080/leaderz\n"), "{}", check.text);
+    }
+    let lone = said(&[("leads", r#"{"status":"leader","alone":true}"#)]);
+    assert!(third.check(&lone).is_err());
     let alone = VipSpec { peers: vec!["10.0.0.2".parse().unwrap()], ..wanted() };
     assert_eq!(alone.check(&said(&[])).unwrap().name, "vmbr0.10");
     assert_eq!(address("10.0.0.9/24").unwrap().1, Some(24));
