@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// One member.
+/// A drover that shares a store with others.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]

@@ -60,7 +60,7 @@ pub static PAGES: &[Page] = pages![
 ];
 
 /// Topics that are commands too: for the bare name `drover help` prints the help of the command.
-pub(super) const COMMANDS_TOO: [&str; 4] = ["images", "leases", "machines", "agents"];
+pub(super) const COMMANDS_TOO: [&str; 5] = ["images", "leases", "machines", "members", "agents"];
 
 /// Other words for pages, each with the topic.
 const ALIASES: [(&str, &str); 8] = [

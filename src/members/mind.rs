@@ -233,7 +233,7 @@ impl Mind {
         let before = std::mem::replace(&mut self.found, Found::Unknown);
         let failed = lease.is_err();
         match lease {
-            // What was seen stays seen: a store that is away for a moment makes nobody wait anew.
+            // What was seen stays seen: a store that is away for a moment makes nobody wait longer.
             Err(()) => self.found = before,
             Ok(None) => self.found = Found::Nobody,
             Ok(Some((lease, version))) => {

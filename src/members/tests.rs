@@ -114,7 +114,7 @@ impl World {
         }
     }
 
-    /// One millisecond.
+    /// Lets a millisecond pass.
     fn tick(&mut self) {
         for at in 0..self.members.len() {
             self.step(at);
@@ -321,7 +321,7 @@ fn a_store_that_is_away_closes_the_gate_and_opens_it_again_for_the_same_leader()
     world.run(20_000);
     assert_eq!(world.leader(), None);
     world.up = true;
-    // The others have seen the same version for longer than the leader lease: whoever is first leads.
+    // The others have seen the same version for longer than the leader lease: the first one leads.
     assert!(world.gap() < 2500);
     let after = world.leader();
     let term = world.lease().unwrap().0.term;

@@ -108,7 +108,7 @@ fn make_file(folder: &Path, file: &str, (key, kind): (&str, &str), open: bool) {
             fs::read_to_string(root().join("src/config/tests/keys/app_pkcs1")).unwrap()
         }
         ("userDataFile", _) => "#cloud-config\n{}\n# ${runner_name}\n".to_owned(),
-        _ => "d6b1c1a4f1c54bb7a4b4\n".to_owned(),
+        _ => "d6b1c1a4f1c54bb7a4b4d6b1c1a4f1c54bb7\n".to_owned(),
     };
     fs::write(&path, text).unwrap();
     let mode = if open { 0o644 } else { 0o600 };

@@ -14,7 +14,7 @@ use crate::harness::{Lines, Service, Sim, Site, WAIT_LIMIT, drover, note, world}
 /// The seconds after which another member leads.
 const LEASE_SECS: u64 = 3;
 
-/// One member.
+/// A process of one of the three.
 struct Member {
     name: &'static str,
     config: PathBuf,
@@ -223,7 +223,7 @@ fn a_leader_that_is_asked_hands_over_to_the_one_that_is_named() {
     assert!(text.contains("no member is called nobody"), "{text}");
 }
 
-// Invariant: jobs of a CI system run once each, whoever leads.
+// Invariant: jobs of a CI system run once each, over changes of the leader.
 
 #[test]
 fn jobs_of_a_real_gitea_run_once_each_through_three_fail_overs() {
