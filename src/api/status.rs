@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     AddressPoolOut, AgentOut, BreakerOut, CloudOut, DeclaredMachineOut, ImageBuildOut, LeaseOut,
-    LostJobOut, SourceOut, SyncOut, TemplateOut,
+    LostJobOut, MembersOut, SourceOut, SyncOut, TemplateOut,
 };
 
 /// The configuration in force.
@@ -95,6 +95,9 @@ pub struct StatusOut {
     /// The part of the configuration that git manages; null where none is.
     #[serde(default)]
     pub sync: Option<SyncOut>,
+    /// The members of the store; null where this drover stands alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub members: Option<MembersOut>,
     /// The configured clouds.
     pub clouds: Vec<CloudOut>,
     /// Each template on each of its clouds.

@@ -21,8 +21,6 @@ use tokio::sync::watch;
 use super::vaults::LeadersVault;
 use super::{RunError, agreement};
 
-/// Where a text lies that is encrypted under the key of the members, so that another key shows.
-const KEY_CHECK: &str = "cluster-key";
 /// What the digest of a configuration is made for.
 const CONFIGURATION: &str = "drover configuration 1";
 /// How long a leader that gives up waits for that to be written.
@@ -107,8 +105,11 @@ impl Membership {
     ) -> Result<Arc<Self>, RunError> {
         let beside = |source| RunError::Beside { place: spec.address.to_string(), source };
         let vault = spec.address.vault().map_err(beside)?;
-        let vault: Arc<dyn Vault> = Arc::new(SealedVault::new(vault, &spec.key));
-        check_key(&*vault).map_err(beside)?;
+        let vault = SealedVault::new(vault, &spec.key);
+        if !vault.is_marked().map_err(beside)? {
+            vault.mark().map_err(beside)?;
+        }
+        let vault: Arc<dyn Vault> = Arc::new(vault);
         let register = spec.address.register().map_err(beside)?;
         let process = format!("{:016x}{:016x}", ambient.draw(), ambient.draw());
         let own = digest(&spec.key, agreed_text);
@@ -305,14 +306,6 @@ impl Membership {
             let left = tokio::task::spawn_blocking(move || roll.leave());
             let _ = tokio::time::timeout(GIVE_UP_LIMIT, left).await;
         }
-    }
-}
-
-/// Refuses a key that is not the other members'.
-fn check_key(vault: &dyn Vault) -> Result<(), StoreError> {
-    match vault.get(KEY_CHECK)? {
-        Some(_) => Ok(()),
-        None => vault.put(KEY_CHECK, b"drover"),
     }
 }
 

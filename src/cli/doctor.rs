@@ -96,7 +96,7 @@ fn run(global: &Global, options: &DoctorOptions) -> Result<ExitCode, ExitCode> {
     Ok(put(false, &report.text(), code))
 }
 
-/// Looks at the clouds and sources that the options name; without any, at the repository, too.
+/// Looks at the clouds and sources that the options name; without any, at the store and the repository, too.
 pub(super) async fn look(
     checked: &Checked,
     options: &DoctorOptions,
@@ -110,6 +110,11 @@ pub(super) async fn look(
         config,
     };
     let mut report = Report::default();
+    if let (Some(spec), None, None) = (&checked.service.store, &options.cloud, &options.source) {
+        let _step = live.step("the doctor looks at the store");
+        let spec = spec.clone();
+        report.store = tokio::task::spawn_blocking(move || doctor::check_store(&spec)).await.ok();
+    }
     if let (Some(spec), None, None) =
         (&checked.service.config_sync, &options.cloud, &options.source)
     {

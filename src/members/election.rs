@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use causes::chain;
 use drover_model::ports::Ambient;
-use drover_vault::{Register, StoreError};
+use drover_vault::{Register, StoreError, Version};
 use tokio::sync::watch;
 
 use super::lease::{LeaderLease, NAME};
@@ -159,18 +159,13 @@ impl Participant {
     }
 
     fn read(&mut self) {
-        let entry = self.register.read(NAME).and_then(|entry| {
-            let Some(entry) = entry else { return Ok(None) };
-            let lease = LeaderLease::decode(&entry.bytes)
-                .map_err(|error| StoreError::refused(NAME, "read", error))?;
-            Ok(Some((lease, entry.version)))
-        });
+        let entry = read(&*self.register);
         let trouble = entry.as_ref().err().map(|error| chain(error));
         let effects = self.mind.read(entry.map_err(drop), self.ambient.now());
         self.carry_out(effects, trouble);
     }
 
-    fn write(&mut self, before: Option<&drover_vault::Version>, lease: LeaderLease) {
+    fn write(&mut self, before: Option<&Version>, lease: LeaderLease) {
         let sent = self.ambient.now();
         let outcome = self.register.write(NAME, before, &lease.encode());
         let trouble = outcome.as_ref().err().map(|error| chain(error));
@@ -206,4 +201,19 @@ impl Participant {
             self.says.send_replace(role);
         }
     }
+}
+
+/// The leader lease as it is now; none where nobody led yet. Blocks.
+///
+/// # Errors
+/// When it cannot be read, or was written by a newer drover.
+pub fn leader_lease(register: &dyn Register) -> Result<Option<LeaderLease>, StoreError> {
+    Ok(read(register)?.map(|(lease, _)| lease))
+}
+
+fn read(register: &dyn Register) -> Result<Option<(LeaderLease, Version)>, StoreError> {
+    let Some(entry) = register.read(NAME)? else { return Ok(None) };
+    let lease = LeaderLease::decode(&entry.bytes)
+        .map_err(|error| StoreError::refused(NAME, "read", error))?;
+    Ok(Some((lease, entry.version)))
 }

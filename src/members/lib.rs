@@ -37,7 +37,7 @@ mod send_by;
 #[cfg(test)]
 mod tests;
 
-pub use election::{Election, Participant, Role};
+pub use election::{Election, Participant, Role, leader_lease};
 pub use lease::{Leader, LeaderLease};
 pub use mind::{Effect, Mind, Settings, Step};
 pub use roll::{Card, Listed, Roll, cards};

@@ -140,5 +140,6 @@ pub(super) async fn status(
 ) -> web::Json<StatusOut> {
     let mut out = status::status(&state.doors.view, &caller.by());
     out.config.path = Some(state.doors.configuration.clone());
+    out.members = (state.doors.members)();
     web::Json(out)
 }

@@ -20,6 +20,7 @@ pub(super) fn status(view: &View, by: &By) -> StatusOut {
         journal: view.journal_trouble(),
         config: view.config().shown(),
         sync: drift::sync(view),
+        members: None,
         clouds: clouds(view),
         templates: templates(view),
         address_pools: view.address_pools().iter().map(Shown::shown).collect(),

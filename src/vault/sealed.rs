@@ -14,6 +14,8 @@ use super::{ClusterKey, StoreError, Vault};
 /// The format that this drover writes.
 const FORMAT: u8 = 1;
 const NONCE_BYTES: usize = 24;
+/// A text that is encrypted, so that another key shows.
+const MARK: &str = "cluster-key";
 /// What the key is made for.
 const PURPOSE: &str = "drover vault 1";
 
@@ -61,6 +63,24 @@ impl<V: Vault> SealedVault<V> {
         let (nonce, sealed) = rest.split_at_checked(NONCE_BYTES).ok_or(NotOpened::OtherKey)?;
         let payload = Payload { msg: sealed, aad: name.as_bytes() };
         self.cipher.decrypt(XNonce::from_slice(nonce), payload).map_err(|_| NotOpened::OtherKey)
+    }
+}
+
+impl<V: Vault> SealedVault<V> {
+    /// Whether somebody has marked the vault as one of this key ([`SealedVault::mark`]). Blocks.
+    ///
+    /// # Errors
+    /// When it cannot be read, or was marked under another key.
+    pub fn is_marked(&self) -> Result<bool, StoreError> {
+        Ok(self.get(MARK)?.is_some())
+    }
+
+    /// Marks the vault as one of this key. Blocks.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn mark(&self) -> Result<(), StoreError> {
+        self.put(MARK, b"drover")
     }
 }
 

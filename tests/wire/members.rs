@@ -218,6 +218,14 @@ fn a_leader_that_is_asked_hands_over_to_the_one_that_is_named() {
     }
     let known = members.json(leader, &["leases"]);
     assert_eq!(known["leases"][0]["id"], lease["id"]);
+    let status = members.command(leader, &["status"]).output().unwrap();
+    let text = String::from_utf8_lossy(&status.stdout).into_owned();
+    assert!(text.contains("MEMBERS") && text.contains("standby"), "{text}");
+    let mut doctor = drover();
+    doctor.arg("--config").arg(&members.all[leader].config).arg("doctor");
+    let text = String::from_utf8_lossy(&doctor.output().unwrap().stdout).into_owned();
+    let leads = format!("leader: member {} in term 2", members.all[next].name);
+    assert!(text.contains("the members have this key") && text.contains(&leads), "{text}");
     let refused = members.command(leader, &["transfer-leadership", "nobody"]).output().unwrap();
     let text = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(text.contains("no member is called nobody"), "{text}");

@@ -26,6 +26,7 @@ mod repository;
 mod room;
 mod sources;
 mod storages;
+mod store;
 mod templates;
 mod token;
 pub mod trial;
@@ -51,10 +52,11 @@ use crate::rights::{Facts, Release, TemplateGuest};
 
 pub use certificate::{Certificate, CertificateReader, FixedCertificates, NetworkCertificates};
 pub use privileges::ROLE_PREFIX;
-pub use report::{CloudReport, Line, Report, RepositoryReport, SourceReport};
+pub use report::{CloudReport, Line, Report, RepositoryReport, SourceReport, StoreReport};
 pub use report::{clean, write_remedies};
 pub use repository::check_repository;
 pub use sources::check_source;
+pub use store::check_store;
 use token::ROOT;
 
 /// The clients that the doctor uses.

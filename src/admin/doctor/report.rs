@@ -48,9 +48,20 @@ pub struct RepositoryReport {
     pub lines: Vec<Line>,
 }
 
-/// The reports of the repository, and of all clouds and sources.
+/// The findings about the store that several drovers share.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct StoreReport {
+    pub store: String,
+    /// The findings in the order of the checks.
+    pub lines: Vec<Line>,
+}
+
+/// The reports of the store, of the repository, and of all clouds and sources.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Report {
+    /// None where this drover stands alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub store: Option<StoreReport>,
     /// None where no repository is configured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub repository: Option<RepositoryReport>,
@@ -128,9 +139,11 @@ impl Report {
         self.all().flat_map(|(_, lines)| lines).all(|line| line.severity < Severity::Fail)
     }
 
-    /// The heading of the repository and of each cloud and source, with its findings.
+    /// The heading of the store, of the repository, and of each cloud and source, with its findings.
     fn all(&self) -> impl Iterator<Item = (String, &[Line])> {
         let called = |what: &str, id: &str, more: &str| format!("{what} {id} ({})", clean(more));
+        let store = self.store.iter();
+        let store = store.map(|one| (format!("store {}", clean(&one.store)), &one.lines[..]));
         let repository = self.repository.iter();
         let repository = repository
             .map(|one| (format!("configuration from {}", clean(&one.url)), &one.lines[..]));
@@ -138,7 +151,7 @@ impl Report {
         let clouds =
             clouds.map(move |one| (called("cloud", &one.cloud, &one.name), &one.lines[..]));
         let sources = self.sources.iter();
-        repository.chain(clouds).chain(
+        store.chain(repository).chain(clouds).chain(
             sources.map(move |one| (called("source", &one.source, &one.kind), &one.lines[..])),
         )
     }

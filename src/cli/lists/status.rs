@@ -20,6 +20,9 @@ pub(in crate::cli) fn status(status: &StatusOut, page: &mut Page) {
         synced(sync, page);
     }
     troubles(status, page);
+    if let Some(members) = &status.members {
+        section("MEMBERS", &members.members, page);
+    }
     page.heading("CLOUDS");
     list(&status.clouds, page);
     page.heading("TEMPLATES");
