@@ -102,7 +102,10 @@ pub enum RunError {
         source: std::io::Error,
     },
     /// What lies beside the journal cannot be read or written.
-    #[error("cannot use what lies beside the journal in `{place}`")]
+    #[error(
+        "cannot use `{place}`, where keys and user data lie: let drover reach it, and look whether \
+         `service.clusterKey` is that of the other members where it is a store"
+    )]
     Beside {
         place: String,
         #[source]

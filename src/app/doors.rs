@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use drover_ci::Hooks;
 use drover_hypervisor::CallInKey;
+use drover_members::SendBy;
 use drover_model::ambient::mint_lease;
 use drover_model::ports::Ambient;
 use drover_runtime::reply::Reply;
@@ -41,9 +42,11 @@ pub(super) fn doors(
     let (sync, test_sync) = (config_sync.clone(), config_sync.clone());
     let plan = config_sync.clone();
     let membership = lead.membership().cloned();
+    let send_by = membership.as_ref().map(|one| one.send_by());
     let transfer = lead.transfer();
     Doors {
         herd: actors.commands.clone(),
+        leads: Arc::new(move || send_by.as_ref().is_none_or(SendBy::is_open)),
         key: membership.as_ref().map(|one| one.key().clone()),
         members: Arc::new(move || membership.as_ref().map(|one| members::listed(one))),
         transfer: Arc::new(move |next| std::future::ready(transfer(next)).boxed()),

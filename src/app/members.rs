@@ -15,18 +15,49 @@ pub(super) fn leader(membership: &Membership) -> Option<(String, String)> {
     (leader.name != membership.name()).then(|| (leader.name.clone(), leader.url.clone()))
 }
 
-/// What a standby waits for, in one line.
-pub(super) fn standing(membership: &Membership) -> String {
+/// What a standby waits for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// The store does not answer.
+    CutOff,
+    /// This member leads.
+    Behind(String),
+    NobodyLeads,
+}
+
+/// What this member waits for while it stands by.
+pub(super) fn standing(membership: &Membership) -> Standing {
     let role = membership.role();
     let role = role.borrow();
-    if let Some(trouble) = &role.trouble {
-        return format!("the store does not answer: {trouble}");
+    let leader = role.lease.as_ref().and_then(|lease| lease.leader.as_ref());
+    match leader {
+        _ if role.trouble.is_some() => Standing::CutOff,
+        Some(leader) if leader.name != membership.name() => Standing::Behind(leader.name.clone()),
+        Some(_) | None => Standing::NobodyLeads,
     }
-    let lease = role.lease.as_ref();
-    match lease.and_then(|lease| lease.leader.as_ref()) {
-        Some(leader) => format!("stands by; member {} leads", leader.name),
-        None => "stands by; no member leads at the moment".to_owned(),
+}
+
+impl std::fmt::Display for Standing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::CutOff => f.write_str("the store does not answer"),
+            Self::Behind(leader) => write!(f, "member {leader} leads"),
+            Self::NobodyLeads => f.write_str("no member leads at the moment"),
+        }
     }
+}
+
+/// Says in the log that this member leads, and after whom.
+pub(super) fn announce(membership: &Membership) {
+    let role = membership.role().borrow().clone();
+    let silent = role.led_until.map(|until| {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        let now = now.map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(i64::MAX));
+        now.saturating_sub(until)
+    });
+    let (term, before) = (role.term, role.before);
+    let member = membership.name();
+    tracing::info!(member, term, before, last_renewal_ms_ago = silent, "this member leads now");
 }
 
 /// All members, as the API lists them.
@@ -35,7 +66,14 @@ pub(super) fn listed(membership: &Membership) -> MembersOut {
     let leader = role.lease.as_ref().and_then(|lease| lease.leader.as_ref());
     let leader = leader.map(|leader| leader.name.clone());
     let out = |one: &Listed| out(one, leader.as_deref());
-    let members = membership.listed().borrow().iter().map(out).collect();
+    let mut members: Vec<MemberOut> = membership.listed().borrow().iter().map(out).collect();
+    // A member that cannot reach the store knows of itself alone.
+    if let Some(trouble) = &role.trouble {
+        let own = members.iter_mut().find(|one| one.name == membership.name());
+        if let Some(own) = own {
+            own.detail = Some(format!("the store does not answer: {trouble}"));
+        }
+    }
     let term = role.lease.as_ref().map_or(0, |lease| lease.term);
     MembersOut { store: membership.place(), leader, term, members }
 }

@@ -92,6 +92,23 @@ pub(super) fn url(listens: SocketAddr, host: &str) -> String {
     }
 }
 
+/// The URL that an operator gives, without a slash at its end.
+///
+/// # Errors
+/// [`RunError::Member`] for what other members cannot call.
+pub(super) fn advertised(text: &str) -> Result<String, RunError> {
+    let url = reqwest::Url::parse(text).ok().filter(|url| {
+        let plain = url.username().is_empty() && url.query().is_none() && url.fragment().is_none();
+        plain && url.scheme() == "http" && url.has_host() && url.path() == "/"
+    });
+    match url {
+        Some(_) => Ok(text.trim_end_matches('/').to_owned()),
+        None => Err(RunError::Member(format!(
+            "`{text}` is no URL of a member: give --advertise as http://HOST:PORT"
+        ))),
+    }
+}
+
 impl Membership {
     /// Takes part from now on. Blocks.
     ///
@@ -284,6 +301,14 @@ impl Membership {
     /// Takes part in the election, again after it gave up.
     pub(super) fn take_part(&self) {
         self.election.take_part();
+    }
+
+    /// After a term: waits a little where the leader lease is still this member's, for what the store says
+    /// of it. Another one may lead, or have written and ended.
+    pub(super) async fn fall_back(&self) {
+        let mut role = self.role();
+        let ended = role.wait_for(|role| role.term.is_none());
+        let _ = tokio::time::timeout(self.spec.leader_lease / 5, ended).await;
     }
 
     /// Leads no more, for the member that is named.

@@ -1,6 +1,7 @@
 //! What outlives a term: the log's level, the sockets, and the place among the members.
 
 use std::fs;
+use std::path::Path;
 use std::sync::Arc;
 
 use drover_config::watch::Watch;
@@ -14,7 +15,7 @@ use super::membership::{self, Identity, Membership};
 use super::service::{self, Ended, Service};
 use super::signals::Signals;
 use super::standby::{Waited, stand_by};
-use super::{RunError, Settings, state_dir, twin, wiring};
+use super::{RunError, Settings, members, state_dir, twin, wiring};
 use crate::clock::SystemAmbient;
 use crate::telemetry::{self, LevelHandle};
 
@@ -38,6 +39,9 @@ impl Process {
         let goes_on = matches!(outcome, Ok(Ended::LeadsNoMore(_)));
         if let Ok(Ended::LeadsNoMore(files)) = &outcome {
             self.files = Some(files.clone());
+        }
+        if goes_on && let Some(membership) = &self.membership {
+            membership.fall_back().await;
         }
         if let Some(membership) = self.membership.take_if(|_| !goes_on) {
             membership.leave().await;
@@ -71,7 +75,7 @@ impl Process {
         })?);
         let trigger = watch.trigger();
         let (mut changes, watching) = service::changes_of(watch);
-        let ground = match self.member(settings, &checked, &ambient)? {
+        let ground = match self.member((settings, &state), &checked, &ambient)? {
             None => Ground::alone(&state),
             Some((membership, bound)) => {
                 let waited = stand_by(
@@ -83,7 +87,10 @@ impl Process {
                 );
                 match waited.await? {
                     Waited::Stops => return Ok(Ended::Stopped),
-                    Waited::Leads => Ground::of_leader(membership, &*ambient),
+                    Waited::Leads => {
+                        members::announce(&membership);
+                        Ground::of_leader(membership, &*ambient)
+                    }
                 }
             }
         };
@@ -121,7 +128,7 @@ impl Process {
     /// This process as a member, and its sockets; none where the journal is its own alone.
     fn member(
         &mut self,
-        settings: &Settings,
+        (settings, state): (&Settings, &Path),
         checked: &Checked,
         ambient: &Arc<dyn Ambient>,
     ) -> Result<Option<(Arc<Membership>, &Bound)>, RunError> {
@@ -142,7 +149,7 @@ impl Process {
         let name = settings.member.clone().unwrap_or_else(|| host.to_owned());
         membership::check_name(&name)?;
         let url = match (&settings.advertise, bound.addrs().first()) {
-            (Some(url), _) => url.trim_end_matches('/').to_owned(),
+            (Some(url), _) => membership::advertised(url)?,
             (None, Some(addr)) => membership::url(*addr, host),
             (None, None) => {
                 let text = "the other members cannot reach this one: give service.listen";
@@ -151,12 +158,9 @@ impl Process {
         };
         let key = Sha256::digest(store.address.to_string());
         let key: String = key.iter().take(6).map(|byte| format!("{byte:02x}")).collect();
-        twin::hold_member(
-            &name,
-            &key,
-            &checked.service.state_directory,
-            service::listened(settings, checked),
-        )?;
+        let socket = service::listened(settings, checked);
+        twin::hold_member(&name, &key, state, socket)?;
+        twin::hold_state(state, socket)?;
         tracing::info!(member = name, url, store = %store.address, "member of a store");
         let identity = Identity { name, url };
         let agreed = checked.agreed_text();

@@ -134,8 +134,16 @@ impl Service {
     ) -> Result<Ended, RunError> {
         let (reloads, mut reload_requests) = mpsc::unbounded_channel();
         let mut lead = Lead::of(begins.ground.shared.as_ref());
-        let mut service =
-            Self::start(begins, checked, (level, environment), reloads, &lead).await?;
+        let is_member = begins.ground.shared.is_some();
+        let files = Box::new(checked.clone());
+        let started = Self::start(begins, checked, (level, environment), reloads, &lead);
+        let mut service = match started.await {
+            // The leader before wrote while this one read: the next try reads that too.
+            Err(RunError::Takeover(JournalFault::Fenced)) if is_member => {
+                return Ok(Ended::LeadsNoMore(files));
+            }
+            started => started?,
+        };
         let tried = tokio::select! {
             tried = &mut service.actors.tried => tried.ok(),
             () = signals.terminated() => None,

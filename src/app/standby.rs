@@ -39,18 +39,18 @@ pub(super) async fn stand_by(
     membership.take_part();
     let mut follow = tokio::time::interval(FOLLOW_INTERVAL);
     follow.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let mut reported = String::new();
+    let mut reported = None;
     let waited = loop {
         membership.follow();
         let now = role.borrow_and_update().clone();
         if now.term.is_some() {
             break Ok(Waited::Leads);
         }
-        let status = members::standing(membership);
-        if status != reported {
-            tracing::info!(status, "stands by");
-            Notifier.ready(&status);
-            reported = status;
+        let standing = members::standing(membership);
+        if reported.as_ref() != Some(&standing) {
+            tracing::info!(member = membership.name(), %standing, "stands by");
+            Notifier.ready(&format!("stands by: {standing}"));
+            reported = Some(standing);
         }
         tokio::select! {
             _ = follow.tick() => {
@@ -101,7 +101,7 @@ fn serve(
         members: Arc::new(move || members::listed(&all)),
         key: membership.key().clone(),
         member: membership.name().to_owned(),
-        why: Arc::new(move || members::standing(&why)),
+        why: Arc::new(move || members::standing(&why).to_string()),
     };
     Ok(again.stand_by(doors, wiring::auth(&checked.service), Limits::default())?)
 }

@@ -18,6 +18,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use drover_model::id::Installation;
+use sha2::{Digest as _, Sha256};
 
 use super::RunError;
 
@@ -51,6 +52,23 @@ pub fn hold_member(member: &str, key: &str, state: &Path, socket: &Path) -> Resu
         format!(
             "member `{member}` runs on this machine already: {who}. Use the service that runs, or give \
              this one another name with --member"
+        )
+    })
+}
+
+/// The same for a state directory, where the journal's own lock is not in it.
+///
+/// # Errors
+/// As [`hold`].
+pub fn hold_state(state: &Path, socket: &Path) -> Result<(), RunError> {
+    let whole = std::fs::canonicalize(state).unwrap_or_else(|_| state.to_owned());
+    let digest = Sha256::digest(whole.as_os_str().as_encoded_bytes());
+    let name: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    take(&format!("drover-state-{name}"), state, socket, |who| {
+        format!(
+            "the state directory `{}` is in use already: {who}. Give each member one of its own with \
+             --state-dir",
+            state.display()
         )
     })
 }

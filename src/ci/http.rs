@@ -126,7 +126,9 @@ const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 /// An HTTP client for one CI system.
 #[derive(Debug, Clone)]
 pub struct Http {
-    client: Client,
+    reads: Client,
+    /// For calls that change something, with the gate behind each connection.
+    writes: Client,
     base: Url,
     login: Option<(HeaderName, SecretString)>,
     limit: Duration,
@@ -136,33 +138,35 @@ pub struct Http {
 impl Http {
     /// Makes a client; connects at the first call. The base URL may have a path.
     ///
-    /// Calls that change something pass the gate, and so does each new connection: seconds may pass while
+    /// Calls that change something pass the gate, and so do their new connections: seconds may pass while
     /// one is made.
     pub fn new(base: &Url, tls: &Tls, route: &Route, gate: Gate) -> Result<Self, DemandError> {
         let broken = |error: &dyn std::fmt::Display| DemandError::Setup(error.to_string());
         let tls = proxmox_client::client_config(tls).map_err(|error| broken(&error))?;
-        let builder = match route {
-            Route::Environment => Client::builder(),
-            Route::Direct => Client::builder().no_proxy(),
-            Route::Proxy(url) => {
-                let proxy = reqwest::Proxy::all(url.clone()).map_err(|error| broken(&error))?;
-                Client::builder().proxy(proxy)
-            }
+        let builder = || {
+            let builder = match route {
+                Route::Environment => Client::builder(),
+                Route::Direct => Client::builder().no_proxy(),
+                Route::Proxy(url) => {
+                    let proxy = reqwest::Proxy::all(url.clone()).map_err(|error| broken(&error))?;
+                    Client::builder().proxy(proxy)
+                }
+            };
+            Ok(builder
+                .tls_backend_preconfigured(tls.clone())
+                .redirect(reqwest::redirect::Policy::none())
+                .connect_timeout(CONNECT_TIMEOUT)
+                .tcp_nodelay(true)
+                .user_agent(concat!("drover/", env!("CARGO_PKG_VERSION"))))
         };
-        let client = builder
-            .tls_backend_preconfigured(tls)
-            .redirect(reqwest::redirect::Policy::none())
-            .connect_timeout(CONNECT_TIMEOUT)
-            .connector_layer(GateLayer::new(gate.ask()))
-            .tcp_nodelay(true)
-            .user_agent(concat!("drover/", env!("CARGO_PKG_VERSION")))
-            .build()
-            .map_err(|error| broken(&error))?;
+        let reads = builder()?.build().map_err(|error| broken(&error))?;
+        let gated = builder()?.connector_layer(GateLayer::new(gate.ask()));
+        let writes = gated.build().map_err(|error| broken(&error))?;
         let mut base = base.clone();
         if !base.path().ends_with('/') {
             base.set_path(&format!("{}/", base.path()));
         }
-        Ok(Self { client, base, login: None, limit: CALL_TIMEOUT, gate })
+        Ok(Self { reads, writes, base, login: None, limit: CALL_TIMEOUT, gate })
     }
 
     /// Sends this header with each call.
@@ -211,7 +215,8 @@ impl Http {
         let url = self.base.join(path).map_err(|error| DemandError::Setup(error.to_string()))?;
         let rest = url.path().strip_prefix(self.base.path()).unwrap_or(url.path()).to_owned();
         let writes = !method.is_safe();
-        let mut request = self.client.request(method, url.clone()).timeout(self.limit);
+        let client = if writes { &self.writes } else { &self.reads };
+        let mut request = client.request(method, url.clone()).timeout(self.limit);
         if more.iter().all(|(name, _)| *name != ACCEPT) {
             request = request.header(ACCEPT, "application/json");
         }

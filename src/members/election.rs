@@ -14,12 +14,14 @@ use super::mind::{Effect, Mind, Settings, Step};
 use super::send_by::SendBy;
 
 /// What this member is.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Role {
     /// The term in which it leads; none where it stands by.
     pub term: Option<u64>,
     /// When the leader before renewed last, by its wall clock in milliseconds.
     pub led_until: Option<i64>,
+    /// The name of the leader before.
+    pub before: Option<String>,
     /// The leader lease as it was read last.
     pub lease: Option<LeaderLease>,
     /// Why its last term ended.
@@ -102,7 +104,7 @@ pub struct Participant {
 impl Participant {
     pub fn new(settings: Settings, register: Arc<dyn Register>, ambient: Arc<dyn Ambient>) -> Self {
         let send_by = SendBy::new(Arc::clone(&ambient));
-        let nobody = Role { term: None, led_until: None, lease: None, ended: None, trouble: None };
+        let nobody = Role::default();
         let says = watch::Sender::new(nobody);
         Self { mind: Mind::new(settings), register, ambient, says, send_by }
     }
@@ -187,7 +189,9 @@ impl Participant {
         for effect in effects {
             match effect {
                 Effect::Leads { term, led_until } => {
-                    role = Role { term: Some(term), led_until, ended: None, ..role };
+                    let before = before.lease.as_ref().and_then(|lease| lease.leader.as_ref());
+                    let before = before.map(|leader| leader.name.clone());
+                    role = Role { term: Some(term), led_until, before, ended: None, ..role };
                 }
                 Effect::Extends(until) => self.send_by.extend(until),
                 Effect::Stops => self.send_by.end(),

@@ -86,7 +86,9 @@ fn dial(
 /// The transport to one node.
 #[derive(Clone)]
 pub struct Wire {
-    client: reqwest::Client,
+    reads: reqwest::Client,
+    /// For requests that may change something, with a gate behind each connection where there is one.
+    writes: reqwest::Client,
     base: String,
 }
 
@@ -101,27 +103,12 @@ impl Wire {
         connection: &Connection,
         gate: Option<GateLayer>,
     ) -> Result<Self, PveError> {
-        let builder = reqwest::Client::builder();
-        let builder = match gate {
-            Some(gate) => builder.connector_layer(gate),
-            None => builder,
+        let reads = client(connection, None)?;
+        let writes = match gate {
+            Some(gate) => client(connection, Some(gate))?,
+            None => reads.clone(),
         };
-        let client = builder
-            .tls_backend_preconfigured(tls::client_config(&connection.tls)?)
-            .https_only(true)
-            .http1_only()
-            .no_proxy()
-            .redirect(reqwest::redirect::Policy::none())
-            .connect_timeout(connection.connect_timeout)
-            .pool_idle_timeout(POOL_IDLE)
-            .tcp_nodelay(true)
-            .user_agent(&connection.user_agent)
-            .build()
-            .map_err(|error| PveError::Setup {
-                what: "the HTTP client cannot be built".into(),
-                source: Some(Box::new(error)),
-            })?;
-        Ok(Self { client, base: endpoint.base() })
+        Ok(Self { reads, writes, base: endpoint.base() })
     }
 
     async fn exchange(self, request: Request) -> Result<Reply, TransportError> {
@@ -152,7 +139,8 @@ impl Wire {
             Method::Put => reqwest::Method::PUT,
             Method::Delete => reqwest::Method::DELETE,
         };
-        let mut builder = self.client.request(method, url);
+        let client = if request.method.writes() { &self.writes } else { &self.reads };
+        let mut builder = client.request(method, url);
         if request.method.has_body() {
             if let Some(file) = &request.file
                 && let Content::File { path, size } = &file.content
@@ -188,6 +176,29 @@ impl Wire {
         }
         Ok(builder)
     }
+}
+
+fn client(connection: &Connection, gate: Option<GateLayer>) -> Result<reqwest::Client, PveError> {
+    let builder = reqwest::Client::builder();
+    let builder = match gate {
+        Some(gate) => builder.connector_layer(gate),
+        None => builder,
+    };
+    builder
+        .tls_backend_preconfigured(tls::client_config(&connection.tls)?)
+        .https_only(true)
+        .http1_only()
+        .no_proxy()
+        .redirect(reqwest::redirect::Policy::none())
+        .connect_timeout(connection.connect_timeout)
+        .pool_idle_timeout(POOL_IDLE)
+        .tcp_nodelay(true)
+        .user_agent(&connection.user_agent)
+        .build()
+        .map_err(|error| PveError::Setup {
+            what: "the HTTP client cannot be built".into(),
+            source: Some(Box::new(error)),
+        })
 }
 
 impl Transport for Wire {

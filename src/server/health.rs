@@ -33,11 +33,24 @@ fn alive(state: &State) -> Result<(), Rejection> {
     get, path = "/leaderz",
     responses(
         (status = 200, description = "this drover leads, or stands alone"),
-        (status = 503, body = Problem, description = "this member stands by")
+        (status = 503, body = Problem, description = "this member stands by, or cannot reach its store")
     )
 )]
-pub(super) async fn leaderz(state: web::Data<State>) -> web::Json<Value> {
-    web::Json(json!({ "status": "leader", "alone": state.key.is_none() }))
+pub(super) async fn leaderz(state: web::Data<State>) -> Result<web::Json<Value>, Rejection> {
+    led(&state)?;
+    Ok(web::Json(json!({ "status": "leader", "alone": state.key.is_none() })))
+}
+
+fn led(state: &State) -> Result<(), Rejection> {
+    if (state.doors.leads)() {
+        return Ok(());
+    }
+    Err(Rejection::new(
+        StatusCode::SERVICE_UNAVAILABLE,
+        "cut-off",
+        "this member cannot reach its store",
+        "it changes nothing until the store answers; another member may lead meanwhile",
+    ))
 }
 
 #[utoipa::path(
@@ -46,6 +59,7 @@ pub(super) async fn leaderz(state: web::Data<State>) -> web::Json<Value> {
 )]
 pub(super) async fn readyz(state: web::Data<State>) -> Result<web::Json<Value>, Rejection> {
     alive(&state)?;
+    led(&state)?;
     if let Some(trouble) = state.doors.view.journal_trouble() {
         return Err(Rejection::new(
             StatusCode::SERVICE_UNAVAILABLE,

@@ -110,6 +110,9 @@ pub struct Doors {
     pub members: MembersDoor,
     /// Hands the lead to another member.
     pub transfer: TransferDoor,
+    /// Whether this drover may change anything now: a member that leads cannot while its store does not
+    /// answer.
+    pub leads: Arc<dyn Fn() -> bool + Send + Sync>,
     /// The key of the members, which signs what they forward; none where this drover stands alone.
     pub key: Option<ClusterKey>,
 }

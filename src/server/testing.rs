@@ -451,6 +451,7 @@ impl Served {
                 };
                 Box::pin(std::future::ready(outcome))
             }),
+            leads: Arc::new(|| true),
             key: Some(members_key()),
             ..doors
         };
