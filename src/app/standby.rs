@@ -75,7 +75,7 @@ pub(super) async fn stand_by(
             action = signals.next() => match action {
                 SignalAction::Reload => drop(trigger.pull()),
                 SignalAction::Reap | SignalAction::Resync => {
-                    tracing::info!("nothing to do: this member stands by");
+                    tracing::warn!("signal ignored: this member stands by, and the leader alone reaps and resyncs");
                 }
                 SignalAction::Stop => break Ok(Waited::Stops),
             },

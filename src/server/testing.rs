@@ -451,7 +451,6 @@ impl Served {
                 };
                 Box::pin(std::future::ready(outcome))
             }),
-            leads: Arc::new(|| true),
             key: Some(members_key()),
             ..doors
         };
@@ -513,6 +512,7 @@ impl Served {
             }),
             members: Arc::new(|| None),
             transfer: Arc::new(|_| Box::pin(std::future::ready(Err(ALONE.to_owned())))),
+            leads: Arc::new(|| true),
             key: None,
             mint_lease: Arc::new(move || {
                 let mut count = count.lock().unwrap();

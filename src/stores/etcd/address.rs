@@ -12,6 +12,8 @@ use secrecy::SecretString;
 
 /// The port of etcd where none is given.
 const PORT: u16 = 2379;
+/// What lies in a journal.
+const OWN_NAMES: [&str; 5] = ["beside", "head", "records", "register", "snapshots"];
 /// The prefix where none is given.
 const PREFIX: &str = "/drover";
 /// The most bytes that a file with a password or an authority may have.
@@ -37,6 +39,10 @@ pub enum AddressError {
     Login,
     #[error("`{0}` is no option of an address: caFile, passwordFile and user are")]
     Option(String),
+    #[error(
+        "a prefix must not have `{0}` in it, which lies in each journal itself: name another one"
+    )]
+    Prefix(String),
     #[error("`user` and `passwordFile` come together")]
     HalfLogin,
     #[error("`caFile` is for etcds://, and this address has no TLS")]
@@ -98,6 +104,10 @@ impl FromStr for EtcdAddress {
             "" => PREFIX.to_owned(),
             prefix => format!("/{prefix}"),
         };
+        // Beneath another journal a journal would lie among what that one deletes.
+        if let Some(part) = prefix.split('/').find(|part| OWN_NAMES.contains(part)) {
+            return Err(AddressError::Prefix(part.to_owned()));
+        }
         let (mut authority, mut user, mut password) = (None, None, None);
         for option in query.split('&').filter(|option| !option.is_empty()) {
             match option.split_once('=') {
@@ -177,6 +187,7 @@ mod tests {
         for text in ["etcd://", "etcd://a,,b", "etcd://a:x", "etcd://::1", "http://a", "a b"] {
             assert!(written(text).contains("is no address"), "{text}: {}", written(text));
         }
+        assert!(written("etcd://a/drover/records").contains("must not have `records` in it"));
         assert!(written("etcd://u:p@a").contains("no login"));
         assert!(written("etcd://a?cert=x").contains("is no option"));
         assert!(written("etcd://a?user=x").contains("come together"));
