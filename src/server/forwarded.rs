@@ -1,8 +1,8 @@
 //! Calls that another member forwards: who made them, proven by the key of the members.
 //!
-//! The standby signs what it knows of a call: method, path, where it came from, and its caller where the
-//! standby itself proved one. Everybody may send the header; it counts only with the digest that members
-//! alone can make, on the call it was made for, and for a minute.
+//! The standby signs what it knows of a call: method, path, body, where it came from, and its caller where
+//! the standby itself proved one. Everybody may send the header; it counts only with the digest that members
+//! alone can make, on the call it was made for, once, and for a minute.
 //!
 //! ```text
 //! drover-forwarded: BASE64URL(JSON of Forwarded).HEX(digest of that JSON)
@@ -21,19 +21,18 @@ use drover_api::Role;
 use drover_model::time::WallTime;
 use drover_vault::ClusterKey;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
 
 use super::auth::Caller;
 use super::house::{House, now};
 use super::peer::Origin;
 use super::problem::Rejection;
+use super::taken::AGE_MAX_MS;
 
 /// The header's name.
 pub(super) const HEADER: &str = "drover-forwarded";
 /// What the digest is for.
 const PURPOSE: &str = "drover forwarded 1";
-/// How far the clocks of two members may differ, with the time on the way.
-const AGE_MAX_MS: u64 = 60_000;
-
 /// What a member says of a call that it forwards.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Forwarded {
@@ -42,6 +41,10 @@ pub(super) struct Forwarded {
     pub method: String,
     /// The path with its query, as it is sent.
     pub path: String,
+    /// The digest of its body ([`digest_of`]).
+    pub body: String,
+    /// What no other call of the member has: a word counts once.
+    pub nonce: u64,
     /// Where the call came from: an IP address, or `uid:N`.
     pub peer: String,
     /// Who made it; none where the member proved nobody.
@@ -68,6 +71,13 @@ impl From<Caller> for ForwardedCaller {
 #[derive(Debug, Clone)]
 pub(super) struct Voucher {
     pub caller: Option<Caller>,
+    /// The digest of the body that it was given for.
+    pub body: String,
+}
+
+/// What a word says of a body: the SHA-256 in hexadecimal digits.
+pub(super) fn digest_of(body: &[u8]) -> String {
+    Sha256::digest(body).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Why a header does not count.
@@ -77,6 +87,8 @@ pub(super) enum Forged {
     Signature,
     #[error("the header `drover-forwarded` was signed for another call")]
     OtherCall,
+    #[error("the header `drover-forwarded` was used already")]
+    Used,
     #[error(
         "the header `drover-forwarded` is more than 60 s old or in the future; compare the clocks of \
          the members"
@@ -152,8 +164,8 @@ pub(super) async fn admit(
 }
 
 fn vouched(request: &ServiceRequest) -> Result<Option<(Voucher, Origin)>, Forged> {
-    let house = request.app_data::<web::Data<House>>();
-    let Some(key) = house.and_then(|house| house.key.as_ref()) else { return Ok(None) };
+    let Some(house) = request.app_data::<web::Data<House>>() else { return Ok(None) };
+    let Some(key) = &house.key else { return Ok(None) };
     let mut values = request.headers().get_all(HEADER);
     let Some(value) = values.next() else { return Ok(None) };
     if values.next().is_some() {
@@ -162,12 +174,15 @@ fn vouched(request: &ServiceRequest) -> Result<Option<(Voucher, Origin)>, Forged
     let path = request.uri().path_and_query().map_or("", |path| path.as_str());
     let call = (request.method().as_str(), path);
     let (said, origin) = Forwarded::read(value.as_bytes(), key, call, now())?;
+    if !house.taken.is_first((said.at, said.nonce), now()) {
+        return Err(Forged::Used);
+    }
     let caller = said.caller.map(|ForwardedCaller { principal, role, group }| Caller {
         principal,
         role,
         group,
     });
-    Ok(Some((Voucher { caller }, origin)))
+    Ok(Some((Voucher { caller, body: said.body }, origin)))
 }
 
 #[cfg(test)]
@@ -187,6 +202,8 @@ mod tests {
             at: AT.0,
             method: CALL.0.into(),
             path: CALL.1.into(),
+            body: digest_of(b"{}"),
+            nonce: 7,
             peer: "10.0.0.7".into(),
             caller: Some(caller.into()),
             member: "b".into(),

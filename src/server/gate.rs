@@ -16,7 +16,7 @@ use actix_web::{HttpMessage, web};
 use drover_api::Role;
 
 use super::auth::{Auth, Caller, digest};
-use super::forwarded::Voucher;
+use super::forwarded::{Forged, Voucher, digest_of};
 use super::house::House;
 use super::intake::Sender;
 use super::peer::{LocalPeer, Peer, peer_of};
@@ -133,7 +133,11 @@ async fn enter(
         return Err(Rejection::coded(coding));
     }
     let peer = peer_of(request.request());
-    let body = house.intake.read(request, (peer, sender), guard.body_limit).await?;
+    let (body, bytes) = house.intake.read(request, (peer, sender), guard.body_limit).await?;
+    let word = request.extensions().get::<Voucher>().map(|voucher| voucher.body.clone());
+    if word.is_some_and(|digest| digest != digest_of(&bytes)) {
+        return Err(Rejection::unauthorized(&Forged::OtherCall.to_string()));
+    }
     if let Some(seat) = seat {
         seat.has_body()?;
     }

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use super::auth::Auth;
 use super::crowd::Room;
-use super::{intake, meter, share};
+use super::{intake, meter, share, taken};
 
 /// Bounds of the API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,6 +62,8 @@ pub(crate) struct House {
     pub(super) limits: Limits,
     /// The key of the members; none where this drover stands alone.
     pub(super) key: Option<ClusterKey>,
+    /// Words of members that were taken.
+    pub(super) taken: taken::Taken,
     /// Webhooks and calls of guests that were nobody's.
     pub(super) meter: meter::Meter,
     /// Tokens that were wrong.
@@ -79,6 +81,7 @@ impl House {
         Arc::new(Self {
             limits,
             key,
+            taken: taken::Taken::default(),
             meter: meter::Meter::default(),
             wrong_tokens: meter::Meter::default(),
             right_tokens: meter::Proven::default(),

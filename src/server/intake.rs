@@ -58,13 +58,13 @@ impl Default for Intake {
 }
 
 impl Intake {
-    /// Reads a body and puts it back for the handler; it counts until the share is dropped.
+    /// Reads a body and puts it back for the handler too; it counts until the share is dropped.
     pub(super) async fn read(
         &self,
         request: &mut ServiceRequest,
         (peer, sender): (Peer, Sender),
         limit: usize,
-    ) -> Result<Share<Peer>, Rejection> {
+    ) -> Result<(Share<Peer>, Bytes), Rejection> {
         let (shared, each) = match sender {
             Sender::Known => (&self.known, OF_KNOWN),
             Sender::Anybody => (&self.open, OF_PEER),
@@ -94,9 +94,9 @@ impl Intake {
             body.extend_from_slice(&chunk);
         }
         let body: Bytes = body.freeze();
-        let stream = stream::once(std::future::ready(Ok(body)));
+        let stream = stream::once(std::future::ready(Ok(body.clone())));
         request.set_payload(Payload::Stream { payload: Box::pin(stream) });
-        Ok(share)
+        Ok((share, body))
     }
 }
 
@@ -157,7 +157,7 @@ mod tests {
         let mut take = async |last: u8, sender: Sender| {
             let mut request = slow(1, MIB, Duration::ZERO);
             match intake.read(&mut request, (peer(last), sender), MIB).await {
-                Ok(share) => {
+                Ok((share, _)) => {
                     held.push(share);
                     200
                 }

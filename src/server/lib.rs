@@ -57,6 +57,7 @@ mod status;
 mod strict_json;
 mod subjects;
 mod sync;
+mod taken;
 mod templates;
 mod unread;
 pub mod view;

@@ -144,6 +144,8 @@ impl Cluster {
     pub fn address_as(&self, prefix: &str, user: &str, password: &str) -> EtcdAddress {
         let path = self.folder.path().join(format!("password-{password}"));
         std::fs::write(&path, password).unwrap();
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+        std::fs::set_permissions(&path, mode).unwrap();
         let path = path.display();
         let text = format!("{}?user={user}&passwordFile={path}", self.text(prefix));
         text.parse().unwrap()

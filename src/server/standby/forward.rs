@@ -114,8 +114,14 @@ pub(super) async fn forward(
              --advertise"
         ))
     })?;
+    let body = match gate::is_bodiless(request.method()) {
+        true => Bytes::new(),
+        false => whole(payload).await?,
+    };
     let said = Forwarded {
         at: now().0,
+        body: forwarded::digest_of(&body),
+        nonce: rand::random(),
         method: request.method().as_str().to_owned(),
         path: path_of(&url),
         peer: origin.to_string(),
@@ -129,7 +135,7 @@ pub(super) async fn forward(
     call = call.headers(passed_on(request.headers()));
     call = call.header(forwarded::HEADER, said.sign(&standby.doors.key));
     if !gate::is_bodiless(request.method()) {
-        call = call.body(whole(payload).await?);
+        call = call.body(body);
     }
     let answer = tokio::select! {
         biased;
@@ -146,10 +152,12 @@ pub(super) async fn forward(
                  request: {why}"
             )));
         }
-        Ok(Err(error)) => return Err(unanswered(&name, &chain(&error.without_url()))),
+        Ok(Err(error)) => {
+            return Err(unanswered(request.method(), &name, &chain(&error.without_url())));
+        }
         Err(_) => {
             let why = format!("no answer came within {} s", BEGIN_LIMIT.as_secs());
-            return Err(unanswered(&name, &why));
+            return Err(unanswered(request.method(), &name, &why));
         }
     };
     let is_proven = !request.method().is_safe() && answer.status().is_success();
@@ -228,10 +236,15 @@ fn stopped(method: &Method, leader: &str) -> Rejection {
     if method.is_safe() {
         return Rejection::no_leader("this member stops standing by; repeat the request");
     }
-    unanswered(leader, "this member stops standing by")
+    unanswered(method, leader, "this member stops standing by")
 }
 
-fn unanswered(leader: &str, why: &str) -> Rejection {
+fn unanswered(method: &Method, leader: &str, why: &str) -> Rejection {
+    if method.is_safe() {
+        return Rejection::no_leader(format!(
+            "member `{leader}` did not answer: {why}; a read changes nothing, repeat it"
+        ));
+    }
     Rejection::lost_leader(format!(
         "member `{leader}` got the call and did not answer: {why}; the call may have been done, repeat \
          the request (a lease with the same idempotencyKey, which answers the same lease)"

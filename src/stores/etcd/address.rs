@@ -113,7 +113,7 @@ impl FromStr for EtcdAddress {
             match option.split_once('=') {
                 Some(("caFile", path)) => authority = Some(read(Path::new(path))?),
                 Some(("user", name)) => user = Some(name.to_owned()),
-                Some(("passwordFile", path)) => password = Some(read(Path::new(path))?),
+                Some(("passwordFile", path)) => password = Some(read_secret(Path::new(path))?),
                 Some(_) | None => return Err(AddressError::Option(option.to_owned())),
             }
         }
@@ -144,6 +144,18 @@ fn member(text: &str) -> Option<String> {
     sound.then(|| format!("{host}:{port}"))
 }
 
+/// Reads a file that its owner alone may read.
+fn read_secret(path: &Path) -> Result<String, AddressError> {
+    use std::os::unix::fs::PermissionsExt as _;
+    let fault = |source| AddressError::File { path: path.to_owned(), source };
+    let mode = fs::metadata(path).map_err(fault)?.permissions().mode() & 0o777;
+    if mode & 0o077 != 0 {
+        let text = format!("others can read it (mode {mode:04o}): run `chmod 600` on it");
+        return Err(fault(std::io::Error::other(text)));
+    }
+    read(path)
+}
+
 fn read(path: &Path) -> Result<String, AddressError> {
     let fault = |source| AddressError::File { path: path.to_owned(), source };
     if fs::metadata(path).map_err(fault)?.len() > FILE_BYTES_MAX {
@@ -163,6 +175,8 @@ impl fmt::Display for EtcdAddress {
 #[cfg(test)]
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+    use std::os::unix::fs::PermissionsExt;
 
     use super::*;
 
@@ -199,6 +213,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("password");
         fs::write(&path, "hush\n").unwrap();
+        let mode = |mode| fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
+        mode(0o644);
+        let open = format!("etcd://a?user=root&passwordFile={}", path.display());
+        let refused = open.parse::<EtcdAddress>().unwrap_err();
+        assert!(causes::chain(&refused).contains("chmod 600"), "{}", causes::chain(&refused));
+        mode(0o600);
         let text = format!("etcd://a?user=root&passwordFile={}", path.display());
         let address: EtcdAddress = text.parse().unwrap();
         let (user, password) = address.login().unwrap();

@@ -2,15 +2,22 @@
 
 use super::*;
 use crate::auth::Caller;
-use crate::forwarded::{Forwarded, HEADER};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::forwarded::{Forwarded, HEADER, digest_of};
 use crate::house::now;
 use drover_api::Role;
+
+/// Each word has one of its own.
+static NONCES: AtomicU64 = AtomicU64::new(1);
 
 fn said(method: &str, path: &str, caller: Option<Caller>) -> Forwarded {
     Forwarded {
         at: now().0,
         method: method.into(),
         path: path.into(),
+        body: digest_of(b""),
+        nonce: NONCES.fetch_add(1, Ordering::Relaxed),
         peer: "127.0.0.9".into(),
         caller: caller.map(Into::into),
         member: "b".into(),
@@ -52,6 +59,15 @@ async fn a_members_word_counts_for_its_call_with_its_role() {
         assert_eq!(status, 401);
         assert!(body["detail"].as_str().unwrap().contains(what), "{body}");
     }
+    // Once, and with no other body.
+    let (status, body) = ask(Method::GET, "/v1/whoami", &whoami).await;
+    assert_eq!(status, 401);
+    assert!(body["detail"].as_str().unwrap().contains("used already"), "{body}");
+    let log_level = said("POST", "/v1/leases", operator());
+    let call = leader.http.request(Method::POST, format!("{}/v1/leases", leader.base));
+    let call = call.header(HEADER, log_level.sign(&members_key()));
+    let call = call.header("content-type", "application/json").body(r#"{"labels":["linux"]}"#);
+    assert_eq!(answer(call).await.0, 401, "the word was given for no body");
     leader.stop().await;
 }
 
