@@ -24,7 +24,8 @@
 //!   what no entry of its own or a later one can name: entries before its own, parts of terms before.
 //!   A failure leaves litter, which goes when the next writer begins.
 //! - A snapshot's parts are written beside the log. The switch is an entry that names them.
-//! - An append is always durable: a store answers when it has the object for good.
+//! - An append is as durable as the store makes it: S3 and GCS answer when they have the object for
+//!   good. versitygw over a file system does not sync.
 //!
 //! Beside it: `address.rs`, `layout.rs` (names, [`Entry`]), `gateway.rs` (requests), `client.rs` (HTTP),
 //! `probe.rs` (whether a store keeps conditions), `successor.rs`, `litter.rs`, `beside.rs`.

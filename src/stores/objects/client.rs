@@ -14,8 +14,10 @@ use object_store::client::{
 use proxmox_client::Tls;
 use reqwest::{Client, StatusCode, Url};
 
-/// How long a store may take to answer: a part of a snapshot needs 200 kB/s.
+/// How long a store may take to answer, and as much longer as what is sent needs.
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
+/// The slowest line to a store, in bytes a second.
+const SLOWEST: u64 = 1 << 20;
 const CONNECT_LIMIT: Duration = Duration::from_secs(2);
 /// The most bytes of an answer.
 pub(super) const ANSWER_BYTES_MAX: usize = 64 << 20;
@@ -38,7 +40,10 @@ impl NoAnswer {
     fn of(error: reqwest::Error) -> HttpError {
         // Without a connection nothing was sent.
         let sent = !error.is_connect() && !error.is_builder();
-        let text = chain(&error.without_url());
+        let host =
+            error.url().and_then(|url| Some((url.host_str()?, url.port_or_known_default()?)));
+        let host = host.map(|(host, port)| format!("{host}:{port}: ")).unwrap_or_default();
+        let text = host + &chain(&error.without_url());
         Self::raise(if sent { Self::Lost(text) } else { Self::NotSent(text) })
     }
 
@@ -59,7 +64,6 @@ impl Http {
             .no_proxy()
             .redirect(reqwest::redirect::Policy::none())
             .connect_timeout(CONNECT_LIMIT)
-            .timeout(ANSWER_LIMIT)
             .tcp_nodelay(true)
             .build()?;
         Ok(Self(client))
@@ -80,6 +84,8 @@ impl HttpService for Http {
             .map_err(|error| NoAnswer::NotSent(error.to_string()).raise())?;
         let mut request = reqwest::Request::new(parts.method, url);
         *request.headers_mut() = parts.headers;
+        let bytes = body.content_length() as u64;
+        *request.timeout_mut() = Some(ANSWER_LIMIT + Duration::from_secs(bytes / SLOWEST));
         *request.body_mut() = Some(reqwest::Body::wrap(body));
         let mut answer = self.0.execute(request).await.map_err(NoAnswer::of)?;
         let mut body = Vec::new();

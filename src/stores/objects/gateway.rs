@@ -255,7 +255,10 @@ impl Gateway {
                         Outcome::Refused(CallError::Refused(text))
                     }
                     Outcome::Missing(_) => Outcome::Refused(CallError::Refused(missing)),
-                    found => found,
+                    Outcome::Done(found) => Outcome::Done(found),
+                    Outcome::Conflict => Outcome::Conflict,
+                    Outcome::Refused(error) => Outcome::Refused(error),
+                    Outcome::Again { error, sent } => Outcome::Again { error, sent },
                 }
             }
         });

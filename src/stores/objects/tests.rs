@@ -41,6 +41,10 @@ fn snapshot(log: &mut ObjectLog, at: u64, bytes: &[u8]) -> Result<(), LogError> 
 }
 
 fn is_fenced<T>(result: Result<T, LogError>) -> bool {
+    is_fenced_by(&result)
+}
+
+fn is_fenced_by<T>(result: &Result<T, LogError>) -> bool {
     matches!(result, Err(LogError::Fenced { .. }))
 }
 
@@ -116,6 +120,64 @@ fn of_two_writers_that_find_nothing_one_goes_on() {
     assert!(is_fenced(second.append(0, &records(1..=1), true)));
     assert!(is_fenced(second.restore(Some((4, b"snapshot")), &records(5..=5))));
     assert_eq!(numbers(&first), [1]);
+}
+
+#[test]
+fn of_many_writers_that_begin_at_once_one_goes_on() {
+    let Some(server) = ObjectServer::start() else { return };
+    let mut logs: Vec<_> = (0..8).map(|_| open(&server, "herd")).collect();
+    let appended: Vec<_> = std::thread::scope(|scope| {
+        let append = |(number, log): (u64, &mut ObjectLog)| log.append(0, &[record(number)], true);
+        let all: Vec<_> =
+            (0..).zip(&mut logs).map(|one| scope.spawn(move || append(one))).collect();
+        all.into_iter().map(|one| one.join().unwrap()).collect()
+    });
+    let winners: Vec<u64> =
+        (0..).zip(&appended).filter(|(_, one)| one.is_ok()).map(|(number, _)| number).collect();
+    let [winner] = winners[..] else { panic!("{appended:?}") };
+    assert_eq!(read(&open(&server, "herd"), 0), [(1, record(winner))]);
+    assert_eq!(appended.into_iter().filter(|one| is_fenced_by(one)).count(), 7);
+}
+
+#[test]
+fn a_writer_that_takes_over_amid_appends_has_all_that_was_acknowledged() {
+    let Some(server) = ObjectServer::start() else { return };
+    for round in 0..5 {
+        let prefix = format!("herd/{round}");
+        let mut first = open(&server, &prefix);
+        first.append(0, &records(1..=1), true).unwrap();
+        let (last, mut second) = std::thread::scope(|scope| {
+            let appends = scope.spawn(|| {
+                // While it appends without a pause, it may be the faster one each time.
+                let mut last = 1;
+                while last < 100 {
+                    match first.append(last, &records(last + 1..=last + 1), true) {
+                        Ok(next) => last = next,
+                        refused => {
+                            assert!(is_fenced_by(&refused));
+                            break;
+                        }
+                    }
+                }
+                last
+            });
+            let second = loop {
+                let gateway = Gateway::new(&server.address(&prefix)).unwrap();
+                let mut second = ObjectLog::over(Arc::new(gateway)).unwrap();
+                match second.claim() {
+                    Ok(()) => break second,
+                    // The first one was faster.
+                    refused => assert!(is_fenced_by(&refused)),
+                }
+            };
+            (appends.join().unwrap(), second)
+        });
+        assert_eq!(second.seq(), last);
+        assert!(is_fenced(first.append(last, &records(last + 1..=last + 1), true)));
+        second.append(last, &records(last + 1..=last + 1), true).unwrap();
+        let wanted: Vec<_> = (1..=last + 1).map(|number| (number, record(number))).collect();
+        assert_eq!(read(&second, 0), wanted);
+    }
 }
 
 // Invariant: a slot that is free again lets nobody go on who knows an old journal.
@@ -288,6 +350,22 @@ fn a_snapshot_takes_its_records_and_the_snapshot_before_with_it() {
     let log = open(&server, "herd");
     assert_eq!(log.snapshot().unwrap(), Some((seq - 1, bytes[..bytes.len() - 2].to_vec())));
     assert_eq!(read(&log, seq), [(seq, large(30_000))]);
+}
+
+#[test]
+fn the_entry_that_ended_a_term_stays_for_a_month() {
+    let Some(server) = ObjectServer::start() else { return };
+    for writer in 0..3 {
+        open(&server, "herd").append(writer, &records(writer + 1..=writer + 1), true).unwrap();
+    }
+    let mut log = open(&server, "herd");
+    let seals: Vec<_> = names(&log, LOG).into_iter().take(3).collect();
+    server.make_old(&format!("herd/{}", seals[0]), SEAL_DAYS as u64 + 1);
+    server.make_old(&format!("herd/{}", seals[1]), SEAL_DAYS as u64 - 1);
+    log.append(3, &records(4..=4), true).unwrap();
+    let left = names(&log, LOG);
+    assert!(!left.contains(&seals[0]) && left.contains(&seals[1]) && left.contains(&seals[2]));
+    assert_eq!(numbers(&log), [1, 2, 3, 4]);
 }
 
 #[test]

@@ -105,6 +105,13 @@ impl ObjectServer {
         self.text(prefix).parse().unwrap()
     }
 
+    /// Makes an object so many days old.
+    pub fn make_old(&self, object: &str, days: u64) {
+        let path = self.folder.path().join("data").join(BUCKET).join(object);
+        let then = std::time::SystemTime::now() - Duration::from_secs(days * 24 * 60 * 60);
+        std::fs::File::options().write(true).open(path).unwrap().set_modified(then).unwrap();
+    }
+
     /// The same with a wrong secret.
     pub fn address_with_a_wrong_secret(&self) -> ObjectAddress {
         self.text_at(self.port, BUCKET, "x", "wrong").parse().unwrap()
