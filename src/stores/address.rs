@@ -8,22 +8,39 @@ use drover_journal::{Log, LogError};
 use drover_vault::{Register, StoreError, Vault};
 
 use super::etcd::{AddressError, EtcdAddress, EtcdLog, EtcdStore};
+use super::objects::{ObjectAddress, ObjectAddressError, ObjectLog, ObjectRegister, ObjectVault};
 
 /// Where a store is that several drovers share.
 #[derive(Debug, Clone)]
 pub enum StoreAddress {
     Etcd(EtcdAddress),
+    Objects(Box<ObjectAddress>),
+}
+
+/// Why an address of a store cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreAddressError {
+    #[error(transparent)]
+    Etcd(#[from] AddressError),
+    #[error(transparent)]
+    Objects(#[from] ObjectAddressError),
+    #[error(
+        "`{0}` is no address of a store: write etcd://HOST:PORT,HOST:PORT/PREFIX, s3://BUCKET/PREFIX \
+         or gs://BUCKET/PREFIX"
+    )]
+    Kind(String),
 }
 
 impl StoreAddress {
     /// Opens the journal in it.
     ///
     /// # Errors
-    /// As [`EtcdLog::open`].
+    /// As [`EtcdLog::open`] and [`ObjectLog::open`].
     pub fn log(&self) -> Result<Box<dyn Log>, LogError> {
-        match self {
-            Self::Etcd(address) => Ok(Box::new(EtcdLog::open(address)?)),
-        }
+        Ok(match self {
+            Self::Etcd(address) => Box::new(EtcdLog::open(address)?),
+            Self::Objects(address) => Box::new(ObjectLog::open(address)?),
+        })
     }
 
     /// What lies beside the journal.
@@ -31,9 +48,13 @@ impl StoreAddress {
     /// # Errors
     /// When calls cannot be prepared.
     pub fn vault(&self) -> Result<Arc<dyn Vault>, StoreError> {
-        match self {
-            Self::Etcd(address) => Ok(Arc::new(EtcdStore::vault(address)?)),
-        }
+        Ok(match self {
+            Self::Etcd(address) => Arc::new(EtcdStore::vault(address)?),
+            Self::Objects(address) => {
+                let vault = ObjectVault::new(address);
+                Arc::new(vault.map_err(|error| self.refused(error))?)
+            }
+        })
     }
 
     /// What its members write by comparison.
@@ -41,27 +62,40 @@ impl StoreAddress {
     /// # Errors
     /// As [`StoreAddress::vault`].
     pub fn register(&self) -> Result<Arc<dyn Register>, StoreError> {
-        match self {
-            Self::Etcd(address) => Ok(Arc::new(EtcdStore::register(address)?)),
-        }
+        Ok(match self {
+            Self::Etcd(address) => Arc::new(EtcdStore::register(address)?),
+            Self::Objects(address) => {
+                let register = ObjectRegister::open(address);
+                Arc::new(register.map_err(|error| self.refused(error))?)
+            }
+        })
     }
-}
 
-impl StoreAddress {
+    fn refused(&self, error: Box<dyn std::error::Error + Send + Sync>) -> StoreError {
+        StoreError::refused(&self.to_string(), "read", error)
+    }
+
     /// What is the same for all who use this journal, however they reach it.
-    pub fn name(&self) -> &str {
+    pub fn name(&self) -> String {
         match self {
-            Self::Etcd(address) => address.prefix(),
+            Self::Etcd(address) => address.prefix().to_owned(),
+            Self::Objects(address) => address.to_string(),
         }
     }
 }
 
 impl FromStr for StoreAddress {
-    type Err = AddressError;
+    type Err = StoreAddressError;
 
-    /// Reads an address, and the files that it names.
-    fn from_str(text: &str) -> Result<Self, AddressError> {
-        text.parse().map(Self::Etcd)
+    /// Reads an address, and the files and variables that it names.
+    fn from_str(text: &str) -> Result<Self, StoreAddressError> {
+        if EtcdAddress::is_meant(text) {
+            Ok(Self::Etcd(text.parse()?))
+        } else if ObjectAddress::is_meant(text) {
+            Ok(Self::Objects(Box::new(text.parse()?)))
+        } else {
+            Err(StoreAddressError::Kind(text.to_owned()))
+        }
     }
 }
 
@@ -69,6 +103,7 @@ impl fmt::Display for StoreAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Etcd(address) => address.fmt(f),
+            Self::Objects(address) => address.fmt(f),
         }
     }
 }

@@ -1,6 +1,9 @@
-//! For tests: members of a real etcd cluster, and a door before one that swallows its answers.
+//! For tests: members of a real etcd cluster, and a door before one that swallows its answers; the
+//! same for object stores in `objects.rs`.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod objects;
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -14,6 +17,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use crate::etcd::{EtcdAddress, Gateway};
+pub use objects::{ObjectDoor, ObjectServer};
 
 /// How long a cluster may take to elect its leader.
 const START_LIMIT: Duration = Duration::from_secs(60);

@@ -4,8 +4,8 @@ use std::io::Write as _;
 use std::time::Instant;
 
 use drover_journal::{Log, RedbLog};
-use drover_stores::EtcdLog;
-use drover_stores::testing::Cluster;
+use drover_stores::testing::{Cluster, ObjectServer};
+use drover_stores::{EtcdLog, ObjectLog};
 
 use crate::figure::{Figure, Report};
 
@@ -28,12 +28,21 @@ pub fn report(report: &mut Report) {
     let mut log = RedbLog::open(dir.path().join("journal.redb")).unwrap();
     add(report, "append.file", &mut log, &record, plain);
     // Its members sync to the same disk, one after the other at least.
-    let Some(etcd) = Cluster::start(MEMBERS) else {
-        println!("note: append.etcd needs etcd");
-        return;
-    };
-    let mut log = EtcdLog::open(&etcd.address("bench")).unwrap();
-    add(report, "append.etcd", &mut log, &record, plain);
+    match Cluster::start(MEMBERS) {
+        Some(etcd) => {
+            let mut log = EtcdLog::open(&etcd.address("bench")).unwrap();
+            add(report, "append.etcd", &mut log, &record, plain);
+        }
+        None => println!("note: append.etcd needs etcd"),
+    }
+    // It syncs nothing: what counts here is the work of a request.
+    match ObjectServer::start() {
+        Some(server) => {
+            let mut log = ObjectLog::open(&server.address("bench")).unwrap();
+            add(report, "append.objects", &mut log, &record, plain);
+        }
+        None => println!("note: append.objects needs versitygw"),
+    }
 }
 
 fn add(report: &mut Report, name: &str, log: &mut impl Log, record: &[u8], plain: (f64, f64)) {

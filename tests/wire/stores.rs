@@ -1,6 +1,6 @@
 //! Journals in stores that machines share: copies there and back.
 
-use drover_stores::testing::Cluster;
+use drover_stores::testing::{Cluster, ObjectServer};
 
 use crate::api::call;
 use crate::harness::{Service, drover, world};
@@ -54,6 +54,41 @@ fn a_journal_goes_into_etcd_and_comes_back_to_a_service_that_knows_its_lease() {
     let _service = Service::start(&site);
     let known = call(&site, "GET", "/v1/leases", None).1["leases"][0].clone();
     assert_eq!((&known["id"], &known["agent"]), (&lease["id"], &lease["agent"]));
+}
+
+#[test]
+fn a_journal_goes_into_an_object_store_and_comes_back() {
+    let Some(mut server) = ObjectServer::start() else { return };
+    let (_dir, _sim, site) = world();
+    let mut service = Service::start(&site);
+    let lease = site.json(&["lease", "--labels", "linux"]);
+    service.child.signal("KILL");
+    service.child.wait();
+
+    let state = site.dir.path().join("state");
+    let (state, file) = (state.to_str().unwrap(), site.dir.path().join("copy.redb"));
+    let store = server.text("herd/ci");
+    let (code, text) = journal(&["copy", state, &store]);
+    assert!(code == 0 && text.contains("with one of the two alone"), "{code}: {text}");
+    assert_eq!(held(&store), held(state));
+    let agent = lease["agent"].as_str().unwrap();
+    let (code, text) = journal(&["inspect", &store, "--about", agent]);
+    assert!(code == 0 && text.contains("leaseGranted"), "{code}: {text}");
+
+    // A prefix that is taken stays as it is, and nothing is elsewhere.
+    let (code, text) = journal(&["copy", state, &store]);
+    assert!(code == 1 && text.contains("nothing was copied"), "{code}: {text}");
+    let (code, text) = journal(&["verify", &server.text("herd")]);
+    assert!(code == 1 && text.contains("nothing is beneath `herd`"), "{code}: {text}");
+    let (code, text) = journal(&["copy", &store, file.to_str().unwrap()]);
+    assert_eq!(code, 0, "{text}");
+    assert_eq!(held(file.to_str().unwrap()), held(state));
+
+    server.kill();
+    let (code, text) = journal(&["verify", &store]);
+    assert!(code == 1 && text.contains("the store was not reached"), "{code}: {text}");
+    let (code, text) = journal(&["verify", "s3://herd?regoin=x"]);
+    assert!(code == 1 && text.contains("`regoin` is no option"), "{code}: {text}");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use causes::chain;
 use drover_journal::{Contents, Inspection, RedbLog, inspect, inspect_log};
-use drover_stores::{EtcdAddress, EtcdLog};
+use drover_stores::{EtcdAddress, EtcdLog, ObjectAddress, ObjectLog};
 
 use crate::app::JOURNAL;
 
@@ -20,6 +20,7 @@ pub(super) enum Place {
     /// Its text, one JSON value a line.
     Text(PathBuf),
     Etcd(Box<EtcdAddress>),
+    Objects(Box<ObjectAddress>),
 }
 
 impl Place {
@@ -31,6 +32,10 @@ impl Place {
         if EtcdAddress::is_meant(name) {
             let address = name.parse::<EtcdAddress>().map_err(|error| chain(&error))?;
             return Ok(Self::Etcd(Box::new(address)));
+        }
+        if ObjectAddress::is_meant(name) {
+            let address = name.parse::<ObjectAddress>().map_err(|error| chain(&error))?;
+            return Ok(Self::Objects(Box::new(address)));
         }
         let path = PathBuf::from(name);
         if path.is_dir() {
@@ -45,6 +50,7 @@ impl Place {
         match self {
             Self::File(path) | Self::Text(path) => path.display().to_string(),
             Self::Etcd(address) => address.to_string(),
+            Self::Objects(address) => address.to_string(),
         }
     }
 
@@ -65,6 +71,10 @@ impl Place {
                 let log = EtcdLog::look(address).map_err(|error| chain(&error))?;
                 inspect_log(&log).map_err(|error| chain(&error))
             }
+            Self::Objects(address) => {
+                let log = ObjectLog::look(address).map_err(|error| chain(&error))?;
+                inspect_log(&log).map_err(|error| chain(&error))
+            }
         }
     }
 
@@ -79,6 +89,9 @@ impl Place {
                 .map_err(|error| chain(&error)),
             Self::Text(path) => Contents::read_text(path).map_err(|error| chain(&error)),
             Self::Etcd(address) => EtcdLog::look(address)
+                .and_then(|log| Contents::of(&log))
+                .map_err(|error| chain(&error)),
+            Self::Objects(address) => ObjectLog::look(address)
                 .and_then(|log| Contents::of(&log))
                 .map_err(|error| chain(&error)),
         }
@@ -103,6 +116,9 @@ impl Place {
             }
             Self::Text(path) => contents.write_text(path),
             Self::Etcd(address) => EtcdLog::open(address)
+                .map_err(Into::into)
+                .and_then(|mut log| contents.put_into(&mut log)),
+            Self::Objects(address) => ObjectLog::open(address)
                 .map_err(Into::into)
                 .and_then(|mut log| contents.put_into(&mut log)),
         }

@@ -142,14 +142,14 @@ pub struct LogsOptions {
 pub enum JournalAction {
     /// Read all of it as a start would, and say whether it is sound and what it holds
     Verify {
-        /// The journal: its file or text, the state directory, or etcd://HOST:PORT/PREFIX [default: that
-        /// of the configuration]
+        /// The journal: its file or text, the state directory, etcd://HOST:PORT/PREFIX or
+        /// s3://BUCKET/PREFIX [default: that of the configuration]
         journal: Option<String>,
     },
     /// List the records after its snapshot: when each was written, and what it is about
     Inspect {
-        /// The journal: its file or text, the state directory, or etcd://HOST:PORT/PREFIX [default: that
-        /// of the configuration]
+        /// The journal: its file or text, the state directory, etcd://HOST:PORT/PREFIX or
+        /// s3://BUCKET/PREFIX [default: that of the configuration]
         journal: Option<String>,
         /// Only records after this one
         #[arg(long, value_name = "RECORD")]
@@ -158,12 +158,14 @@ pub enum JournalAction {
         #[arg(long, value_name = "ID")]
         about: Option<String>,
     },
-    /// Copy it to where none is yet: to another file, to etcd, or as text, and back
+    /// Copy it to where none is yet: to another file, to a store, or as text, and back
     Copy {
-        /// A file, a state directory, a text file (.jsonl), or etcd://HOST[:2379],HOST[:2379]/PREFIX
-        /// (etcds:// with TLS; ?caFile=PATH&user=NAME&passwordFile=PATH)
+        /// A file, a state directory, a text file (.jsonl), etcd://HOST[:2379],HOST[:2379]/PREFIX
+        /// (etcds:// with TLS; ?caFile=PATH&user=NAME&passwordFile=PATH), s3://BUCKET/PREFIX or
+        /// gs://BUCKET/PREFIX (?endpoint=URL&region=NAME and others; the login is in the environment or
+        /// in files)
         from: String,
-        /// The same; a file must not be there, a prefix of etcd must be empty
+        /// The same; a file must not be there, a prefix of a store must be empty
         to: String,
     },
 }
