@@ -76,6 +76,8 @@ pub struct Settings {
     pub socket: Option<PathBuf>,
     /// Log in JSON, whatever `LOG_FORMAT` says.
     pub json_log: bool,
+    /// The address of the store that several drovers share, in place of the one in the configuration.
+    pub store: Option<String>,
     /// What this member of a store is called, in place of the machine's name.
     pub member: Option<String>,
     /// The URL where other members reach it, in place of the address that it listens on.

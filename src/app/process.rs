@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use drover_config::watch::Watch;
-use drover_config::{Checked, Environment};
+use drover_config::{Checked, Environment, STORE_VARIABLE};
 use drover_model::ports::Ambient;
 use drover_server::Bound;
 use sha2::{Digest as _, Sha256};
@@ -53,6 +53,9 @@ impl Process {
         let mut environment = Environment::of_process();
         if let Some(state) = &settings.state_dir {
             environment = environment.with("DROVER_STATE_DIR", &state.display().to_string());
+        }
+        if let Some(store) = &settings.store {
+            environment = environment.with(STORE_VARIABLE, store);
         }
         let (watch, first) = Watch::open(&settings.config, environment.clone()).await;
         let mut checked = match (first, self.files.take()) {

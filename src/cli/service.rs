@@ -33,6 +33,7 @@ pub(super) fn run(global: &Global, options: RunOptions) -> ExitCode {
         state_dir: options.state_dir,
         socket: global.socket.clone(),
         json_log: global.json,
+        store: options.store_address(),
         member: options.member,
         advertise: options.advertise,
     };

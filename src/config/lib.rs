@@ -102,7 +102,7 @@ pub use explain::{Explained, UnknownKey, explain, sections};
 pub use fault::{Fault, LocatedFault, Place};
 pub use schema::schema;
 pub use service::{ApiToken, ServiceSpec};
-pub use shared_store::StoreSpec;
+pub use shared_store::{STORE_VARIABLE, StoreSpec};
 pub use socket::{Socket, elsewhere, socket};
 pub use source::{SourceFile, Sources, yaml_in};
 pub use sync::{ConfigSyncSpec, managed_folder};

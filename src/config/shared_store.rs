@@ -20,10 +20,14 @@ pub struct StoreSpec {
     pub leader_lease: Duration,
 }
 
+/// The variable that wins over `service.store`.
+pub const STORE_VARIABLE: &str = "DROVER_STORE";
+
 /// Makes the store; none where none is given, or it has faults.
 pub(super) fn store(raw: &RawService, layer: &Layer, cx: &mut Context<'_>) -> Option<StoreSpec> {
     let key = key(layer, cx);
-    let Some(text) = raw.store.as_deref().filter(|text| !text.is_empty()) else {
+    let given = cx.environment.get(STORE_VARIABLE).or(raw.store.as_deref());
+    let Some(text) = given.filter(|text| !text.is_empty()).map(str::to_owned) else {
         if !layer.nested("clusterKey").is_empty() {
             let fault = layer.fault("clusterKey", "without `store` nothing is encrypted by it");
             cx.warnings

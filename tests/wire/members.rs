@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use drover_stores::testing::Cluster;
+use drover_stores::testing::{Cluster, ObjectServer};
 use serde_json::Value;
 
 use crate::gitea::demand;
@@ -26,20 +26,20 @@ struct Member {
 /// Three members of a store, and what they serve.
 struct Members {
     site: Site,
-    etcd: Cluster,
     all: Vec<Member>,
+    /// The store ends with them.
+    _store: Box<dyn std::any::Any>,
 }
 
 impl Members {
     /// Starts three with this configuration, and waits until one leads.
-    fn start(etcd: Cluster, site: Site, yaml: &str) -> Self {
+    fn start((store, address): (Box<dyn std::any::Any>, String), site: Site, yaml: &str) -> Self {
         let dir = site.dir.path().to_owned();
         site.write_secret("cluster.key", "0123456789abcdef0123456789abcdef");
-        let store = etcd.text("herd");
         let yaml = yaml.replace(
             "service:\n",
             &format!(
-                "service:\n  store: \"{store}\"\n  clusterKey: {{secretFile: \"{}/cluster.key\"}}\n  \
+                "service:\n  store: \"{address}\"\n  clusterKey: {{secretFile: \"{}/cluster.key\"}}\n  \
                  leaderLeaseSec: {LEASE_SECS}\n  listen: \"127.0.0.1:0\"\n",
                 dir.display()
             ),
@@ -51,7 +51,7 @@ impl Members {
             let socket = dir.join(format!("{name}.sock"));
             Member { name, config, socket, service: None, log: None }
         });
-        let mut members = Self { site, etcd, all: all.into() };
+        let mut members = Self { site, all: all.into(), _store: store };
         (0..3).for_each(|at| members.launch(at));
         members.leader();
         members
@@ -138,10 +138,25 @@ impl Members {
 }
 
 fn three() -> Option<(tempfile::TempDir, Sim, Members)> {
-    let etcd = Cluster::start(3)?;
+    three_on(etcd()?)
+}
+
+fn etcd() -> Option<(Box<dyn std::any::Any>, String)> {
+    let cluster = Cluster::start(3)?;
+    let address = cluster.text("herd");
+    Some((Box::new(cluster), address))
+}
+
+fn s3() -> Option<(Box<dyn std::any::Any>, String)> {
+    let server = ObjectServer::start()?;
+    let address = server.text("herd");
+    Some((Box::new(server), address))
+}
+
+fn three_on(store: (Box<dyn std::any::Any>, String)) -> Option<(tempfile::TempDir, Sim, Members)> {
     let (dir, sim, site) = world();
     let yaml = site.yaml(&sim, "");
-    let members = Members::start(etcd, site, &yaml);
+    let members = Members::start(store, site, &yaml);
     Some((dir, sim, members))
 }
 
@@ -149,7 +164,20 @@ fn three() -> Option<(tempfile::TempDir, Sim, Members)> {
 
 #[test]
 fn leases_outlive_three_leaders_that_are_killed() {
-    let Some((_dir, sim, mut members)) = three() else { return };
+    if let Some(world) = three() {
+        leases_outlive_leaders("etcd", world);
+    }
+}
+
+#[test]
+fn leases_outlive_three_leaders_that_are_killed_on_a_real_s3_server() {
+    if let Some(world) = s3().and_then(three_on) {
+        leases_outlive_leaders("versitygw", world);
+    }
+}
+
+fn leases_outlive_leaders(store: &str, world: (tempfile::TempDir, Sim, Members)) {
+    let (_dir, sim, mut members) = world;
     let first = members.leader();
     let standby = members.other(first);
     // Any member takes callers.
@@ -167,7 +195,7 @@ fn leases_outlive_three_leaders_that_are_killed() {
         members.json(asked, &["release", more["id"].as_str().unwrap()]);
         members.launch(leader);
     }
-    note(&format!("without a leader that serves after a kill, of {LEASE_SECS} s: {gaps:?} ms"));
+    note(&format!("{store}: no leader serves after a kill, of {LEASE_SECS} s: {gaps:?} ms"));
     let leader = members.leader();
     members.json(leader, &["release", id.as_str().unwrap()]);
     members.json(leader, &["reap", "--all"]);
@@ -179,13 +207,26 @@ fn leases_outlive_three_leaders_that_are_killed() {
 
 #[test]
 fn a_leader_that_was_paused_stands_by_when_it_goes_on() {
-    let Some((_dir, _sim, members)) = three() else { return };
+    if let Some(world) = three() {
+        a_paused_leader_stands_by("etcd", world);
+    }
+}
+
+#[test]
+fn a_leader_that_was_paused_on_a_real_s3_server_stands_by_when_it_goes_on() {
+    if let Some(world) = s3().and_then(three_on) {
+        a_paused_leader_stands_by("versitygw", world);
+    }
+}
+
+fn a_paused_leader_stands_by(store: &str, world: (tempfile::TempDir, Sim, Members)) {
+    let (_dir, _sim, members) = world;
     let leader = members.leader();
     let asked = members.other(leader);
     let lease = members.json(asked, &["lease", "--labels", "linux"]);
     members.signal(leader, "STOP");
     let gap = members.gap(asked).as_millis();
-    note(&format!("without a leader that serves after a pause, of {LEASE_SECS} s: {gap} ms"));
+    note(&format!("{store}: no leader serves after a pause, of {LEASE_SECS} s: {gap} ms"));
     let next = members.leader();
     assert_ne!(next, leader);
     members.signal(leader, "CONT");
@@ -236,12 +277,12 @@ fn a_leader_that_is_asked_hands_over_to_the_one_that_is_named() {
 #[test]
 fn jobs_of_a_real_gitea_run_once_each_through_three_fail_overs() {
     const JOBS: usize = 12;
-    let Some(etcd) = Cluster::start(3) else { return };
+    let Some(store) = etcd() else { return };
     let gitea = Gitea::start();
     let (_dir, sim, site) = world();
     demand(&site, &site.yaml(&sim, ""), &gitea, "pollSeconds: 1");
     let yaml = std::fs::read_to_string(site.config()).unwrap();
-    let mut members = Members::start(etcd, site, &yaml);
+    let mut members = Members::start(store, site, &yaml);
     let job =
         |number| format!("  j{number:02}:\n    runs-on: linux\n    steps:\n      - run: sleep 3\n");
     let jobs: String = (0..JOBS).map(job).collect();
@@ -327,5 +368,4 @@ fn a_member_with_another_key_is_refused_and_says_what_to_do() {
     let text = String::from_utf8_lossy(&out.stderr).into_owned();
     assert!(text.contains("another service.clusterKey"), "{text}");
     assert_eq!(out.status.code(), Some(1));
-    drop(members.etcd.text("herd"));
 }

@@ -25,8 +25,9 @@ table! {
             "directory of the journal and keys; unset: STATE_DIRECTORY, else /var/lib/drover";
         "store" => store: Option<String>,
             text().eg(r#""etcd://10.0.0.1:2379,10.0.0.2:2379,10.0.0.3:2379/drover""#),
-            "store of the journal that several drovers share, one of which leads; unset: the journal \
-             is a file of the state directory, for one drover";
+            "store of the journal that several drovers share, one of which leads: etcd://, s3:// or \
+             gs://; DROVER_STORE of the environment wins; unset: the journal is a file of the state \
+             directory, for one drover";
         "clusterKey", mapping(&CLUSTER_KEY).eg("{secretFile: /etc/drover/cluster.key}"),
             "key that all members of a store have; it encrypts what lies beside the journal";
         "leaderLeaseSec" => leader_lease_sec: u64, whole(2..=300).or(5),

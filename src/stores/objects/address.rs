@@ -241,7 +241,9 @@ impl Options<'_> {
     fn s3(&self, has_endpoint: bool) -> Result<S3, ObjectAddressError> {
         let region = self.given("region");
         let region = region.or_else(|| self.variable(&["AWS_REGION", "AWS_DEFAULT_REGION"]));
-        let path_style = match self.given("pathStyle").as_deref() {
+        let path_style =
+            self.given("pathStyle").or_else(|| self.variable(&["AWS_S3_USE_PATH_STYLE"]));
+        let path_style = match path_style.as_deref() {
             Some("true") => true,
             Some("false") => false,
             Some(other) => return Err(ObjectAddressError::PathStyle(other.to_owned())),
