@@ -136,7 +136,7 @@ fn of_many_writers_that_begin_at_once_one_goes_on() {
         (0..).zip(&appended).filter(|(_, one)| one.is_ok()).map(|(number, _)| number).collect();
     let [winner] = winners[..] else { panic!("{appended:?}") };
     assert_eq!(read(&open(&server, "herd"), 0), [(1, record(winner))]);
-    assert_eq!(appended.into_iter().filter(|one| is_fenced_by(one)).count(), 7);
+    assert_eq!(appended.into_iter().filter(is_fenced_by).count(), 7);
 }
 
 #[test]
@@ -206,6 +206,22 @@ fn a_writer_that_slept_through_snapshots_is_fenced() {
     let mut third = open(&server, "herd");
     third.append(8, &records(9..=9), true).unwrap();
     assert_eq!((numbers(&third), names(&third, LOG).len()), (vec![8, 9], 4), "three seals");
+}
+
+#[test]
+fn the_entry_that_fences_a_writer_stays_when_a_snapshot_takes_its_records() {
+    let Some(server) = ObjectServer::start() else { return };
+    let mut sleeper = open(&server, "herd");
+    sleeper.append(0, &[large(100_000)], true).unwrap();
+    let mut second = open(&server, "herd");
+    // Its first entry repeats the record, and is named by the second one.
+    second.append(1, &[large(100_000)], true).unwrap();
+    let seal = sleeper.next.name();
+    assert_eq!(second.known.entry.head.chunks[0].name, seal);
+    second.append(2, &[large(100_000)], true).unwrap();
+    snapshot(&mut second, 3, b"snapshot").unwrap();
+    assert!(names(&second, LOG).contains(&seal));
+    assert!(is_fenced(sleeper.append(1, &records(2..=2), true)));
 }
 
 #[test]
