@@ -319,11 +319,31 @@ fn an_append_that_may_still_arrive_can_never_count_once_the_next_one_was_made() 
     // It was sent, and is under way.
     let late = log.with(log.known.entry.again(log.known.at), &records(2..=2)).unwrap();
     let at = log.next;
-    (log.unsure, log.claimed) = (Some((at, late.clone())), false);
+    (log.unsure, log.claimed) = (vec![late.clone()], false);
     log.append(1, &[large(20)], true).unwrap();
     let arrives = log.gateway.create(&at.name(), late.encode()).unwrap();
     assert!(matches!(arrives, Created::Taken));
     assert_eq!(read(&open(&server, "herd"), 2), [(2, large(20))]);
+}
+
+#[test]
+fn an_append_that_arrives_just_before_the_seal_is_undone_by_it() {
+    let Some(server) = ObjectServer::start() else { return };
+    let address = server.address("herd");
+    open(&server, "herd").append(0, &records(1..=1), true).unwrap();
+    let wrapped = wrapped::Wrapped::of(&address);
+    let arrives = Arc::clone(&wrapped.late);
+    let gateway = Gateway::over(Arc::new(wrapped), &address).unwrap();
+    let mut log = ObjectLog::over(Arc::new(gateway)).unwrap();
+    log.append(1, &records(2..=2), true).unwrap();
+    let late = log.with(log.known.entry.again(log.known.at), &records(3..=5)).unwrap();
+    let path = format!("herd/{}", log.next.name());
+    // The writer looks for it in vain, and it arrives right then.
+    *arrives.lock() = Some((path.into(), late.encode()));
+    (log.unsure, log.claimed) = (vec![late], false);
+    log.append(2, &records(3..=3), true).unwrap();
+    assert!(arrives.lock().is_none());
+    assert_eq!((numbers(&log), numbers(&open(&server, "herd"))), (vec![1, 2, 3], vec![1, 2, 3]));
 }
 
 // Invariant: the number of objects stays small, and nothing that is needed goes.
