@@ -83,8 +83,8 @@ pub struct ObjectLog {
     known: Known,
     /// Where the next entry goes.
     next: Position,
-    /// An entry that may be there although its write was reported as failed.
-    unsure: Option<(Position, Entry)>,
+    /// Entries of which one may be where the next one goes, although its write was reported as failed.
+    unsure: Vec<Entry>,
     /// Whether the last entry is this writer's.
     claimed: bool,
     /// Entries that no later one needs.
@@ -138,7 +138,7 @@ impl ObjectLog {
             gateway,
             known,
             next,
-            unsure: None,
+            unsure: Vec::new(),
             claimed: false,
             superseded: Vec::new(),
             slot: None,
@@ -173,10 +173,15 @@ impl ObjectLog {
     fn claim(&mut self) -> Result<(), LogError> {
         // Nobody finishes a snapshot that was begun before a failure.
         self.slot = None;
-        if !self.settle()? {
+        while !self.settle()? {
             let mut entry = self.known.entry.again(self.known.at);
             entry.head.term = self.next.term + 1;
-            self.put(entry)?;
+            match self.put(entry) {
+                Ok(()) => break,
+                // What is in its slot may be a write of this one that came late.
+                Err(LogError::Fenced { .. }) if !self.unsure.is_empty() => {}
+                Err(error) => return Err(error),
+            }
         }
         self.claimed = true;
         self.superseded.clear();
@@ -190,24 +195,27 @@ impl ObjectLog {
 
     /// Finds out whether a write happened that was reported as failed. Returns whether it began a term.
     fn settle(&mut self) -> Result<bool, LogError> {
-        let Some((at, entry)) = self.unsure.clone() else { return Ok(false) };
-        let found = self.gateway.get(&at.name()).map_err(|error| self.io("read", error))?;
-        let begins = entry.head.term != at.term;
-        match found {
-            // Its slot is free, and the next entry takes it.
-            None => self.unsure = None,
-            Some((bytes, _)) if bytes != entry.encode() => return Err(self.fenced()),
-            // What adds no record stands; an append is undone by what comes behind it.
-            Some(_) if entry.head.seq == self.seq() => {
-                if begins {
-                    self.look_behind(at)?;
-                }
-                self.adopt(at, entry);
-                return Ok(begins);
-            }
-            Some(_) => (self.next, self.unsure) = (at.next(), None),
+        if self.unsure.is_empty() {
+            return Ok(false);
         }
-        Ok(false)
+        let at = self.next;
+        let found = self.gateway.get(&at.name()).map_err(|error| self.io("read", error))?;
+        // Where the slot is free, the next entry takes it.
+        let Some((bytes, _)) = found else { return Ok(false) };
+        let Some(entry) = self.unsure.iter().find(|entry| entry.encode() == bytes).cloned() else {
+            return Err(self.fenced());
+        };
+        // What adds no record stands; an append is undone by what comes behind it.
+        if entry.head.seq != self.seq() {
+            (self.next, self.unsure) = (at.next(), Vec::new());
+            return Ok(false);
+        }
+        let begins = entry.head.term != at.term;
+        if begins {
+            self.look_behind(at)?;
+        }
+        self.adopt(at, entry);
+        Ok(begins)
     }
 
     /// Writes the next entry. What it names is there.
@@ -219,14 +227,15 @@ impl ObjectLog {
             Err(error) => {
                 self.slot = None;
                 if matches!(error, CallError::Unknown(_)) {
-                    (self.claimed, self.unsure) = (false, Some((at, entry)));
+                    self.claimed = false;
+                    self.unsure.push(entry);
                 }
                 return Err(self.io("written", error));
             }
         }
         if entry.head.term != at.term || self.was_sure_long_ago() {
             // Until somebody has looked, nobody knows whether the entry counts.
-            self.unsure = Some((at, entry.clone()));
+            self.unsure.push(entry.clone());
             self.look_behind(at).inspect_err(|_| (self.claimed, self.slot) = (false, None))?;
         }
         self.adopt(at, entry);
@@ -258,7 +267,7 @@ impl ObjectLog {
         let chunks = &self.known.entry.head.chunks;
         self.superseded.extend(old.filter(|old| chunks.iter().all(|chunk| chunk.name != *old)));
         self.next = at.in_term(self.known.entry.head.term);
-        self.unsure = None;
+        self.unsure.clear();
         self.sure = (Instant::now(), SystemTime::now());
     }
 
@@ -371,7 +380,7 @@ impl Log for ObjectLog {
         if self.seq() != expected {
             return Err(LogError::Fenced { expected, actual: self.seq() });
         }
-        if batch.is_empty() && self.unsure.is_none() {
+        if batch.is_empty() && self.unsure.is_empty() {
             return Ok(expected);
         }
         self.claim_if_needed()?;
@@ -455,7 +464,7 @@ impl Log for ObjectLog {
         entry.head.snapshot = Some(ready.mark().clone());
         let written = self.put(entry);
         // Where nobody knows whether an entry names them, the parts stay.
-        if written.is_ok() || self.unsure.is_some() {
+        if written.is_ok() || !self.unsure.is_empty() {
             ready.keep();
         }
         written?;
@@ -488,7 +497,7 @@ impl Log for ObjectLog {
         }
         let entry = self.with(entry, records)?;
         let written = self.put(entry);
-        if let Some(ready) = ready.filter(|_| written.is_ok() || self.unsure.is_some()) {
+        if let Some(ready) = ready.filter(|_| written.is_ok() || !self.unsure.is_empty()) {
             ready.keep();
         }
         written

@@ -136,7 +136,7 @@ fn of_many_writers_that_begin_at_once_one_goes_on() {
         (0..).zip(&appended).filter(|(_, one)| one.is_ok()).map(|(number, _)| number).collect();
     let [winner] = winners[..] else { panic!("{appended:?}") };
     assert_eq!(read(&open(&server, "herd"), 0), [(1, record(winner))]);
-    assert_eq!(appended.into_iter().filter(|one| is_fenced_by(one)).count(), 7);
+    assert_eq!(appended.into_iter().filter(is_fenced_by).count(), 7);
 }
 
 #[test]
@@ -206,6 +206,22 @@ fn a_writer_that_slept_through_snapshots_is_fenced() {
     let mut third = open(&server, "herd");
     third.append(8, &records(9..=9), true).unwrap();
     assert_eq!((numbers(&third), names(&third, LOG).len()), (vec![8, 9], 4), "three seals");
+}
+
+#[test]
+fn the_entry_that_fences_a_writer_stays_when_a_snapshot_takes_its_records() {
+    let Some(server) = ObjectServer::start() else { return };
+    let mut sleeper = open(&server, "herd");
+    sleeper.append(0, &[large(100_000)], true).unwrap();
+    let mut second = open(&server, "herd");
+    // Its first entry repeats the record, and is named by the second one.
+    second.append(1, &[large(100_000)], true).unwrap();
+    let seal = sleeper.next.name();
+    assert_eq!(second.known.entry.head.chunks[0].name, seal);
+    second.append(2, &[large(100_000)], true).unwrap();
+    snapshot(&mut second, 3, b"snapshot").unwrap();
+    assert!(names(&second, LOG).contains(&seal));
+    assert!(is_fenced(sleeper.append(1, &records(2..=2), true)));
 }
 
 #[test]
@@ -303,11 +319,31 @@ fn an_append_that_may_still_arrive_can_never_count_once_the_next_one_was_made() 
     // It was sent, and is under way.
     let late = log.with(log.known.entry.again(log.known.at), &records(2..=2)).unwrap();
     let at = log.next;
-    (log.unsure, log.claimed) = (Some((at, late.clone())), false);
+    (log.unsure, log.claimed) = (vec![late.clone()], false);
     log.append(1, &[large(20)], true).unwrap();
     let arrives = log.gateway.create(&at.name(), late.encode()).unwrap();
     assert!(matches!(arrives, Created::Taken));
     assert_eq!(read(&open(&server, "herd"), 2), [(2, large(20))]);
+}
+
+#[test]
+fn an_append_that_arrives_just_before_the_seal_is_undone_by_it() {
+    let Some(server) = ObjectServer::start() else { return };
+    let address = server.address("herd");
+    open(&server, "herd").append(0, &records(1..=1), true).unwrap();
+    let wrapped = wrapped::Wrapped::of(&address);
+    let arrives = Arc::clone(&wrapped.late);
+    let gateway = Gateway::over(Arc::new(wrapped), &address).unwrap();
+    let mut log = ObjectLog::over(Arc::new(gateway)).unwrap();
+    log.append(1, &records(2..=2), true).unwrap();
+    let late = log.with(log.known.entry.again(log.known.at), &records(3..=5)).unwrap();
+    let path = format!("herd/{}", log.next.name());
+    // The writer looks for it in vain, and it arrives right then.
+    *arrives.lock() = Some((path.into(), late.encode()));
+    (log.unsure, log.claimed) = (vec![late], false);
+    log.append(2, &records(3..=3), true).unwrap();
+    assert!(arrives.lock().is_none());
+    assert_eq!((numbers(&log), numbers(&open(&server, "herd"))), (vec![1, 2, 3], vec![1, 2, 3]));
 }
 
 // Invariant: the number of objects stays small, and nothing that is needed goes.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use futures_util::StreamExt as _;
 use futures_util::stream::BoxStream;
 use object_store::path::Path;
@@ -13,6 +14,7 @@ use object_store::{
     ObjectStore, ObjectStoreExt as _, PutMode, PutMultipartOptions, PutOptions, PutPayload,
     PutResult, Result,
 };
+use parking_lot::Mutex;
 
 use super::{ObjectAddress, gateway};
 
@@ -25,13 +27,16 @@ pub(super) struct Wrapped {
     pub(super) ignores_none_match: bool,
     /// Whether it writes where another object is than the one that is named.
     pub(super) ignores_match: bool,
+    /// A write that arrives right after the first look for it.
+    pub(super) late: Arc<Mutex<Option<(Path, Bytes)>>>,
 }
 
 impl Wrapped {
     pub(super) fn of(address: &ObjectAddress) -> Self {
         let store = gateway::store(address).unwrap();
         let left = Arc::new(AtomicUsize::new(usize::MAX));
-        Self { store, left, ignores_none_match: false, ignores_match: false }
+        let late = Arc::default();
+        Self { store, left, ignores_none_match: false, ignores_match: false, late }
     }
 
     fn lives(&self) -> Result<()> {
@@ -78,7 +83,12 @@ impl ObjectStore for Wrapped {
     }
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
-        self.store.get_opts(location, options).await
+        let found = self.store.get_opts(location, options).await;
+        let late = self.late.lock().take_if(|(path, _)| path == location);
+        if let Some((path, bytes)) = late {
+            self.store.put(&path, bytes.into()).await?;
+        }
+        found
     }
 
     fn delete_stream(
