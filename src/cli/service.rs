@@ -27,13 +27,14 @@ pub(super) fn run(global: &Global, options: RunOptions) -> ExitCode {
     {
         return report::fail_by(global.json, &error, &format!("drover: {}\n", chain(&error)));
     }
+    let store = options.store_address();
     let settings = app::Settings {
         config: config_path(global),
         strict: options.strict,
         state_dir: options.state_dir,
         socket: global.socket.clone(),
         json_log: global.json,
-        store: options.store_address(),
+        store,
         member: options.member,
         advertise: options.advertise,
     };
