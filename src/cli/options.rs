@@ -403,7 +403,7 @@ pub struct RunOptions {
     /// The same in parts: the kind of an object store
     #[arg(long, value_name = "KIND", requires = "bucket")]
     pub storage: Option<Storage>,
-    /// Its bucket
+    /// The bucket of that object store
     #[arg(long, value_name = "BUCKET", requires = "storage")]
     pub bucket: Option<String>,
     /// The prefix of this herd in the bucket [default: drover]
