@@ -423,16 +423,17 @@ fn outcome<T>(result: object_store::Result<T>) -> Outcome<T> {
         Ok(done) => return Outcome::Done(done),
         Err(error) => error,
     };
+    let whole = chain(&error);
     let unanswered = causes(&error).find_map(|cause| cause.downcast_ref::<NoAnswer>());
     if let Some(unanswered) = unanswered {
         let sent = match unanswered {
             NoAnswer::NotSent(_) => false,
             NoAnswer::Lost(_) | NoAnswer::Busy { .. } => true,
         };
-        return Outcome::Again { error: CallError::Refused(unanswered.to_string()), sent };
+        let text = with_advice(&whole, unanswered.to_string());
+        return Outcome::Again { error: CallError::Refused(text), sent };
     }
-    let whole = chain(&error);
-    let text = said(&whole);
+    let text = with_advice(&whole, said(&whole));
     // A list that is refused has no kind of its own.
     let has_status = |status: u16| whole.contains(&format!("status code: {status}"));
     let is_conflict = matches!(
@@ -448,6 +449,16 @@ fn outcome<T>(result: object_store::Result<T>) -> Outcome<T> {
     } else {
         Outcome::Refused(CallError::Refused(text))
     }
+}
+
+/// What went wrong; where it was the search for a login, also what to do.
+fn with_advice(whole: &str, text: String) -> String {
+    /// Where a machine of AWS or Google asks for its own login.
+    const METADATA: &str = "169.254.169.254";
+    if !whole.contains(METADATA) {
+        return text;
+    }
+    format!("no login is given, and this machine has none; give one by file or environment: {text}")
 }
 
 /// The store of an address.
