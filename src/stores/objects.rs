@@ -171,7 +171,7 @@ impl ObjectLog {
     /// # Errors
     /// [`LogError::Fenced`] when somebody else wrote since.
     fn claim(&mut self) -> Result<(), LogError> {
-        // Nobody finishes a snapshot that was begun before a failure.
+        // Nobody finishes a snapshot that was started before a failure.
         self.slot = None;
         while !self.settle()? {
             let mut entry = self.known.entry.again(self.known.at);

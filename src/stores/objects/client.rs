@@ -25,7 +25,7 @@ pub(super) const ANSWER_BYTES_MAX: usize = 64 << 20;
 /// Why a request has no answer that counts.
 #[derive(Debug, Clone, thiserror::Error)]
 pub(super) enum NoAnswer {
-    /// Nothing happened.
+    /// Nothing was sent, so nothing happened.
     #[error("the store was not reached: {0}")]
     NotSent(String),
     /// It may have happened.
