@@ -47,7 +47,7 @@ fn what_lies_beside_it_does_what_vaults_and_registers_must() {
         case(&mut || Box::new(EtcdStore::vault(&address).unwrap()));
     }
     for (number, case) in drover_vault::contract::REGISTER.into_iter().enumerate() {
-        let address = cluster.address(&format!("register/{number}"));
+        let address = cluster.address(&format!("entries/{number}"));
         case(&mut || Box::new(EtcdStore::register(&address).unwrap()));
     }
 }
@@ -272,6 +272,8 @@ fn a_store_that_cannot_be_reached_is_named_without_a_secret() {
     let dir = tempfile::tempdir().unwrap();
     let password = dir.path().join("password");
     std::fs::write(&password, "hush").unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    std::fs::set_permissions(&password, mode).unwrap();
     // Nobody listens on port 1.
     let text = format!("etcd://127.0.0.1:1/herd?user=a&passwordFile={}", password.display());
     let error = EtcdLog::open(&text.parse().unwrap()).err().unwrap();
