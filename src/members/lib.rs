@@ -3,7 +3,7 @@
 //! - [`Mind`] decides, from what the register holds and the time, when to read, to write, to lead and
 //!   to stop leading. It does no I/O.
 //! - [`Election`] carries that out on a thread of its own.
-//! - [`SendBy`] says until when the leader may send calls that change something; its [`Gate`] makes
+//! - [`SendBy`] says until when the leader may send calls that change something; its [`Gate`](drover_model::gate::Gate) makes
 //!   the others wait.
 //! - [`Roll`] is who the members are: each writes its own card into the vault, and reads the others'.
 //!
