@@ -220,44 +220,34 @@ impl Gateway {
         range: &KeyRange,
         revision: u64,
     ) -> Result<Vec<(String, Vec<u8>)>, CallError> {
+        let page = json!({ "limit": PAGE_KEYS.to_string(), "revision": revision.to_string() });
+        self.pages(range, page)
+    }
+
+    /// The keys of a range as they are now, in order.
+    pub(super) fn keys(&self, range: &KeyRange) -> Result<Vec<String>, CallError> {
+        let page = json!({ "limit": PAGE_NAMES.to_string(), "keys_only": true });
+        Ok(self.pages(range, page)?.into_iter().map(|(key, _)| key).collect())
+    }
+
+    /// A range in pages, each asked for as `question` says.
+    fn pages(
+        &self,
+        range: &KeyRange,
+        mut question: Value,
+    ) -> Result<Vec<(String, Vec<u8>)>, CallError> {
         let KeyRange(mut from, to) = range.clone();
         let mut found = Vec::new();
         loop {
-            let question = json!({
-                "key": encoded(&from),
-                "range_end": encoded(&to),
-                "limit": PAGE_KEYS.to_string(),
-                "revision": revision.to_string(),
-            });
-            let answer: RangeAnswer = self.read(question)?;
+            question["key"] = encoded(&from).into();
+            question["range_end"] = encoded(&to).into();
+            let answer: RangeAnswer = self.read(question.clone())?;
             for one in answer.kvs {
                 let key = String::from_utf8(one.key)
                     .map_err(|_| CallError::Refused("a key is no text".to_owned()))?;
                 found.push((key, one.value));
             }
             let Some((last, _)) = found.last().filter(|_| answer.more) else { return Ok(found) };
-            from = format!("{last}\0");
-        }
-    }
-
-    /// The keys of a range as they are now, in order.
-    pub(super) fn keys(&self, range: &KeyRange) -> Result<Vec<String>, CallError> {
-        let KeyRange(mut from, to) = range.clone();
-        let mut found = Vec::new();
-        loop {
-            let question = json!({
-                "key": encoded(&from),
-                "range_end": encoded(&to),
-                "limit": PAGE_NAMES.to_string(),
-                "keys_only": true,
-            });
-            let answer: RangeAnswer = self.read(question)?;
-            for one in answer.kvs {
-                let key = String::from_utf8(one.key)
-                    .map_err(|_| CallError::Refused("a key is no text".to_owned()))?;
-                found.push(key);
-            }
-            let Some(last) = found.last().filter(|_| answer.more) else { return Ok(found) };
             from = format!("{last}\0");
         }
     }
