@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use drover_model::labels::LabelExpression;
@@ -125,15 +125,16 @@ pub struct Shared {
 }
 
 impl Shared {
+    /// Also after a test failed with it in its hand: the end of its `Fake` must not hide why.
     pub fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap()
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until something holds.
     pub fn until(&self, holds: impl Fn(&State) -> bool) {
         let waited =
             self.changed.wait_timeout_while(self.state(), WAIT_LIMIT, |state| !holds(state));
-        drop(waited.unwrap());
+        drop(waited);
     }
 
     /// Changes something, lets builds begin that now can, and wakes who waits.
