@@ -12,7 +12,7 @@ use crate::gitea_server::Gitea;
 use crate::harness::{Lines, Service, Sim, Site, WAIT_LIMIT, drover, note, world};
 
 /// The seconds after which another member leads.
-const LEASE_SECS: u64 = 3;
+pub const LEASE_SECS: u64 = 3;
 
 /// A process of one of the three.
 struct Member {
@@ -24,7 +24,7 @@ struct Member {
 }
 
 /// Three members of a store, and what they serve.
-struct Members {
+pub struct Members {
     site: Site,
     all: Vec<Member>,
     /// The store ends with them.
@@ -33,7 +33,11 @@ struct Members {
 
 impl Members {
     /// Starts three with this configuration, and waits until one leads.
-    fn start((store, address): (Box<dyn std::any::Any>, String), site: Site, yaml: &str) -> Self {
+    pub fn start(
+        (store, address): (Box<dyn std::any::Any>, String),
+        site: Site,
+        yaml: &str,
+    ) -> Self {
         let dir = site.dir.path().to_owned();
         site.write_secret("cluster.key", "0123456789abcdef0123456789abcdef");
         let yaml = yaml.replace(
@@ -58,7 +62,7 @@ impl Members {
     }
 
     /// Starts a member, and waits until it stands by or leads.
-    fn launch(&mut self, at: usize) {
+    pub fn launch(&mut self, at: usize) {
         let dir = self.site.dir.path().to_owned();
         let member = &mut self.all[at];
         let mut command = drover();
@@ -72,17 +76,17 @@ impl Members {
         member.service = Some(service);
     }
 
-    fn signal(&self, at: usize, name: &str) {
+    pub fn signal(&self, at: usize, name: &str) {
         self.all[at].service.as_ref().unwrap().child.signal(name);
     }
 
-    fn kill(&mut self, at: usize) {
+    pub fn kill(&mut self, at: usize) {
         self.signal(at, "KILL");
         self.all[at].service = None;
     }
 
     /// Runs a client command on a member's socket.
-    fn command(&self, at: usize, args: &[&str]) -> Command {
+    pub fn command(&self, at: usize, args: &[&str]) -> Command {
         let mut command = drover();
         command.arg("--socket").arg(&self.all[at].socket).args(args);
         command.env("XDG_RUNTIME_DIR", self.site.dir.path());
@@ -105,7 +109,7 @@ impl Members {
     }
 
     /// The member that leads, as a member that answers says; waits until one serves.
-    fn leader(&self) -> usize {
+    pub fn leader(&self) -> usize {
         let deadline = Instant::now() + WAIT_LIMIT;
         let running = |at: &usize| self.all[*at].service.is_some();
         loop {
@@ -123,12 +127,12 @@ impl Members {
     }
 
     /// The first member that is not this one.
-    fn other(&self, than: usize) -> usize {
+    pub fn other(&self, than: usize) -> usize {
         (0..3).find(|at| *at != than && self.all[*at].service.is_some()).unwrap()
     }
 
     /// How long nothing is leased from now on, asked at one member.
-    fn gap(&self, at: usize) -> Duration {
+    pub fn gap(&self, at: usize) -> Duration {
         let from = Instant::now();
         while self.asked(at, "/v1/leases").is_none() {
             assert!(from.elapsed() < WAIT_LIMIT, "nobody serves");
@@ -141,13 +145,13 @@ fn three() -> Option<(tempfile::TempDir, Sim, Members)> {
     three_on(etcd()?)
 }
 
-fn etcd() -> Option<(Box<dyn std::any::Any>, String)> {
+pub fn etcd() -> Option<(Box<dyn std::any::Any>, String)> {
     let cluster = Cluster::start(3)?;
     let address = cluster.text("herd");
     Some((Box::new(cluster), address))
 }
 
-fn s3() -> Option<(Box<dyn std::any::Any>, String)> {
+pub fn s3() -> Option<(Box<dyn std::any::Any>, String)> {
     let server = ObjectServer::start()?;
     let address = server.text("herd");
     Some((Box::new(server), address))
