@@ -1,18 +1,15 @@
 //! What people and other members learn of the members.
 
 use drover_api::{MemberOut, MembersOut};
-use drover_members::Listed;
+use drover_members::{Listed, Role};
 
 use super::agreement;
 use super::membership::Membership;
 
-/// The name and URL of the member that leads; none where nobody is known to.
-pub(super) fn leader(membership: &Membership) -> Option<(String, String)> {
-    let role = membership.role();
-    let role = role.borrow();
+/// The name and URL of the member that leads, or led last: this one among them. None where nobody is known to.
+pub(super) fn known_to_lead(role: &Role) -> Option<(String, String)> {
     let leader = role.lease.as_ref()?.leader.as_ref()?;
-    // This process may have led a moment ago.
-    (leader.name != membership.name()).then(|| (leader.name.clone(), leader.url.clone()))
+    Some((leader.name.clone(), leader.url.clone()))
 }
 
 /// What a standby waits for.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use drover_config::Checked;
 use drover_config::watch::{Change, Outcome, Trigger};
 use drover_server::{Bound, Limits, Running, StandbyDoors};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use super::membership::Membership;
 use super::signals::{SignalAction, Signals};
@@ -33,7 +33,8 @@ pub(super) async fn stand_by(
     signals: &mut Signals,
     (trigger, changes): (&Trigger, &mut mpsc::Receiver<Outcome>),
 ) -> Result<Waited, RunError> {
-    let server = serve(membership, checked, bound)?;
+    let (leads, leader) = watch::channel(members::known_to_lead(&membership.role().borrow()));
+    let server = serve(membership, leader, checked, bound)?;
     let watchdog = tokio::spawn(systemd::feed_watchdog(Arc::new(|| true)));
     let (mut role, mut listed) = (membership.role(), membership.listed());
     membership.take_part();
@@ -43,6 +44,12 @@ pub(super) async fn stand_by(
     let waited = loop {
         membership.follow();
         let now = role.borrow_and_update().clone();
+        let leader = members::known_to_lead(&now);
+        leads.send_if_modified(|known| {
+            let differs = *known != leader;
+            *known = leader;
+            differs
+        });
         if now.term.is_some() {
             break Ok(Waited::Leads);
         }
@@ -88,16 +95,16 @@ pub(super) async fn stand_by(
 
 fn serve(
     membership: &Arc<Membership>,
+    leader: watch::Receiver<Option<(String, String)>>,
     checked: &Checked,
     bound: &Bound,
 ) -> Result<Running, RunError> {
     let again = bound.again();
     let again = again
         .map_err(|source| RunError::System { doing: "cannot share the API's sockets", source })?;
-    let (leads, all, why) =
-        (Arc::clone(membership), Arc::clone(membership), Arc::clone(membership));
+    let (all, why) = (Arc::clone(membership), Arc::clone(membership));
     let doors = StandbyDoors {
-        leader: Arc::new(move || members::leader(&leads)),
+        leader,
         members: Arc::new(move || members::listed(&all)),
         key: membership.key().clone(),
         member: membership.name().to_owned(),

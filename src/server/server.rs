@@ -329,7 +329,7 @@ mod tests {
         ];
         let bound = bind(listen, &Auth::default()).ok().unwrap();
         let doors = StandbyDoors {
-            leader: Arc::new(|| None),
+            leader: tokio::sync::watch::channel(None).1,
             members: Arc::new(testing::members),
             key: testing::members_key(),
             member: "b".to_owned(),

@@ -11,7 +11,8 @@
 //!
 //! Failures: where no leader is known or reached, nothing was done, and the answer says so
 //! (`no-leader`, 503). Where the leader got a call and its answer does not come, the outcome is
-//! unknown (`unknown-outcome`, 502). A call that another member forwarded is never forwarded again.
+//! unknown (`unknown-outcome`, 502); nobody waits for it once another member leads, because a leader that
+//! hangs would hold its callers with it. A call that another member forwarded is never forwarded again.
 //! `standby/forward.rs` forwards.
 
 mod forward;
@@ -28,6 +29,7 @@ use drover_api::{MembersOut, Role};
 use drover_vault::ClusterKey;
 use proxmox_client::Tls;
 use serde_json::{Value, json};
+use tokio::sync::watch;
 
 use super::gate::{Access, Guard};
 use super::hooks::HOOK_LIMIT;
@@ -44,8 +46,9 @@ const FORWARDS: (usize, usize) = (256, 64);
 /// The ways from the API of a standby into the rest of the service.
 #[derive(Clone)]
 pub struct StandbyDoors {
-    /// The leader's name and URL (`http://HOST:PORT`); none while nobody is known to lead.
-    pub leader: Arc<dyn Fn() -> Option<(String, String)> + Send + Sync>,
+    /// The leader's name and URL (`http://HOST:PORT`); none while nobody is known to lead. What is on its way
+    /// to one leader ends when another leads, this member among them.
+    pub leader: watch::Receiver<Option<(String, String)>>,
     /// The members of the store.
     pub members: Arc<dyn Fn() -> MembersOut + Send + Sync>,
     /// The key of the members, which signs what this one forwards.
@@ -79,11 +82,15 @@ impl Standby {
         Ok(Self { doors, client, forwards: Shared::new(FORWARDS.0, FORWARDS.1) })
     }
 
-    /// The name and URL of the leader, where another member leads.
-    fn leader(&self) -> Result<(String, String), Rejection> {
+    /// The name and URL of the member that leads, where that is another one.
+    fn other(&self) -> Option<(String, String)> {
         // This one may have led a moment ago, and a call to itself would wait for its own end.
-        let other = (self.doors.leader)().filter(|(name, _)| *name != self.doors.member);
-        other.ok_or_else(|| {
+        self.doors.leader.borrow().clone().filter(|(name, _)| *name != self.doors.member)
+    }
+
+    /// The same for a call, which is refused where there is none.
+    fn leader(&self) -> Result<(String, String), Rejection> {
+        self.other().ok_or_else(|| {
             let why = (self.doors.why)();
             Rejection::no_leader(format!("nothing was done; repeat the request: {why}"))
         })
@@ -116,8 +123,9 @@ async fn readyz(standby: web::Data<Standby>) -> Result<web::Json<Value>, Rejecti
 }
 
 async fn leaderz(standby: web::Data<Standby>) -> Rejection {
-    let leader = (standby.doors.leader)();
-    let leads = leader.map_or_else(|| (standby.doors.why)(), |(name, _)| format!("`{name}` leads"));
+    let leads = standby
+        .other()
+        .map_or_else(|| (standby.doors.why)(), |(name, _)| format!("`{name}` leads"));
     Rejection::new(
         StatusCode::SERVICE_UNAVAILABLE,
         "standby",

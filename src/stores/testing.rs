@@ -46,22 +46,33 @@ fn program() -> Option<PathBuf> {
     found
 }
 
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+/// So many ports that nobody listens on, each another one.
+fn free_ports(count: usize) -> Vec<u16> {
+    // All are held until the last is found: a port that is let go may be found again.
+    let bind = |_| TcpListener::bind("127.0.0.1:0").unwrap();
+    let held: Vec<TcpListener> = (0..count).map(bind).collect();
+    held.iter().map(|listener| listener.local_addr().unwrap().port()).collect()
 }
 
 impl Cluster {
     /// Starts so many members; none where etcd is not installed.
     pub fn start(count: usize) -> Option<Self> {
         let program = program()?;
-        let folder = tempfile::tempdir().unwrap();
-        let member = |_| Member { client: free_port(), peer: free_port(), process: None };
-        let mut cluster = Self { program, folder, members: (0..count).map(member).collect() };
-        for number in 0..count {
-            cluster.launch(number);
+        let started = Instant::now();
+        loop {
+            let folder = tempfile::tempdir().unwrap();
+            let member = |ports: &[u16]| Member { client: ports[0], peer: ports[1], process: None };
+            let members = free_ports(2 * count).chunks(2).map(member).collect();
+            let mut cluster = Self { program: program.clone(), folder, members };
+            for number in 0..count {
+                cluster.launch(number);
+            }
+            if cluster.serves() {
+                return Some(cluster);
+            }
+            // Somebody else took one of its ports meanwhile.
+            assert!(started.elapsed() < START_LIMIT, "etcd: {}", cluster.log());
         }
-        cluster.wait();
-        Some(cluster)
     }
 
     fn launch(&mut self, number: usize) {
@@ -97,13 +108,19 @@ impl Cluster {
         member.process = Some(command.spawn().unwrap());
     }
 
-    /// Waits until the cluster has a leader.
-    fn wait(&self) {
-        let ready = || Gateway::new(&self.address("ready")).unwrap().get("ready").is_ok();
+    /// Waits until the cluster has a leader; false where a member's process ended.
+    fn serves(&mut self) -> bool {
+        let ready =
+            |this: &Self| Gateway::new(&this.address("ready")).unwrap().get("ready").is_ok();
         let started = Instant::now();
-        while !ready() {
+        while !ready(self) {
+            let mut running = self.members.iter_mut().filter_map(|member| member.process.as_mut());
+            if running.any(|process| process.try_wait().unwrap().is_some()) {
+                return false;
+            }
             assert!(started.elapsed() < START_LIMIT, "etcd: {}", self.log());
         }
+        true
     }
 
     fn log(&self) -> String {
@@ -124,7 +141,7 @@ impl Cluster {
         self.launch(number);
         let running = self.members.iter().filter(|member| member.process.is_some()).count();
         if running > self.members.len() / 2 {
-            self.wait();
+            assert!(self.serves(), "etcd: {}", self.log());
         }
     }
 

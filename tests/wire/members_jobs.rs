@@ -96,7 +96,8 @@ fn two_hundred_jobs_run_once_each_while_leaders_die_and_pause_on_a_real_s3_serve
 
 fn jobs_run_once_each(name: &str, store: (Box<dyn Any>, String)) {
     let (_dir, sim, site) = world_of(CLUSTER);
-    let yaml = site.yaml(&sim, "").replace("instanceCap: 4", "instanceCap: 220\n    maxTotalUses: 1");
+    let yaml =
+        site.yaml(&sim, "").replace("instanceCap: 4", "instanceCap: 220\n    maxTotalUses: 1");
     let mut members = Members::start(store, site, &yaml);
     let started = Instant::now();
     let (sender, ends) = channel();

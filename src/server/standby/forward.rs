@@ -33,7 +33,7 @@ use crate::share::Share;
 const BEGIN_LIMIT: Duration = Duration::from_secs(360);
 /// How long an answer may pause: streams of events show life each 15 s.
 const PAUSE_LIMIT: Duration = Duration::from_secs(90);
-/// How long a call that may change something is waited for when the server stops, which has 5 s.
+/// How long a call that may change something is waited for when the process stops, which has 5 s.
 const STOP_LIMIT: Duration = Duration::from_secs(4);
 
 /// Headers that are meant for one connection (RFC 9110, 7.6.1), or made again for the next.
@@ -140,7 +140,13 @@ pub(super) async fn forward(
     let answer = tokio::select! {
         biased;
         answer = timeout(BEGIN_LIMIT, call.send()) => answer,
-        () = time_left(&house, request.method()) => return Err(stopped(request.method(), &name)),
+        // One that handed over answered first what it had taken: no answer comes any more.
+        () = another_leads(&standby, &name) => {
+            return Err(unanswered(request.method(), &name, "another member leads"));
+        }
+        () = time_left(&house, request.method()) => {
+            return Err(unanswered(request.method(), &name, "this member stops standing by"));
+        }
     };
     let answer = match answer {
         Ok(Ok(answer)) => answer,
@@ -165,7 +171,13 @@ pub(super) async fn forward(
         // The leader changes nothing for a caller who proves nothing.
         seat.know();
     }
-    Ok(answered(answer, house, place))
+    let over = async move {
+        tokio::select! {
+            () = house.stopping() => {}
+            () = another_leads(&standby, &name) => {}
+        }
+    };
+    Ok(answered(answer, over, place))
 }
 
 /// The path and query of a call as they are sent on; none for what no URL of a route is like.
@@ -232,11 +244,15 @@ async fn time_left(house: &House, method: &Method) {
     }
 }
 
-fn stopped(method: &Method, leader: &str) -> Rejection {
-    if method.is_safe() {
-        return Rejection::no_leader("this member stops standing by; repeat the request");
+/// Ends when a member of another name leads than this one; never while nobody is known to.
+async fn another_leads(standby: &Standby, leader: &str) {
+    let mut known = standby.doors.leader.clone();
+    let other =
+        |now: &Option<(String, String)>| now.as_ref().is_some_and(|(name, _)| name != leader);
+    if known.wait_for(other).await.is_err() {
+        // Nobody says any more who leads: the server stops.
+        std::future::pending::<()>().await;
     }
-    unanswered(method, leader, "this member stops standing by")
 }
 
 fn unanswered(method: &Method, leader: &str, why: &str) -> Rejection {
@@ -251,10 +267,10 @@ fn unanswered(method: &Method, leader: &str, why: &str) -> Rejection {
     ))
 }
 
-/// The leader's answer as it comes.
+/// The leader's answer as it comes, until `over` where it may end anywhere.
 fn answered(
     answer: reqwest::Response,
-    house: web::Data<House>,
+    over: impl Future<Output = ()> + 'static,
     place: Share<Peer>,
 ) -> HttpResponse {
     let status = StatusCode::from_u16(answer.status().as_u16());
@@ -272,7 +288,7 @@ fn answered(
     // A stream of events may end at any event; any other answer is whole or broken.
     let ends = kind.starts_with("text/event-stream");
     let stopping = async move {
-        house.stopping().await;
+        over.await;
         if !ends {
             std::future::pending::<()>().await;
         }

@@ -37,7 +37,7 @@ struct Standby {
 fn doors(leader: Option<(&str, &str)>) -> StandbyDoors {
     let leader = leader.map(|(name, url)| (name.to_owned(), url.to_owned()));
     StandbyDoors {
-        leader: Arc::new(move || leader.clone()),
+        leader: tokio::sync::watch::channel(leader).1,
         members: Arc::new(members),
         key: members_key(),
         member: "b".to_owned(),

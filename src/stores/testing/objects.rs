@@ -47,14 +47,29 @@ impl ObjectServer {
         for (name, text) in [("id", ACCESS_KEY), ("secret", SECRET_KEY), ("wrong", "not-it")] {
             std::fs::write(folder.path().join(name), text).unwrap();
         }
-        let port = super::free_port();
-        let mut server = Self { program, folder, port, process: None };
-        server.restart();
-        Some(server)
+        let mut server = Self { program, folder, port: 0, process: None };
+        let started = Instant::now();
+        loop {
+            server.port = super::free_ports(1)[0];
+            if server.serves() {
+                return Some(server);
+            }
+            // Somebody else took the port meanwhile.
+            assert!(started.elapsed() < START_LIMIT, "versitygw: {}", server.log());
+        }
     }
 
     /// Starts it again, and waits until it serves.
     pub fn restart(&mut self) {
+        assert!(self.serves(), "versitygw: {}", self.log());
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+    }
+
+    /// Starts it; false where its process ended.
+    fn serves(&mut self) -> bool {
         let log = std::fs::File::options()
             .append(true)
             .create(true)
@@ -73,9 +88,13 @@ impl ObjectServer {
         let gateway = Gateway::new(&self.address("ready")).unwrap();
         let started = Instant::now();
         while !gateway.is_ready() {
-            let log = std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
-            assert!(started.elapsed() < START_LIMIT, "versitygw: {log}");
+            let process = self.process.as_mut().unwrap();
+            if process.try_wait().unwrap().is_some() {
+                return false;
+            }
+            assert!(started.elapsed() < START_LIMIT, "versitygw: {}", self.log());
         }
+        true
     }
 
     /// Ends it without warning.

@@ -3,10 +3,19 @@
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
 use super::*;
+
+/// The head of a call.
+async fn head(stream: &mut TcpStream) -> String {
+    let mut call = Vec::new();
+    while !call.ends_with(b"\r\n\r\n") {
+        call.push(stream.read_u8().await.unwrap());
+    }
+    String::from_utf8(call).unwrap()
+}
 
 /// A leader that reads a call and answers these bytes, or nothing, and hangs up.
 async fn hangs_up(answer: &'static str) -> (String, JoinHandle<String>) {
@@ -14,12 +23,9 @@ async fn hangs_up(answer: &'static str) -> (String, JoinHandle<String>) {
     let base = format!("http://{}", listener.local_addr().unwrap());
     let served = tokio::spawn(async move {
         let (mut stream, _) = listener.accept().await.unwrap();
-        let mut call = Vec::new();
-        while !call.ends_with(b"\r\n\r\n") {
-            call.push(stream.read_u8().await.unwrap());
-        }
+        let call = head(&mut stream).await;
         stream.write_all(answer.as_bytes()).await.unwrap();
-        String::from_utf8(call).unwrap()
+        call
     });
     (base, served)
 }
@@ -100,6 +106,41 @@ async fn a_read_that_waits_where_the_standby_stops_may_be_repeated() {
     let (status, body) = waits.await.unwrap();
     assert_eq!((status, &body["type"]), (503, &json!("urn:drover:problem:no-leader")));
     served.stop().await;
+}
+
+#[tokio::test]
+async fn a_leader_that_hangs_holds_nobody_once_another_leads() {
+    let served = Served::leading();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let base = format!("http://{}", listener.local_addr().unwrap());
+    let (leads, leader) = tokio::sync::watch::channel(Some(("a".to_owned(), base)));
+    let standby = standing_by(&served, StandbyDoors { leader, ..doors(None) });
+    let waits = tokio::spawn(answer(served.http.get(format!("{}/v1/status", standby.base))));
+    let (_hangs, _) = listener.accept().await.unwrap();
+    let follows = served.http.get(format!("{}/v1/events", standby.base)).send();
+    let begins = async {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        head(&mut stream).await;
+        let begun = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\
+                     transfer-encoding: chunked\r\n\r\n2\r\n:\n\r\n";
+        stream.write_all(begun.as_bytes()).await.unwrap();
+        stream
+    };
+    let (follows, _stream) = tokio::join!(follows, begins);
+    let posts =
+        tokio::spawn(answer(served.http.post(format!("{}/v1/reap", standby.base)).body("{}")));
+    let (_hangs_too, _) = listener.accept().await.unwrap();
+    // That nobody is known to lead says nothing about the call.
+    leads.send(None).unwrap();
+    leads.send(Some(("c".to_owned(), "http://127.0.0.1:1".to_owned()))).unwrap();
+    let (status, body) = waits.await.unwrap();
+    assert_eq!((status, &body["type"]), (503, &json!("urn:drover:problem:no-leader")));
+    let detail = body["detail"].as_str().unwrap();
+    assert!(detail.contains("another member leads") && detail.contains("repeat it"), "{detail}");
+    let (status, body) = posts.await.unwrap();
+    assert_eq!((status, &body["type"]), (502, &json!("urn:drover:problem:unknown-outcome")));
+    assert_eq!(follows.unwrap().text().await.unwrap(), ":\n", "it ended, and did not break off");
+    stop(served, standby).await;
 }
 
 #[tokio::test]
