@@ -30,6 +30,7 @@ mod reset;
 mod scheduler;
 mod site;
 mod snapshot;
+mod stores;
 mod storm;
 mod webhook;
 
@@ -38,7 +39,7 @@ use herd::Herd;
 use site::Lanes;
 
 /// What can be measured, by name.
-const NAMES: [&str; 19] = [
+const NAMES: [&str; 20] = [
     "provision-200",
     "workers-50",
     "lanes-200",
@@ -49,6 +50,7 @@ const NAMES: [&str; 19] = [
     "recovery-1000",
     "journal",
     "append",
+    "stores",
     "snapshot-150000",
     "placement",
     "wants-2000",
@@ -117,6 +119,9 @@ fn main() {
     }
     if wanted("append") {
         append::report(&mut report);
+    }
+    if wanted("stores") {
+        stores::report(&mut report);
     }
     if wanted("snapshot-150000") {
         snapshot::report(&mut report);

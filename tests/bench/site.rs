@@ -138,6 +138,8 @@ struct Site {
     keys: Value,
     /// Where a source of demand is, if there is one.
     source: Option<String>,
+    /// The store that it shares, if there is one.
+    store: Option<String>,
     templates: Vec<(u32, String, u32)>,
 }
 
@@ -159,6 +161,33 @@ impl Service {
         let site = Site { source: Some(gitea.to_owned()), ..Site::new(cluster, lanes) };
         site.write(false);
         Self { child: site.spawn(None), site }.up()
+    }
+
+    /// Starts the only member of a store.
+    pub fn start_on(cluster: &Cluster, lanes: Lanes, store: &str) -> Self {
+        let site = Site { store: Some(store.to_owned()), ..Site::new(cluster, lanes) };
+        site.write(false);
+        Self { child: site.spawn(None), site }.up()
+    }
+
+    /// A second member of its store, once that stands by.
+    pub fn standby(&self) -> Kept {
+        let dir = self.site.dir.path();
+        let path = |name: &str| dir.join(name);
+        let text = std::fs::read_to_string(self.site.config()).unwrap();
+        let mut config: Value = serde_json::from_str(&text).unwrap();
+        // Its port is its own, and so it never agrees: it stands by for as long as it is watched.
+        config["service"]["listen"] = "127.0.0.1:0".into();
+        std::fs::write(path("standby.yaml"), config.to_string()).unwrap();
+        let mut command = drover();
+        command.arg("--config").arg(path("standby.yaml")).arg("--socket").arg(path("standby.sock"));
+        command.args(["run", "--member", "standby", "--state-dir"]).arg(path("standby"));
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        let standby = Kept(command.spawn().unwrap());
+        self.api().until("the second member is known", |api| {
+            (api.get("/v1/members")?["members"].as_array()?.len() == 2).then_some(())
+        });
+        standby
     }
 
     /// The same under `strace`, which counts what it makes durable into a file.
@@ -244,6 +273,7 @@ impl Site {
         };
         secret("token", cluster.sim.fact("tokenSecret"));
         secret("api", TOKEN);
+        secret("cluster", &"k".repeat(40));
         let key = Service::key().to_openssh().unwrap();
         secret("key", secrecy::ExposeSecret::expose_secret(&key));
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
@@ -253,6 +283,7 @@ impl Site {
             lanes,
             keys: json!({}),
             source: None,
+            store: None,
             templates: cluster.templates().collect(),
             dir,
         }
@@ -307,6 +338,10 @@ impl Site {
             },
             "agentConfigurations": agents.collect::<serde_json::Map<_, _>>(),
         });
+        if let Some(store) = &self.store {
+            text["service"]["store"] = store.as_str().into();
+            text["service"]["clusterKey"] = json!({ "secretFile": file("cluster") });
+        }
         for (key, value) in self.keys.as_object().into_iter().flatten() {
             text["agentDefaults"][key] = value.clone();
         }
