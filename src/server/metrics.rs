@@ -8,6 +8,7 @@
 use std::fmt::Write;
 
 use actix_web::{HttpResponse, web};
+use drover_api::MembersOut;
 use drover_limits::call_queue::CallLoad;
 
 use super::alarms::alarms;
@@ -22,14 +23,26 @@ use drover_model::phase::{
     responses((status = 200, content_type = "text/plain", body = String))
 )]
 pub(super) async fn show(state: web::Data<State>) -> HttpResponse {
-    HttpResponse::Ok()
-        .content_type("text/plain; version=0.0.4; charset=utf-8")
-        .body(render(&state.doors.view))
+    answered(render(&state.doors.view, (state.doors.members)().as_ref()))
 }
 
-/// Writes all metrics.
-fn render(view: &View) -> String {
+/// What a member answers that stands by: all else is the leader's.
+pub(super) fn of_standby(members: &MembersOut) -> HttpResponse {
     let mut page = Page(String::new());
+    member(&mut page, members, false);
+    answered(page.0)
+}
+
+fn answered(page: String) -> HttpResponse {
+    HttpResponse::Ok().content_type("text/plain; version=0.0.4; charset=utf-8").body(page)
+}
+
+/// Writes all metrics, with those of a leader where it leads members of a store.
+fn render(view: &View, members: Option<&MembersOut>) -> String {
+    let mut page = Page(String::new());
+    if let Some(members) = members {
+        member(&mut page, members, true);
+    }
     templates(&mut page, view);
     clouds(&mut page, view);
     calls(&mut page, view);
@@ -68,6 +81,18 @@ fn render(view: &View) -> String {
     page.head("drover_ready", "gauge", "Whether the service is ready for work.");
     page.line("drover_ready", &[], view.ready().into());
     page.0
+}
+
+fn member(page: &mut Page, members: &MembersOut, leads: bool) {
+    page.head("drover_leads", "gauge", "Whether this member leads; one of all members does.");
+    page.line("drover_leads", &[], leads.into());
+    page.head("drover_leader_term", "counter", "Rises with each change of leader.");
+    page.line("drover_leader_term", &[], members.term);
+    page.head("drover_members", "gauge", "Members of the store by role, as this one knows them.");
+    for role in ["leader", "standby", "unfit", "silent"] {
+        let count = members.members.iter().filter(|one| one.role == role).count();
+        page.line("drover_members", &[("role", role)], count as u64);
+    }
 }
 
 fn templates(page: &mut Page, view: &View) {
@@ -401,6 +426,6 @@ mod tests {
             limit: 3,
         };
         view.meter_calls(Box::new(move || vec![(CloudId::new("lab"), vec![level.clone()])]));
-        insta::assert_snapshot!(render(&view));
+        insta::assert_snapshot!(render(&view, Some(&crate::testing::members())));
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! caller ──▶ standby ──signed (`forwarded.rs`)──▶ leader
-//!              └─ /healthz, /readyz, /leaderz, GET /v1/members
+//!              └─ /healthz, /readyz, /leaderz, /metrics, GET /v1/members
 //! ```
 //!
 //! A caller of the Unix socket is proven here, and the leader takes this member's word for them. Tokens,
@@ -23,6 +23,7 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
+use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
 use actix_web::web::{self, ServiceConfig};
 use drover_api::{MembersOut, Role};
@@ -33,6 +34,7 @@ use tokio::sync::watch;
 
 use super::gate::{Access, Guard};
 use super::hooks::HOOK_LIMIT;
+use super::metrics;
 use super::peer::Peer;
 use super::place::{Place, guarded};
 use super::problem::Rejection;
@@ -104,6 +106,7 @@ pub(super) fn register(config: &mut ServiceConfig, standby: &web::Data<Standby>)
         Place::at("/healthz").get(Access::Open, healthz),
         Place::at("/readyz").get(Access::Open, readyz),
         Place::at("/leaderz").get(Access::Open, leaderz),
+        Place::at("/metrics").get(Access::Least(Role::Viewer), own_metrics),
         Place::at("/v1/members").get(Access::Least(Role::Viewer), members),
     ] {
         config.service(place.service());
@@ -132,6 +135,10 @@ async fn leaderz(standby: web::Data<Standby>) -> Rejection {
         "this member stands by",
         format!("member `{}` does not lead: {leads}", standby.doors.member),
     )
+}
+
+async fn own_metrics(standby: web::Data<Standby>) -> HttpResponse {
+    metrics::of_standby(&(standby.doors.members)())
 }
 
 async fn members(standby: web::Data<Standby>) -> web::Json<MembersOut> {
