@@ -133,7 +133,9 @@ pub(super) fn service(
     if cx.environment.is_for_stored() && raw.state_directory.is_some() {
         let message = "a configuration in the store is read from there into the state directory";
         let fault = layer.fault("stateDirectory", message);
-        cx.faults.push(fault.help("leave it out: --state-dir or DROVER_STATE_DIR of each member says it"));
+        cx.faults.push(
+            fault.help("leave it out: --state-dir or DROVER_STATE_DIR of each member says it"),
+        );
     }
     let environment = cx.environment;
     // The environment wins as at the start: an edit of the file must not undo it.

@@ -33,7 +33,8 @@ pub const KEY_VARIABLE: &str = "DROVER_CLUSTER_KEY_FILE";
 /// Makes the store; none where none is given, or it has faults.
 pub(super) fn store(raw: &RawService, layer: &Layer, cx: &mut Context<'_>) -> Option<StoreSpec> {
     let key = key(layer, cx);
-    let has_key = !layer.nested("clusterKey").is_empty() || cx.environment.get(KEY_VARIABLE).is_some();
+    let has_key =
+        !layer.nested("clusterKey").is_empty() || cx.environment.get(KEY_VARIABLE).is_some();
     let given = cx.environment.get(STORE_VARIABLE).or(raw.store.as_deref());
     let Some(text) = given.filter(|text| !text.is_empty()).map(str::to_owned) else {
         if !layer.nested("clusterKey").is_empty() {
@@ -72,9 +73,11 @@ fn same_store(address: &StoreAddress, written: &str, layer: &Layer, cx: &mut Con
     let is_other = |other: StoreAddress| other.name() != address.name();
     if cx.environment.is_for_stored() && written.parse().is_ok_and(is_other) {
         let message = format!("this configuration lies in {address}, and names another store");
-        cx.faults.push(layer.fault("store", message).help(
-            "leave `store` out: --store or DROVER_STORE of each member says where it is",
-        ));
+        cx.faults.push(
+            layer
+                .fault("store", message)
+                .help("leave `store` out: --store or DROVER_STORE of each member says where it is"),
+        );
     }
 }
 

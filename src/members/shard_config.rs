@@ -181,10 +181,25 @@ impl ConfigStore {
         before: Option<&Found>,
         config: &ShardConfig,
     ) -> Result<(), ShardConfigError> {
+        self.write(before.map(|before| &before.version), &self.sealed(config)?)
+    }
+
+    /// The same where what is there cannot be read.
+    ///
+    /// # Errors
+    /// As [`ConfigStore::put`].
+    pub fn replace(&self, config: &ShardConfig) -> Result<(), ShardConfigError> {
+        let there = self.register.read(ENTRY)?.map(|entry| entry.version);
+        self.write(there.as_ref(), &self.sealed(config)?)
+    }
+
+    fn sealed(&self, config: &ShardConfig) -> Result<Vec<u8>, ShardConfigError> {
         let text = serde_json::to_vec(config).map_err(ShardConfigError::Form)?;
-        let sealed = self.sealer.seal(ENTRY, &text)?;
-        let version = before.map(|before| &before.version);
-        match self.register.write(ENTRY, version, &sealed)? {
+        Ok(self.sealer.seal(ENTRY, &text)?)
+    }
+
+    fn write(&self, before: Option<&Version>, sealed: &[u8]) -> Result<(), ShardConfigError> {
+        match self.register.write(ENTRY, before, sealed)? {
             Some(_) => Ok(()),
             None => Err(ShardConfigError::Overtaken),
         }
@@ -246,6 +261,8 @@ mod tests {
         assert!(!entry.bytes.windows(4).any(|part| part == b"a: 1"), "it is encrypted");
         register.write(ENTRY, Some(&entry.version), b"a: 1").unwrap().unwrap();
         assert!(theirs.read().unwrap_err().is_refusal());
+        ours.replace(&after(None, files("a: 2")).unwrap()).unwrap();
+        assert_eq!(ours.read().unwrap().unwrap().config.number, 1);
     }
 
     #[test]

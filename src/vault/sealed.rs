@@ -106,7 +106,10 @@ impl<V: Vault> SealedVault<V> {
 impl<V: Vault> Vault for SealedVault<V> {
     fn get(&self, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
         let Some(sealed) = self.vault.get(name)? else { return Ok(None) };
-        self.sealer.open(name, &sealed).map(Some).map_err(|error| StoreError::refused(name, "read", error))
+        self.sealer
+            .open(name, &sealed)
+            .map(Some)
+            .map_err(|error| StoreError::refused(name, "read", error))
     }
 
     fn put(&self, name: &str, bytes: &[u8]) -> Result<(), StoreError> {
