@@ -90,7 +90,7 @@ pub const ASKING: [(&str, &str, i32); 69] = [
 ];
 
 /// Commands that ask no service.
-pub const ALONE: [&str; 22] = [
+pub const ALONE: [&str; 26] = [
     "run",
     "demo",
     "sim",
@@ -106,6 +106,10 @@ pub const ALONE: [&str; 22] = [
     "journal verify",
     "journal inspect",
     "journal copy",
+    "shard-config put",
+    "shard-config get",
+    "shard-config show",
+    "create-shard-config",
     "doctor",
     "template copy",
     "init",
@@ -352,6 +356,8 @@ fn commands_that_ask_no_service_answer_and_fail_in_json_too() {
             "template copy",
             line(&broken, "--config YAML template copy linux other --set labelString=other"),
         ),
+        ("shard-config put", line(&broken, "shard-config put YAML")),
+        ("create-shard-config", line(&broken, "create-shard-config YAML")),
         ("setup rights", line(&broken, &format!("{setup} rights --dry-run"))),
         ("setup service", line(&broken, &format!("{setup} service --dry-run"))),
         ("setup dhcp", line(&broken, &format!("{setup} dhcp {sdn} {range}"))),
@@ -366,6 +372,9 @@ fn commands_that_ask_no_service_answer_and_fail_in_json_too() {
         ("journal verify", line("", "journal verify /nowhere.redb"), 1),
         ("journal inspect", line("", "journal inspect /nowhere.redb"), 1),
         ("journal copy", line("", "journal copy /nowhere.redb /nowhere.jsonl"), 1),
+        ("shard-config put", line(&good, "shard-config put YAML"), 2),
+        ("shard-config get", line(&good, "--config YAML shard-config get"), 2),
+        ("shard-config show", line(&good, "--config YAML shard-config show"), 2),
         ("config encrypt", line("", "config encrypt --recipient nobody"), 2),
         ("demo", line("", "demo --once"), 2),
         ("init", line("", "init"), 2),
