@@ -97,7 +97,9 @@ fn put_config(global: &Global, options: &ShardPutOptions) -> Result<ExitCode, Ex
         read => (read.map_err(failed(global))?, true),
     };
     let base = options.expect.or_else(|| number_beside(&path));
-    based_on(base, before.as_ref()).map_err(|text| refused(global, FAILED, &text))?;
+    if is_readable {
+        based_on(base, before.as_ref()).map_err(|text| refused(global, FAILED, &text))?;
+    }
     let by = (jiff::Timestamp::now().to_string(), who());
     let config = ShardConfig::after(before.as_ref(), files, by);
     let config = config.map_err(|error| refused(global, USAGE, &chain(&error)))?;

@@ -124,3 +124,87 @@ pub fn store_of_environment(
     let key = ClusterKey::new(&secret).map_err(|error| format!("{KEY_VARIABLE}: {error}"))?;
     Ok((address, key))
 }
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test says what it expects")]
+
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::path::Path;
+
+    use super::*;
+    use crate::{Checked, LoadError};
+
+    const KEY: &str = "0123456789abcdef0123456789abcdef";
+
+    fn load(dir: &Path, service: &str, environment: Environment) -> Result<Checked, LoadError> {
+        let yaml = format!(
+            "cloudConfigurations:\n  a: {{name: A, apiUrl: \"https://127.0.0.1:1\", credentialsId: t}}\n\
+             credentials:\n  t: {{kind: proxmoxToken, tokenId: a@pve!a, secret: x-y-z}}\n\
+             service:\n  listen: \"127.0.0.1:0\"\n{service}"
+        );
+        fs::write(dir.join("drover.yaml"), yaml).unwrap();
+        crate::load(&dir.join("drover.yaml"), &environment)
+    }
+
+    fn secret(dir: &Path, name: &str, text: &str) -> String {
+        let path = dir.join(name);
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        path.display().to_string()
+    }
+
+    // Invariant: a configuration in a store agrees with the environment that it was found by.
+
+    #[test]
+    fn the_environment_gives_the_store_and_its_key() {
+        let dir = tempfile::tempdir().unwrap();
+        let key = secret(dir.path(), "key", KEY);
+        let of = |store: &str, key: &str| {
+            Environment::of(&[(STORE_VARIABLE, store), (KEY_VARIABLE, key)])
+        };
+        let good = of("etcd://10.0.0.1/drover", &key);
+        let spec = load(dir.path(), "", good.clone()).unwrap().service.store.unwrap();
+        assert_eq!(spec.address.name(), "/drover");
+        let (address, same) = store_of_environment(&good).unwrap();
+        assert!(same.is_same(&spec.key) && address.name() == "/drover");
+        let refused = |environment| store_of_environment(&environment).unwrap_err();
+        assert!(refused(Environment::default()).contains("give --store"));
+        assert!(refused(of("etcd://a/b", "")).contains("--cluster-key-file"));
+        assert!(refused(of("etcd://a/b", "/nowhere/key")).contains("/nowhere/key"));
+        let short = secret(dir.path(), "short", "abc");
+        assert!(refused(of("etcd://a/b", &short)).contains("32 are needed"));
+        assert!(refused(of("ftp://a", &key)).contains("no address of a store"));
+    }
+
+    #[test]
+    fn what_differs_from_the_environment_is_a_fault_of_a_stored_configuration_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let (key, other) =
+            (secret(dir.path(), "key", KEY), secret(dir.path(), "o", &"k".repeat(40)));
+        let given = Environment::of(&[(STORE_VARIABLE, "etcd://a/b"), (KEY_VARIABLE, &key)]);
+        let fine = [
+            "  store: etcd://c,d/b\n".to_owned(),
+            format!("  clusterKey: {{secretFile: {key}}}\n"),
+        ];
+        for service in &fine {
+            load(dir.path(), service, given.clone().for_stored()).unwrap();
+        }
+        let wrong = [
+            ("  store: etcd://a/c\n".to_owned(), "names another store"),
+            (format!("  clusterKey: {{secretFile: {other}}}\n"), "another key than that of"),
+            (
+                "  clusterKey: {secretFile: key}\n".to_owned(),
+                "relative, and the configuration lies",
+            ),
+            ("  stateDirectory: /var/lib/drover\n".to_owned(), "into the state directory"),
+        ];
+        for (service, said) in &wrong {
+            load(dir.path(), service, given.clone()).unwrap();
+            let refused = load(dir.path(), service, given.clone().for_stored()).unwrap_err();
+            let text = refused.render();
+            assert!(text.contains(said), "{text}");
+        }
+    }
+}
