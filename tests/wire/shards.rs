@@ -25,7 +25,8 @@ struct Herd {
 struct Member {
     name: String,
     service: Option<Service>,
-    log: Option<Lines>,
+    /// Somebody reads it, so that the member never waits.
+    _log: Lines,
 }
 
 /// The YAML of a member, without what the store and the member say.
@@ -96,11 +97,11 @@ impl Herd {
         let mut command = self.run(name, name == "a");
         command.stderr(Stdio::piped());
         let mut service = Service::launch(command);
-        let log = Some(Lines::of(name, service.child.0.stderr.take().unwrap()));
+        let _log = Lines::of(name, service.child.0.stderr.take().unwrap());
         service.hear("READY=1");
         service.drain();
         self.members.retain(|member| member.name != name);
-        self.members.push(Member { name: name.to_owned(), service: Some(service), log });
+        self.members.push(Member { name: name.to_owned(), service: Some(service), _log });
     }
 
     fn kill(&mut self, name: &str) {
