@@ -285,6 +285,10 @@ fn commands_that_ask_no_service_answer_and_fail_in_json_too() {
     let broken = dir.path().join("broken.yaml");
     std::fs::write(&broken, site.yaml(&sim, "    instnaceMin: 1\n")).unwrap();
     let text = |path: &Path| path.to_str().unwrap().to_owned();
+    let stored = dir.path().join("stored.yaml");
+    let lines = std::fs::read_to_string(&broken).unwrap().replace("  stateDirectory:", "  # ");
+    std::fs::write(&stored, lines).unwrap();
+    let stored = text(&stored);
     let (good, broken) = (text(&site.config()), text(&broken));
     let (least_yaml, inside_yaml) = (text(&least.config()), text(&inside.config()));
     let password = text(&inside.dir.path().join("admin"));
@@ -356,8 +360,8 @@ fn commands_that_ask_no_service_answer_and_fail_in_json_too() {
             "template copy",
             line(&broken, "--config YAML template copy linux other --set labelString=other"),
         ),
-        ("shard-config put", line(&broken, "shard-config put YAML")),
-        ("create-shard-config", line(&broken, "create-shard-config YAML")),
+        ("shard-config put", line(&stored, "shard-config put YAML")),
+        ("create-shard-config", line(&stored, "create-shard-config YAML")),
         ("setup rights", line(&broken, &format!("{setup} rights --dry-run"))),
         ("setup service", line(&broken, &format!("{setup} service --dry-run"))),
         ("setup dhcp", line(&broken, &format!("{setup} dhcp {sdn} {range}"))),
