@@ -27,7 +27,7 @@
 //!
 //! Of several drovers on one store: `process` (what outlives a term), `membership` (this process among
 //! the members), `standby`, `lead` (news while it leads), `agreement` (which configuration is in force),
-//! `members` (what people learn), `vaults`.
+//! `members` (what people learn), `vaults`, `shard_config` (where the configuration lies in the store).
 
 mod actors_thread;
 mod agreement;
@@ -43,6 +43,7 @@ mod observer;
 mod past_events;
 mod process;
 mod service;
+mod shard_config;
 mod signals;
 mod standby;
 mod start_settings;
@@ -56,8 +57,8 @@ pub(crate) use state_dir::JOURNAL;
 
 use std::path::PathBuf;
 
-use drover_config::LoadError;
 use drover_config::level::LevelError;
+use drover_config::{Environment, KEY_VARIABLE, LoadError, STORE_VARIABLE};
 use drover_journal::LogError;
 use drover_model::ports::JournalFault;
 use drover_server::StartError;
@@ -68,6 +69,10 @@ use drover_vault::StoreError;
 pub struct Settings {
     /// The configuration: a YAML file or a directory.
     pub config: PathBuf,
+    /// Whether somebody named that path: it is not the usual one.
+    pub config_is_named: bool,
+    /// Read the configuration from the store.
+    pub config_from_store: bool,
     /// Fail when a cloud cannot be used at the start.
     pub strict: bool,
     /// The state directory, in place of the one in the configuration.
@@ -78,10 +83,29 @@ pub struct Settings {
     pub json_log: bool,
     /// The address of the store that several drovers share, in place of the one in the configuration.
     pub store: Option<String>,
+    /// The file of the key that all members have, where the configuration names none.
+    pub cluster_key_file: Option<PathBuf>,
     /// What this member of a store is called, in place of the machine's name.
     pub member: Option<String>,
     /// The URL where other members reach it, in place of the address that it listens on.
     pub advertise: Option<String>,
+}
+
+impl Settings {
+    /// What the configuration is read in: the variables of the process, and over them the options.
+    fn environment(&self) -> Environment {
+        let paths = [("DROVER_STATE_DIR", &self.state_dir), (KEY_VARIABLE, &self.cluster_key_file)];
+        let paths =
+            paths.map(|(name, path)| (name, path.as_ref().map(|p| p.display().to_string())));
+        let store = (STORE_VARIABLE, self.store.clone());
+        let mut environment = Environment::of_process();
+        for (name, value) in paths.into_iter().chain([store]) {
+            if let Some(value) = value {
+                environment = environment.with(name, &value);
+            }
+        }
+        if self.config_from_store { environment.for_stored() } else { environment }
+    }
 }
 
 /// Why the service did not start, or failed while it ran.
@@ -122,6 +146,12 @@ pub enum RunError {
     /// A member of a store needs another name or URL.
     #[error("{0}")]
     Member(String),
+    /// It is not clear, or not said, how the configuration is read from the store.
+    #[error("{0}")]
+    Stored(String),
+    /// There is no configuration in the store, and none is kept from an earlier time.
+    #[error("no configuration is read from `{place}`: {why}")]
+    NotFetched { place: String, why: String },
     /// Another service on this machine has the installation.
     #[error("{0}")]
     Twin(String),
@@ -169,10 +199,12 @@ impl RunError {
             | Self::Unsafe(_)
             | Self::Newer(_)
             | Self::Member(_)
+            | Self::Stored(_)
             | Self::Downgrade { .. }
             | Self::Journal(LogError::Newer { .. } | LogError::Unknown { .. }) => 2,
             Self::State { .. }
             | Self::Beside { .. }
+            | Self::NotFetched { .. }
             | Self::Twin(_)
             | Self::Journal(_)
             | Self::Takeover(_)
@@ -194,6 +226,8 @@ impl RunError {
             | Self::Unsafe(_)
             | Self::Newer(_)
             | Self::Member(_)
+            | Self::Stored(_)
+            | Self::NotFetched { .. }
             | Self::Downgrade { .. }
             | Self::Twin(_)
             | Self::Journal(_)
@@ -215,7 +249,9 @@ impl RunError {
 /// # Errors
 /// See [`RunError`].
 pub fn run(settings: &Settings) -> Result<(), RunError> {
-    let mut process = process::Process::default();
+    let mut settings = settings.clone();
+    let follower = shard_config::begin(&mut settings)?;
+    let mut process = process::Process::following(follower);
     loop {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
@@ -223,7 +259,7 @@ pub fn run(settings: &Settings) -> Result<(), RunError> {
             .enable_all()
             .build()
             .map_err(|source| RunError::System { doing: "cannot start the runtime", source })?;
-        let outcome = runtime.block_on(process.serve(settings));
+        let outcome = runtime.block_on(process.serve(&settings));
         // Running calls are not awaited: the next start finds out their outcomes.
         runtime.shutdown_background();
         match outcome? {

@@ -4,8 +4,8 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
+use drover_config::Checked;
 use drover_config::watch::Watch;
-use drover_config::{Checked, Environment, STORE_VARIABLE};
 use drover_model::ports::Ambient;
 use drover_server::Bound;
 use sha2::{Digest as _, Sha256};
@@ -13,6 +13,7 @@ use sha2::{Digest as _, Sha256};
 use super::ground::Ground;
 use super::membership::{self, Identity, Membership};
 use super::service::{self, Ended, Service};
+use super::shard_config::Follower;
 use super::signals::Signals;
 use super::standby::{Waited, stand_by};
 use super::{RunError, Settings, members, state_dir, twin, wiring};
@@ -27,9 +28,15 @@ pub(super) struct Process {
     membership: Option<Arc<Membership>>,
     /// The configuration of the last term.
     files: Option<Box<Checked>>,
+    /// What follows the configuration in the store; none where it is in files.
+    follower: Option<Follower>,
 }
 
 impl Process {
+    pub(super) fn following(follower: Option<Follower>) -> Self {
+        Self { follower, ..Self::default() }
+    }
+
     /// Serves until the service stops, or leads no more.
     ///
     /// # Errors
@@ -50,13 +57,7 @@ impl Process {
     }
 
     async fn one_term(&mut self, settings: &Settings) -> Result<Ended, RunError> {
-        let mut environment = Environment::of_process();
-        if let Some(state) = &settings.state_dir {
-            environment = environment.with("DROVER_STATE_DIR", &state.display().to_string());
-        }
-        if let Some(store) = &settings.store {
-            environment = environment.with(STORE_VARIABLE, store);
-        }
+        let environment = settings.environment();
         let (watch, first) = Watch::open(&settings.config, environment.clone()).await;
         let mut checked = match (first, self.files.take()) {
             (Ok(checked), _) => checked,
@@ -77,7 +78,10 @@ impl Process {
             RunError::System { doing: "the operating system gives no random numbers", source }
         })?);
         let trigger = watch.trigger();
-        let (mut changes, watching) = service::changes_of(watch);
+        let (outcomes, mut changes, watching) = service::changes_of(watch);
+        if let Some(follower) = &self.follower {
+            follower.serves(outcomes, trigger.clone());
+        }
         let ground = match self.member((settings, &state), &checked, &ambient)? {
             None => Ground::alone(&state),
             Some((membership, bound)) => {

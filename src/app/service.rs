@@ -112,12 +112,15 @@ pub(super) struct Begins<'a> {
 }
 
 /// Watches the configuration in its own task, so that signals and requests do not interrupt the
-/// reading of files.
-pub(super) fn changes_of(mut watch: Watch) -> (mpsc::Receiver<Outcome>, JoinHandle<()>) {
+/// reading of files. Others may send outcomes beside it.
+pub(super) fn changes_of(
+    mut watch: Watch,
+) -> (mpsc::Sender<Outcome>, mpsc::Receiver<Outcome>, JoinHandle<()>) {
     let (sender, changes) = mpsc::channel(1);
+    let outcomes = sender.clone();
     let watching =
         tokio::spawn(async move { while sender.send(watch.next().await).await.is_ok() {} });
-    (changes, watching)
+    (outcomes, changes, watching)
 }
 
 impl Service {

@@ -21,15 +21,22 @@ const HEARTBEAT_FILE: &str = "alive";
 /// # Errors
 /// [`RunError::State`]; [`RunError::Unsafe`] where others could write into it.
 pub fn create(given: Option<PathBuf>, spec: &ServiceSpec) -> Result<PathBuf, RunError> {
-    let path = given.unwrap_or_else(|| spec.state_directory.clone());
+    make(&given.unwrap_or_else(|| spec.state_directory.clone()))
+}
+
+/// The same for a directory that is known before the configuration is.
+///
+/// # Errors
+/// As [`create`].
+pub fn make(path: &Path) -> Result<PathBuf, RunError> {
     std::fs::DirBuilder::new()
         .recursive(true)
         .mode(0o700)
-        .create(&path)
-        .and_then(|()| std::fs::metadata(&path))
-        .map_err(|source| RunError::State { path: path.clone(), source })
-        .and_then(|known| check(&path, (known.uid(), known.mode()), geteuid().as_raw()))?;
-    Ok(path)
+        .create(path)
+        .and_then(|()| std::fs::metadata(path))
+        .map_err(|source| RunError::State { path: path.to_owned(), source })
+        .and_then(|known| check(path, (known.uid(), known.mode()), geteuid().as_raw()))?;
+    Ok(path.to_owned())
 }
 
 /// Refuses a directory into which others may write: a journal that they change makes drover destroy

@@ -52,6 +52,7 @@ mod screen;
 mod sentences;
 mod service;
 mod setup;
+mod shard_config;
 mod show;
 mod sim_options;
 mod slips;
@@ -81,8 +82,9 @@ pub use options::{
     AgentAction, BreakerAction, BuildImageOptions, CheckOptions, Cli, ClusterAction, Command,
     CompletedShell, ConfigAction, CopyOptions, CpOptions, DemoOptions, EventsOptions,
     HoldNextOptions, HoldOptions, ImageAction, LeaseAction, LeaseOptions, LeasesOptions, Limit,
-    LogsOptions, MachineAction, NodeAction, Noun, ResizeOptions, RunOptions, ShownNode,
-    SnapshotAction, SshOptions, TakeOptions, TemplateAction, WaitOptions,
+    LogsOptions, MachineAction, NodeAction, Noun, ResizeOptions, RunOptions, ShardConfigAction,
+    ShardPutOptions, ShownNode, SnapshotAction, SshOptions, StoreOptions, TakeOptions,
+    TemplateAction, WaitOptions,
 };
 pub use over_ssh::{RunOverSsh, SshJob};
 pub use progress::Live;
@@ -122,6 +124,7 @@ pub fn main() -> ExitCode {
         Command::Completions { shell } => completions::print(&cli.global, shell),
         Command::Config(action) => explain::config(&cli.global, &action),
         Command::Journal(action) => journal::journal(&cli.global, &action),
+        Command::ShardConfig(action) => shard_config::shard_config(&cli.global, &action),
         Command::Man { directory } => man::pages(&cli.global, directory.as_deref()),
         Command::Template { action: TemplateAction::Copy(options) } => {
             service::copy(&cli.global, &options)
@@ -132,6 +135,7 @@ pub fn main() -> ExitCode {
         Command::Setup { action } => setup::run(&cli.global, &action),
         Command::Init(options) => init::run(&cli.global, &options),
         Command::Doctor(_)
+        | Command::CreateShardConfig(_)
         | Command::Status(_)
         | Command::Agents { .. }
         | Command::Templates { .. }

@@ -6,6 +6,7 @@ mod machine;
 mod notes;
 mod nouns;
 mod run;
+mod shard;
 mod sync;
 
 use std::path::PathBuf;
@@ -30,6 +31,7 @@ pub use machine::{
 };
 pub use nouns::{ConfigAction, CpOptions, JournalAction, LogsOptions, Noun, ShownNode, SshOptions};
 pub use run::RunOptions;
+pub use shard::{ShardConfigAction, ShardPutOptions, StoreOptions};
 pub use sync::{CloudsAction, PlanOptions, Rollout, SyncOptions, TemplatesAction, Value};
 
 /// Turns Proxmox VE clusters into a pool of throw-away CI machines.
@@ -61,6 +63,11 @@ pub enum Command {
     /// Look into the journal of a service that does not run, or copy it; what is read does not change
     #[command(subcommand)]
     Journal(JournalAction),
+    /// Keep the configuration of a herd in the store of its members: put it there, get it back
+    #[command(subcommand, after_help = "The page of the book: `drover help members.md`")]
+    ShardConfig(ShardConfigAction),
+    /// Put a configuration into the store of a shard, as `drover shard-config put` does
+    CreateShardConfig(ShardPutOptions),
     /// Look at each cloud: endpoints, rights, storages, bridges, templates; say what repairs it
     #[command(args_conflicts_with_subcommands = true)]
     Doctor(DoctorOptions),

@@ -24,7 +24,7 @@ use super::lease::lease;
 use super::leasing::{Leasing, TimeLimits};
 use super::options::{
     AgentAction, BreakerAction, ClusterAction, Command, ImageAction, LeaseAction, LeasesOptions,
-    Limit, MachineAction, Noun,
+    Limit, MachineAction, Noun, ShardConfigAction,
 };
 use super::over_ssh::OverSsh;
 use super::progress::Live;
@@ -314,6 +314,8 @@ async fn once(
         | Command::Get { .. }
         | Command::Config(_)
         | Command::Journal(_)
+        | Command::ShardConfig(_)
+        | Command::CreateShardConfig(_)
         | Command::Doctor(_)
         | Command::Setup { .. }
         | Command::Init(_)
@@ -369,8 +371,11 @@ async fn name_of(
     Ok(writeln!(term.out, "{}", sentences::clean(id))?)
 }
 
-/// The command that `drover get` stands for, or the command itself.
+/// The command that `drover get` or `drover create-shard-config` stands for, or the command itself.
 pub(super) fn plain(command: Command) -> Command {
+    if let Command::CreateShardConfig(options) = command {
+        return Command::ShardConfig(ShardConfigAction::Put(options));
+    }
     let Command::Get { noun, id, list } = command else { return command };
     if let Some(id) = id {
         return Command::Show { noun, id };

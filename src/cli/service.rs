@@ -27,14 +27,16 @@ pub(super) fn run(global: &Global, options: RunOptions) -> ExitCode {
     {
         return report::fail_by(global.json, &error, &format!("drover: {}\n", chain(&error)));
     }
-    let store = options.store_address();
     let settings = app::Settings {
         config: config_path(global),
+        config_is_named: global.config.is_some(),
+        config_from_store: options.config_from_store,
         strict: options.strict,
         state_dir: options.state_dir,
         socket: global.socket.clone(),
         json_log: global.json,
-        store,
+        store: options.store.address(),
+        cluster_key_file: options.store.cluster_key_file,
         member: options.member,
         advertise: options.advertise,
     };
@@ -49,6 +51,8 @@ pub(super) fn run(global: &Global, options: RunOptions) -> ExitCode {
                 | app::RunError::Unsafe(_)
                 | app::RunError::Newer(_)
                 | app::RunError::Member(_)
+                | app::RunError::Stored(_)
+                | app::RunError::NotFetched { .. }
                 | app::RunError::Downgrade { .. }
                 | app::RunError::Twin(_)
                 | app::RunError::Journal(_)

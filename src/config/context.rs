@@ -105,6 +105,11 @@ impl<'a> Context<'a> {
             let fault = layer.fault(key, format!("`{name}` is no file of the repository"));
             return Err(fault.help("give a path that is relative to this file, without `..`"));
         }
+        if self.environment.is_for_stored() && !name.starts_with(['/', '~']) {
+            let text = format!("`{name}` is relative, and the configuration lies in the store");
+            let fault = layer.fault(key, text);
+            return Err(fault.help("give an absolute path: each member reads its own file there"));
+        }
         let path = self.path(layer.place_of(key), name);
         self.inputs.push(path.clone());
         Ok(path)
@@ -252,6 +257,17 @@ impl<'a> Context<'a> {
             return Err((text, Trouble::Open));
         }
         file::read_text(path, MAX_SECRET_BYTES).map_err(unreadable)
+    }
+
+    /// The secret of a file that a variable names.
+    pub fn secret_of_variable(&mut self, variable: &str) -> Option<SecretString> {
+        let path = PathBuf::from(self.environment.get(variable)?);
+        self.inputs.push(path.clone());
+        let read = self.private_text(&path).map_err(|(text, _)| {
+            let help = "put the key there, mode 0600, owned by drover's user";
+            self.faults.push(Fault::nowhere(variable, text).help(help));
+        });
+        read.ok().map(|text| SecretString::from(text.trim()))
     }
 
     /// The text of a file that is not a secret.

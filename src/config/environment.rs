@@ -54,6 +54,8 @@ pub struct Environment {
     variables: BTreeMap<String, String>,
     /// Whether files of secrets may be missing.
     secretless: bool,
+    /// Whether the files lie in the store of the members.
+    stored: bool,
 }
 
 impl std::fmt::Debug for Environment {
@@ -67,19 +69,25 @@ impl Environment {
     pub fn of_process() -> Self {
         let text = |value: std::ffi::OsString| value.to_string_lossy().into_owned();
         let variables = std::env::vars_os().map(|(k, v)| (text(k), text(v))).collect();
-        Self { variables, secretless: false }
+        Self { variables, ..Self::default() }
     }
 
     /// Just these variables.
     pub fn of(variables: &[(&str, &str)]) -> Self {
         let owned = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
-        Self { variables: variables.iter().map(owned).collect(), secretless: false }
+        Self { variables: variables.iter().map(owned).collect(), ..Self::default() }
     }
 
     /// The same, for commands that make secrets or need none: files of Proxmox secrets and of SSH
     /// keys may be missing.
     pub fn without_secrets(self) -> Self {
         Self { secretless: true, ..self }
+    }
+
+    /// The same, for files that lie in the store of the members: each member reads them in a folder of
+    /// its own, so they say nothing of that folder, nor of where the store is.
+    pub fn for_stored(self) -> Self {
+        Self { stored: true, ..self }
     }
 
     /// The same with a variable where it is not set.
@@ -112,6 +120,11 @@ impl Environment {
     /// Whether files of secrets may be missing.
     pub(super) fn is_secretless(&self) -> bool {
         self.secretless
+    }
+
+    /// Whether the files lie in the store of the members.
+    pub(super) fn is_for_stored(&self) -> bool {
+        self.stored
     }
 
     /// A variable that is set and not blank.

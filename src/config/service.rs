@@ -130,6 +130,13 @@ pub(super) fn service(
         cx.faults.push(fault.help("name a shorter one, such as `/run/drover/drover.sock`"));
     }
     stopping(raw.stop_timeout_sec, layer, cx);
+    if cx.environment.is_for_stored() && raw.state_directory.is_some() {
+        let message = "a configuration in the store is read from there into the state directory";
+        let fault = layer.fault("stateDirectory", message);
+        cx.faults.push(
+            fault.help("leave it out: --state-dir or DROVER_STATE_DIR of each member says it"),
+        );
+    }
     let environment = cx.environment;
     // The environment wins as at the start: an edit of the file must not undo it.
     let level = environment.get("LOG_LEVEL").map(str::to_owned);

@@ -28,6 +28,11 @@ pub struct SourceFile {
 }
 
 impl SourceFile {
+    /// The whole text, secrets in it too.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
     /// The text without secrets.
     pub(super) fn masked(&self) -> &str {
         // Control characters must not reach a terminal.

@@ -70,7 +70,7 @@ pub fn managed_folder(state: &Path) -> PathBuf {
 }
 
 /// The state directory: the one of the command line, of the YAML, of systemd, or the usual one.
-pub(super) fn state_directory(given: Option<PathBuf>, environment: &Environment) -> PathBuf {
+pub fn state_directory(given: Option<PathBuf>, environment: &Environment) -> PathBuf {
     let of_command = environment.get("DROVER_STATE_DIR").map(PathBuf::from);
     let otherwise = || environment.directory("STATE_DIRECTORY");
     of_command.or(given).or_else(otherwise).unwrap_or_else(|| "/var/lib/drover".into())

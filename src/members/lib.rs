@@ -6,6 +6,7 @@
 //! - [`SendBy`] says until when the leader may send calls that change something; its [`Gate`](drover_model::gate::Gate) makes
 //!   the others wait.
 //! - [`Roll`] is who the members are: each writes its own card into the vault, and reads the others'.
+//! - [`ShardConfig`] is the configuration of the herd, where it lies in the store.
 //!
 //! ```text
 //!            reads every tenth of the time
@@ -33,6 +34,7 @@ mod lease;
 mod mind;
 mod roll;
 mod send_by;
+mod shard_config;
 
 #[cfg(test)]
 mod tests;
@@ -42,3 +44,4 @@ pub use lease::{Leader, LeaderLease};
 pub use mind::{Effect, Mind, Settings, Step};
 pub use roll::{Card, Listed, Roll, cards};
 pub use send_by::SendBy;
+pub use shard_config::{ConfigStore, Found, ShardConfig, ShardConfigError, file_name};

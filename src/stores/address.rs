@@ -71,6 +71,21 @@ impl StoreAddress {
         })
     }
 
+    /// The same entries for those who can wait: a call may take as long as one of a vault. A store that
+    /// ignores conditions is refused where something `is_written`.
+    ///
+    /// # Errors
+    /// As [`StoreAddress::register`].
+    pub fn patient_register(&self, is_written: bool) -> Result<Arc<dyn Register>, StoreError> {
+        Ok(match self {
+            Self::Etcd(address) => Arc::new(EtcdStore::vault(address)?),
+            Self::Objects(address) => {
+                let open = if is_written { ObjectRegister::open } else { ObjectRegister::to_read };
+                Arc::new(open(address).map_err(|error| self.refused(error))?)
+            }
+        })
+    }
+
     fn refused(&self, error: Box<dyn std::error::Error + Send + Sync>) -> StoreError {
         StoreError::refused(&self.to_string(), "read", error)
     }

@@ -2,7 +2,7 @@
 //! one may write who knows what it holds.
 //!
 //! - [`FolderVault`] is a folder of one machine. [`SealedVault`] encrypts what goes into a vault that
-//!   others can read, under the [`ClusterKey`] that every member has. [`MemoryVault`] and
+//!   others can read, under the [`ClusterKey`] that every member has; [`Sealer`] does it for a register. [`MemoryVault`] and
 //!   [`MemoryRegister`] serve virtual time. Those that several machines share are in
 //!   `drover-stores`.
 //!
@@ -27,7 +27,7 @@ mod sealed;
 pub use folder::FolderVault;
 pub use key::{ClusterKey, KeyError};
 pub use memory::{MemoryRegister, MemoryVault};
-pub use sealed::SealedVault;
+pub use sealed::{NotOpened, SealedVault, Sealer};
 
 use std::sync::Arc;
 

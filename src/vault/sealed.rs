@@ -1,4 +1,4 @@
-//! Encryption of what lies in a vault that others can read.
+//! Encryption of what lies in a vault or a register that others can read.
 //!
 //! A thing is one byte that names the format, a nonce of 24 bytes, and the text under
 //! XChaCha20-Poly1305 (draft-irtf-cfrg-xchacha-03; a random nonce never comes again). Its name is
@@ -19,15 +19,20 @@ const MARK: &str = "cluster-key";
 /// What the key is made for.
 const PURPOSE: &str = "drover vault 1";
 
+/// What encrypts things under a key of one use, and opens them.
+pub struct Sealer {
+    cipher: XChaCha20Poly1305,
+}
+
 /// A vault whose things are encrypted.
 pub struct SealedVault<V> {
     vault: V,
-    cipher: XChaCha20Poly1305,
+    sealer: Sealer,
 }
 
 /// Why a thing cannot be opened.
 #[derive(Debug, thiserror::Error)]
-enum NotOpened {
+pub enum NotOpened {
     #[error("it was written by a newer drover: run that one")]
     Newer,
     #[error(
@@ -37,13 +42,17 @@ enum NotOpened {
     OtherKey,
 }
 
-impl<V: Vault> SealedVault<V> {
-    pub fn new(vault: V, key: &ClusterKey) -> Self {
-        let cipher = XChaCha20Poly1305::new(&key.of(PURPOSE).into());
-        Self { vault, cipher }
+impl Sealer {
+    /// Makes the key of a purpose.
+    pub fn new(key: &ClusterKey, purpose: &str) -> Self {
+        Self { cipher: XChaCha20Poly1305::new(&key.of(purpose).into()) }
     }
 
-    fn seal(&self, name: &str, bytes: &[u8]) -> Result<Vec<u8>, StoreError> {
+    /// Encrypts a thing under its name.
+    ///
+    /// # Errors
+    /// When the system gives no random numbers, or the thing is too large.
+    pub fn seal(&self, name: &str, bytes: &[u8]) -> Result<Vec<u8>, StoreError> {
         let mut nonce = [0; NONCE_BYTES];
         let drawn = SysRng.try_fill_bytes(&mut nonce);
         drawn
@@ -55,7 +64,11 @@ impl<V: Vault> SealedVault<V> {
         Ok([&[FORMAT][..], &nonce, &sealed].concat())
     }
 
-    fn open(&self, name: &str, sealed: &[u8]) -> Result<Vec<u8>, NotOpened> {
+    /// Opens what was encrypted under this name.
+    ///
+    /// # Errors
+    /// [`NotOpened`] for what this key did not seal, or somebody changed or moved.
+    pub fn open(&self, name: &str, sealed: &[u8]) -> Result<Vec<u8>, NotOpened> {
         let (format, rest) = sealed.split_first().ok_or(NotOpened::OtherKey)?;
         if *format > FORMAT {
             return Err(NotOpened::Newer);
@@ -63,6 +76,12 @@ impl<V: Vault> SealedVault<V> {
         let (nonce, sealed) = rest.split_at_checked(NONCE_BYTES).ok_or(NotOpened::OtherKey)?;
         let payload = Payload { msg: sealed, aad: name.as_bytes() };
         self.cipher.decrypt(XNonce::from_slice(nonce), payload).map_err(|_| NotOpened::OtherKey)
+    }
+}
+
+impl<V: Vault> SealedVault<V> {
+    pub fn new(vault: V, key: &ClusterKey) -> Self {
+        Self { vault, sealer: Sealer::new(key, PURPOSE) }
     }
 }
 
@@ -87,11 +106,14 @@ impl<V: Vault> SealedVault<V> {
 impl<V: Vault> Vault for SealedVault<V> {
     fn get(&self, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
         let Some(sealed) = self.vault.get(name)? else { return Ok(None) };
-        self.open(name, &sealed).map(Some).map_err(|error| StoreError::refused(name, "read", error))
+        self.sealer
+            .open(name, &sealed)
+            .map(Some)
+            .map_err(|error| StoreError::refused(name, "read", error))
     }
 
     fn put(&self, name: &str, bytes: &[u8]) -> Result<(), StoreError> {
-        self.vault.put(name, &self.seal(name, bytes)?)
+        self.vault.put(name, &self.sealer.seal(name, bytes)?)
     }
 
     fn remove(&self, name: &str) -> Result<(), StoreError> {

@@ -74,6 +74,7 @@ mod seeds;
 mod service;
 mod setup_network;
 mod setup_service;
+mod shards;
 mod sim;
 mod sim_worlds;
 mod sizes;

@@ -90,7 +90,7 @@ pub const ASKING: [(&str, &str, i32); 69] = [
 ];
 
 /// Commands that ask no service.
-pub const ALONE: [&str; 22] = [
+pub const ALONE: [&str; 26] = [
     "run",
     "demo",
     "sim",
@@ -106,6 +106,10 @@ pub const ALONE: [&str; 22] = [
     "journal verify",
     "journal inspect",
     "journal copy",
+    "shard-config put",
+    "shard-config get",
+    "shard-config show",
+    "create-shard-config",
     "doctor",
     "template copy",
     "init",
@@ -281,6 +285,10 @@ fn commands_that_ask_no_service_answer_and_fail_in_json_too() {
     let broken = dir.path().join("broken.yaml");
     std::fs::write(&broken, site.yaml(&sim, "    instnaceMin: 1\n")).unwrap();
     let text = |path: &Path| path.to_str().unwrap().to_owned();
+    let stored = dir.path().join("stored.yaml");
+    let lines = std::fs::read_to_string(&broken).unwrap().replace("  stateDirectory:", "  # ");
+    std::fs::write(&stored, lines).unwrap();
+    let stored = text(&stored);
     let (good, broken) = (text(&site.config()), text(&broken));
     let (least_yaml, inside_yaml) = (text(&least.config()), text(&inside.config()));
     let password = text(&inside.dir.path().join("admin"));
@@ -352,6 +360,8 @@ fn commands_that_ask_no_service_answer_and_fail_in_json_too() {
             "template copy",
             line(&broken, "--config YAML template copy linux other --set labelString=other"),
         ),
+        ("shard-config put", line(&stored, "shard-config put YAML")),
+        ("create-shard-config", line(&stored, "create-shard-config YAML")),
         ("setup rights", line(&broken, &format!("{setup} rights --dry-run"))),
         ("setup service", line(&broken, &format!("{setup} service --dry-run"))),
         ("setup dhcp", line(&broken, &format!("{setup} dhcp {sdn} {range}"))),
@@ -366,6 +376,9 @@ fn commands_that_ask_no_service_answer_and_fail_in_json_too() {
         ("journal verify", line("", "journal verify /nowhere.redb"), 1),
         ("journal inspect", line("", "journal inspect /nowhere.redb"), 1),
         ("journal copy", line("", "journal copy /nowhere.redb /nowhere.jsonl"), 1),
+        ("shard-config put", line(&good, "shard-config put YAML"), 2),
+        ("shard-config get", line(&good, "--config YAML shard-config get"), 2),
+        ("shard-config show", line(&good, "--config YAML shard-config show"), 2),
         ("config encrypt", line("", "config encrypt --recipient nobody"), 2),
         ("demo", line("", "demo --once"), 2),
         ("init", line("", "init"), 2),

@@ -117,6 +117,8 @@ pub(super) fn options(command: &Command) -> Option<&ListOptions> {
         | Command::Show { .. }
         | Command::Config(_)
         | Command::Journal(_)
+        | Command::ShardConfig(_)
+        | Command::CreateShardConfig(_)
         | Command::Cordon(_)
         | Command::Drain(_)
         | Command::Uncordon(_)

@@ -29,7 +29,8 @@ table! {
              gs://; DROVER_STORE of the environment wins; unset: the journal is a file of the state \
              directory, for one drover";
         "clusterKey", mapping(&CLUSTER_KEY).eg("{secretFile: /etc/drover/cluster.key}"),
-            "key that all members of a store have; it encrypts what lies beside the journal";
+            "key that all members of a store have; it encrypts what lies beside the journal; unset: the \
+             file that DROVER_CLUSTER_KEY_FILE of the environment names";
         "leaderLeaseSec" => leader_lease_sec: u64, whole(2..=300).or(5),
             "seconds after which another member leads when the leader is silent; for a store";
         "socket" => socket: Option<PathBuf>, text().eg("/run/drover/drover.sock"),

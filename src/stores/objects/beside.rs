@@ -72,6 +72,14 @@ impl ObjectRegister {
         super::probe::probe(&gateway)?;
         Ok(Self { gateway })
     }
+
+    /// Prepares the requests of those who only read: the store is not tried.
+    ///
+    /// # Errors
+    /// When the address cannot be used.
+    pub fn to_read(address: &ObjectAddress) -> Result<Self, Fault> {
+        Ok(Self { gateway: Gateway::new(address)? })
+    }
 }
 
 impl Register for ObjectRegister {
