@@ -212,7 +212,10 @@ impl Callers {
         if !ways.iter().all(|at| peers[*at].is_awake()) {
             return None;
         }
+        // The API refuses what the member cannot know (`server/leases.rs`).
+        let knows = peers[server].may_act();
         Some(match &mut open.waits {
+            Waits::Read(_) if !knows => Answer::Nothing,
             Waits::Read(lease) => match peers[server].world.view().lease(lease) {
                 Some(seen) => Answer::Seen(seen.state, seen.agent),
                 None => Answer::NotFound,
@@ -225,6 +228,7 @@ impl Callers {
             },
             Waits::Release(answer) => match answer.try_recv() {
                 Ok(Ok(())) => Answer::Released,
+                Ok(Err(_)) if !knows => Answer::Unknown,
                 Ok(Err(Refusal::Unknown(_))) => Answer::NotFound,
                 Ok(Err(Refusal::Unavailable(_))) | Err(TryRecvError::Closed) => Answer::Unknown,
                 Ok(Err(_)) => Answer::Nothing,
@@ -243,7 +247,7 @@ impl Callers {
         }
         let server = &peers[open.server.0];
         let by = open.term.filter(|_| !matches!(answer, Answer::Unknown | Answer::Nothing));
-        let by = by.map(|term| By { member: server.name, term, may_act: server.may_act() });
+        let by = by.map(|term| By { member: server.name, term });
         self.history.end(open.call, answer, by);
     }
 }

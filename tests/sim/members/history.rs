@@ -3,10 +3,6 @@
 //! A [`History`] is a list of calls, each with when it began and what came back. Two calls are in order where one
 //! came back before the other began; calls that overlap are in any order. [`History::faults`] is pure: it
 //! knows nothing of members, journals or clusters, and looks at answers alone.
-//!
-//! A read that was answered by a member which might send nothing at that moment (`may_act` is false) may
-//! be old: a leader that was paused shows what it knew until it looks at the leader lease. Such a read is
-//! no proof that a lease is alive.
 
 #[cfg(test)]
 mod tests;
@@ -54,8 +50,6 @@ pub enum Answer {
 pub struct By {
     pub member: &'static str,
     pub term: u64,
-    /// Whether it might change something at that moment.
-    pub may_act: bool,
 }
 
 /// A call that came back.
@@ -107,10 +101,6 @@ impl Call {
         self.returned.as_ref().map(|returned| &returned.answer)
     }
 
-    fn may_act(&self) -> bool {
-        self.returned.as_ref().and_then(|returned| returned.by).is_some_and(|by| by.may_act)
-    }
-
     /// Whether this call came back before another one began.
     fn precedes(&self, other: &Self) -> bool {
         self.returned.as_ref().is_some_and(|returned| returned.place < other.began)
@@ -133,18 +123,16 @@ impl Call {
         )
     }
 
-    /// Whether the answer proves that the lease is not over.
+    /// Whether the answer says that the lease is not over.
     fn says_alive(&self) -> bool {
-        let alive =
-            matches!(self.answer(), Some(Answer::Seen(phase, _)) if *phase != LeasePhase::Ended);
-        alive && self.may_act()
+        matches!(self.answer(), Some(Answer::Seen(phase, _)) if *phase != LeasePhase::Ended)
     }
 
     fn holding(&self) -> Option<Holding<'_>> {
         let (Ask::Read(lease), Some(returned)) = (&self.ask, &self.returned) else { return None };
         let Answer::Seen(phase, Some(agent)) = &returned.answer else { return None };
         let ready = *phase == LeasePhase::Ready;
-        let holds = (ready || *phase == LeasePhase::Granted) && self.may_act();
+        let holds = (ready || *phase == LeasePhase::Granted);
         let place = returned.place;
         holds.then_some(Holding { call: self, returned: place, lease, agent, ready })
     }
@@ -167,18 +155,6 @@ impl History {
 
     pub fn len(&self) -> usize {
         self.calls.len()
-    }
-
-    /// How many calls came back with an answer like this.
-    pub fn count(&self, like: impl Fn(&Answer) -> bool) -> usize {
-        self.calls.iter().filter_map(Call::answer).filter(|answer| like(answer)).count()
-    }
-
-    /// How many reads were answered by a member that might not act.
-    pub fn old_reads(&self) -> usize {
-        let seen =
-            |call: &&Call| matches!(call.answer(), Some(Answer::Seen(..) | Answer::NotFound));
-        self.calls.iter().filter(seen).filter(|call| !call.may_act()).count()
     }
 
     /// Everything that must not be; empty where all is well.

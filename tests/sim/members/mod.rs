@@ -42,7 +42,7 @@ fn seeds() -> std::ops::RangeInclusive<u64> {
 
 #[tokio::test(start_paused = true)]
 async fn storms_of_members_lose_no_lease_and_leave_nothing() {
-    let (mut terms, mut calls, mut old) = (0, 0, 0);
+    let (mut terms, mut calls) = (0, 0);
     for seed in seeds() {
         let mut storm = Storm::new(seed);
         storm.pass(Duration::from_secs(8)).await;
@@ -51,9 +51,8 @@ async fn storms_of_members_lose_no_lease_and_leave_nothing() {
         }
         terms += storm.terms.len();
         calls += storm.callers.history.len();
-        old += storm.callers.history.old_reads();
         storm.end().await;
     }
-    println!("{terms} terms, {calls} calls, {old} reads of a leader that might not act");
+    println!("{terms} terms, {calls} calls");
     assert!(terms > 100, "{terms} terms are too few to say anything");
 }

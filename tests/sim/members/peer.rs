@@ -158,7 +158,9 @@ impl Peer {
         let Some(term) = self.term.filter(|_| due) else { return };
         // A process that cannot read the journal ends.
         self.unreadable = self.world.unreadable();
-        if self.unreadable.is_some() {
+        if let Some(why) = &self.unreadable {
+            let newer = matches!(why, LogError::Newer { .. } | LogError::Unknown { .. });
+            assert!(newer, "{why}");
             self.kill();
             return;
         }
