@@ -369,10 +369,7 @@ pub fn check_public_key(line: &str) -> Result<(), String> {
         ("waitSeconds" = Option<u64>, Query, description = "wait until it is ready or ended, at most 300"),
         ("until" = Option<String>, Query, description = "`ended`: a lease that is ready is waited for too; `ready` when absent"),
     ),
-    responses(
-        (status = 200, body = LeaseOut), (status = 404, body = Problem),
-        (status = 503, body = Problem, description = "this member cannot reach its store"),
-    )
+    responses((status = 200, body = LeaseOut), (status = 404, body = Problem))
 )]
 pub(super) async fn show(
     state: web::Data<State>,
