@@ -132,7 +132,7 @@ impl Call {
         let (Ask::Read(lease), Some(returned)) = (&self.ask, &self.returned) else { return None };
         let Answer::Seen(phase, Some(agent)) = &returned.answer else { return None };
         let ready = *phase == LeasePhase::Ready;
-        let holds = (ready || *phase == LeasePhase::Granted);
+        let holds = ready || *phase == LeasePhase::Granted;
         let place = returned.place;
         holds.then_some(Holding { call: self, returned: place, lease, agent, ready })
     }
