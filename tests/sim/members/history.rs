@@ -157,6 +157,11 @@ impl History {
         self.calls.len()
     }
 
+    /// How many calls came back with an answer like this.
+    pub fn count(&self, like: impl Fn(&Answer) -> bool) -> usize {
+        self.calls.iter().filter_map(Call::answer).filter(|answer| like(answer)).count()
+    }
+
     /// Everything that must not be; empty where all is well.
     pub fn faults(&self) -> Vec<String> {
         let mut faults = Vec::new();

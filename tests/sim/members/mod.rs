@@ -25,6 +25,7 @@ mod way;
 
 use std::time::Duration;
 
+use history::Answer;
 use storm::Storm;
 
 /// Steps in one plan.
@@ -42,17 +43,22 @@ fn seeds() -> std::ops::RangeInclusive<u64> {
 
 #[tokio::test(start_paused = true)]
 async fn storms_of_members_lose_no_lease_and_leave_nothing() {
-    let (mut terms, mut calls) = (0, 0);
+    let (mut terms, mut calls, mut created, mut unknown) = (0, 0, 0, 0);
     for seed in seeds() {
         let mut storm = Storm::new(seed);
         storm.pass(Duration::from_secs(8)).await;
         for _ in 0..STEPS {
             storm.step().await;
         }
+        let history = &storm.callers.history;
         terms += storm.terms.len();
-        calls += storm.callers.history.len();
+        calls += history.len();
+        created += history.count(|answer| matches!(answer, Answer::Created(_)));
+        unknown += history.count(|answer| *answer == Answer::Unknown);
         storm.end().await;
     }
-    println!("{terms} terms, {calls} calls");
+    println!("{terms} terms, {calls} calls: {created} leases, {unknown} outcomes unknown");
     assert!(terms > 100, "{terms} terms are too few to say anything");
+    assert!(created > 100, "{created} leases are too few to say anything");
+    assert!(unknown > 100, "{unknown} unknown outcomes are too few to say anything");
 }

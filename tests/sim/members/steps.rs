@@ -17,19 +17,19 @@ const BETWEEN: u64 = 6_000;
 impl Storm {
     /// One step, and the time until the next one.
     pub async fn step(&mut self) {
-        let at = self.any();
-        let said = match self.below(26) {
+        let at = self.any_or_leader();
+        let said = match self.below(28) {
             0 => Some(self.kill(at)),
-            1 | 2 => Some(self.pause(at)),
-            3 => Some(self.cut_from_store(at)),
-            4 => Some(self.lose_answers(at)),
-            5 | 6 => Some(self.hand_over(at)),
-            7 => Some(self.cut_from_clusters(at)),
-            8 => Some(self.slow_down(at)),
-            9 => Some(self.cut_from_member(at)),
-            10 => self.join().map(|at| format!("{} joins", self.peers[at].name)),
-            11 => self.leave(at),
-            12..19 => self.callers.ask(&self.peers, at),
+            1..5 => Some(self.pause(at)),
+            5 => Some(self.cut_from_store(at)),
+            6 => Some(self.lose_answers(at)),
+            7 | 8 => Some(self.hand_over(at)),
+            9 => Some(self.cut_from_clusters(at)),
+            10 => Some(self.slow_down(at)),
+            11 => Some(self.cut_from_member(at)),
+            12 => self.join().map(|at| format!("{} joins", self.peers[at].name)),
+            13 => self.leave(at),
+            14..21 => self.callers.ask(&self.peers, at),
             _ => self.callers.release(&self.peers, at),
         };
         self.steps.extend(said);

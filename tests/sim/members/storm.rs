@@ -93,6 +93,13 @@ impl Storm {
         all[usize::try_from(self.below(all.len() as u64)).unwrap()]
     }
 
+    /// The leader or any member, by chance.
+    pub fn any_or_leader(&mut self) -> usize {
+        let any = self.any();
+        let leader = self.leader().filter(|_| self.below(2) == 0);
+        leader.unwrap_or(any)
+    }
+
     /// The member whose service runs and may send.
     pub fn leader(&self) -> Option<usize> {
         let leads = |peer: &Peer| peer.is_awake() && peer.world.runs() && peer.may_act();
@@ -145,6 +152,19 @@ impl Storm {
         }
     }
 
+    /// Callers saw nothing that must not be.
+    fn check_history(&self) {
+        let (history, seed) = (&self.callers.history, self.seed);
+        let faults = history.faults();
+        assert!(faults.is_empty(), "{seed}: {faults:#?}\n{:#?}\n{history}", self.steps);
+    }
+
+    /// No older drover wrote behind a newer one.
+    pub fn check_versions(&self) {
+        let versions = self.peers[0].world.record_versions();
+        assert!(versions.is_sorted(), "{}: {versions:?}: {:#?}", self.seed, self.steps);
+    }
+
     pub async fn pass(&mut self, span: Duration) {
         let end = Instant::now() + span;
         while Instant::now() < end {
@@ -194,11 +214,11 @@ impl Storm {
         let deadline = Instant::now() + WAIT_LIMIT;
         let at = loop {
             self.pass(Duration::from_secs(10)).await;
-            let leader = self.leader();
-            if let Some(at) = leader {
+            if let Some(at) = self.leader() {
                 self.callers.finish(&self.peers, at);
                 self.tick().await;
             }
+            self.check_history();
             match self.leader() {
                 Some(at) if self.callers.is_settled() && self.unserved(at).is_empty() => break at,
                 leader => assert!(
@@ -211,11 +231,8 @@ impl Storm {
                 ),
             }
         };
-        let (history, seed) = (&self.callers.history, self.seed);
-        let faults = history.faults();
-        assert!(faults.is_empty(), "{seed}: {faults:#?}\n{:#?}\n{history}", self.steps);
         let agents = self.peers[at].world.view().agents().len();
-        assert!(agents <= 12, "{seed}: {agents} agents, above the cap");
+        assert!(agents <= 12, "{}: {agents} agents, above the cap", self.seed);
         let Peer { world, alone, .. } = self.peers.remove(at);
         for mut other in self.peers {
             other.kill();

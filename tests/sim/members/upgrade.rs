@@ -62,6 +62,7 @@ async fn storms_of_an_upgrade_lose_no_lease_and_no_older_drover_leads_with_a_new
         storm.pass(Duration::from_secs(8)).await;
         for number in 0..STEPS {
             storm.step().await;
+            storm.check_versions();
             if number % 12 == 11 {
                 let at = storm.any();
                 storm.upgrade(at);

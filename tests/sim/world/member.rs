@@ -51,6 +51,16 @@ impl World {
         opened.err()
     }
 
+    /// The versions of the format in which the journal's records are, in their order.
+    pub fn record_versions(&self) -> Vec<u64> {
+        let records = self.log.read_from(0).unwrap().into_iter();
+        let read = |(_, record): (u64, Vec<u8>)| {
+            let record: serde_json::Value = serde_json::from_slice(&record).unwrap();
+            record["version"].as_u64().unwrap()
+        };
+        records.map(read).collect()
+    }
+
     /// Asks for a lease of an hour under a key, which a caller gives again when it repeats the ask.
     pub fn ask_with_key(&self, label: &str, key: &str) -> Answer {
         let (reply, answer) = Reply::channel();
