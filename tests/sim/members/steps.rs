@@ -1,4 +1,4 @@
-//! What befalls members and what callers do, step by step, by chance.
+//! What goes wrong for members and what callers do, step by step, by chance.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;

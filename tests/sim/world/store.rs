@@ -158,7 +158,7 @@ impl Log for NewerLog {
 
     fn successor(&mut self, seq: u64) -> Result<Box<dyn Successor>, LogError> {
         let inner = self.0.successor(seq)?;
-        Ok(Box::new(NewerSuccessor { inner, begun: false }))
+        Ok(Box::new(NewerSuccessor { inner, started: false }))
     }
 
     fn succeed(&mut self, expected: u64, behind: &[Vec<u8>]) -> Result<Predecessor, LogError> {
@@ -168,12 +168,12 @@ impl Log for NewerLog {
 
 struct NewerSuccessor {
     inner: Box<dyn Successor>,
-    begun: bool,
+    started: bool,
 }
 
 impl Successor for NewerSuccessor {
     fn put(&mut self, bytes: &[u8]) -> Result<(), LogError> {
-        if std::mem::replace(&mut self.begun, true) {
+        if std::mem::replace(&mut self.started, true) {
             return self.inner.put(bytes);
         }
         let rest = bytes.strip_prefix(b"{").expect("a snapshot is an object");
