@@ -28,8 +28,10 @@ pub struct Peer {
     pub term: Option<u64>,
     /// When its service starts that does not run yet.
     starts: Option<Instant>,
-    /// Since when it waits for a store that takes its time.
+    /// Since when it waits for a store that takes its time; until when, where the answers alone do.
     waits: Option<Instant>,
+    /// Whether its calls to a slow store arrive at once, and their answers are slow.
+    early: bool,
     /// Until when it takes no part in the election because it gave up.
     rests: Option<Instant>,
     pub loses: Arc<AtomicBool>,
@@ -65,6 +67,7 @@ impl Peer {
             starts: None,
             waits: None,
             rests: None,
+            early: false,
             loses: Arc::default(),
             paused: None,
             processes: 0,
@@ -183,7 +186,10 @@ impl Peer {
             }
             return;
         }
-        // What it sent when it began to wait comes back now.
+        if self.early {
+            return self.step_early(now, takes);
+        }
+        // What it sent when it began to wait arrives and comes back now.
         let since = *self.waits.get_or_insert(now);
         if now < since + takes {
             return;
@@ -193,5 +199,23 @@ impl Peer {
         self.clock.look_up();
         let next = if rest.is_zero() { now } else { since + rest };
         self.waits = (!takes.is_zero()).then_some(next);
+    }
+
+    /// Does what is due of the election: it arrives at once, and its answer takes its time.
+    fn step_early(&mut self, now: Instant, takes: Duration) {
+        if self.waits.is_some_and(|until| now < until) {
+            return;
+        }
+        let Some(participant) = &mut self.participant else { return };
+        self.clock.look_ahead(takes);
+        let rest = participant.step();
+        self.clock.look_up();
+        self.waits = rest.is_zero().then(|| now + takes);
+    }
+
+    /// Each call to the store takes so long from here on: until it arrives, or until its answer comes.
+    pub fn slow_down(&mut self, takes: Duration, early: bool) {
+        self.world.store.delay(takes);
+        (self.early, self.waits) = (early, None);
     }
 }

@@ -83,8 +83,9 @@ impl Storm {
 
     fn slow_down(&mut self, at: usize) -> String {
         let delay = DELAYS[usize::try_from(self.below(DELAYS.len() as u64)).unwrap()];
-        self.peers[at].world.store.delay(Duration::from_millis(delay));
-        format!("the store takes {delay} ms for {}", self.peers[at].name)
+        let early = self.below(2) == 0;
+        self.peers[at].slow_down(Duration::from_millis(delay), early);
+        format!("the store takes {delay} ms for {}, early: {early}", self.peers[at].name)
     }
 
     fn cut_from_member(&mut self, at: usize) -> String {

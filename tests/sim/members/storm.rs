@@ -191,7 +191,7 @@ impl Storm {
         let newer = self.peers.iter().any(|peer| peer.world.store.is_newer());
         for peer in self.peers.iter_mut().filter(|peer| !peer.gone) {
             peer.world.store.away.store(false, Ordering::Release);
-            peer.world.store.delay(Duration::ZERO);
+            peer.slow_down(Duration::ZERO, false);
             peer.world.cut_from_clusters(false);
             peer.loses.store(false, Ordering::Release);
             peer.paused = None;

@@ -11,34 +11,57 @@ use tokio::time::sleep;
 
 use crate::world::store::Store;
 
-/// A member's clock, which may stand in the past while the member waits for the store.
+/// A member's clock. While the member waits for the store it may show another time than it is: the member did
+/// what it does now when it began to wait, or gets an answer that is still on its way.
 #[derive(Clone)]
 pub struct Clock {
     ambient: Arc<dyn Ambient>,
-    past: Arc<Mutex<Duration>>,
+    shifts: Arc<Mutex<Shifts>>,
+}
+
+/// By how many milliseconds a clock is shifted.
+#[derive(Debug, Clone, Copy, Default)]
+struct Shifts {
+    now: i64,
+    /// Once the next call to the store came back.
+    after_call: i64,
 }
 
 impl Clock {
     pub fn new(ambient: Arc<dyn Ambient>) -> Self {
-        Self { ambient, past: Arc::default() }
+        Self { ambient, shifts: Arc::default() }
     }
 
     /// Shows the time as it was so long ago, until the next call to the store comes back.
     pub fn look_back(&self, span: Duration) {
-        *self.past.lock().unwrap() = span;
+        *self.shifts.lock().unwrap() = Shifts { now: -millis(span), after_call: 0 };
+    }
+
+    /// Shows the time as it will be when the next call comes back that takes so long.
+    pub fn look_ahead(&self, span: Duration) {
+        *self.shifts.lock().unwrap() = Shifts { now: 0, after_call: millis(span) };
     }
 
     /// Shows the time as it is.
     pub fn look_up(&self) {
-        self.look_back(Duration::ZERO);
+        *self.shifts.lock().unwrap() = Shifts::default();
     }
+
+    fn call_returns(&self) {
+        let mut shifts = self.shifts.lock().unwrap();
+        shifts.now = shifts.after_call;
+    }
+}
+
+fn millis(span: Duration) -> i64 {
+    i64::try_from(span.as_millis()).unwrap()
 }
 
 impl Ambient for Clock {
     fn now(&self) -> Now {
         let Now { mono, wall } = self.ambient.now();
-        let past = u64::try_from(self.past.lock().unwrap().as_millis()).unwrap();
-        Now { mono: Moment(mono.0 - past), wall: wall.shifted(-i64::try_from(past).unwrap()) }
+        let shift = self.shifts.lock().unwrap().now;
+        Now { mono: Moment(mono.0.checked_add_signed(shift).unwrap()), wall: wall.shifted(shift) }
     }
 
     fn draw(&self) -> u64 {
@@ -46,7 +69,7 @@ impl Ambient for Clock {
     }
 }
 
-/// A way to the register. A call on it comes back when the member's clock shows the present again.
+/// A way to the register.
 pub struct Way {
     pub register: MemoryRegister,
     pub store: Store,
@@ -58,7 +81,7 @@ pub struct Way {
 impl Way {
     /// Whether the store cannot be reached, after the time that this takes.
     fn is_cut(&self) -> bool {
-        self.clock.look_up();
+        self.clock.call_returns();
         self.store.away.load(Ordering::Acquire)
     }
 }
