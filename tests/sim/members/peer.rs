@@ -148,6 +148,12 @@ impl Peer {
         if self.rests.take_if(|until| *until <= Instant::now()).is_some() {
             participant.take_part();
         }
+        // A service whose journal another process took over ends. It starts again where its member still leads
+        // a while after.
+        if self.world.store.was_fenced() && self.world.runs() {
+            self.world.kill();
+            self.starts = Some(Instant::now() + HOLD / 5);
+        }
         let (term, send_by) = (participant.role().borrow().term, participant.send_by());
         if term != self.term {
             if self.world.runs() {

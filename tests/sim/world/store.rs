@@ -23,6 +23,8 @@ pub struct Store {
     pub away: Arc<AtomicBool>,
     /// How long each call takes, in milliseconds.
     delay: Arc<AtomicU64>,
+    /// Whether another process took the journal over from the one at its end.
+    fenced: Arc<AtomicBool>,
     /// Whether the drover at its end writes the next format, and reads both.
     newer: Arc<AtomicBool>,
 }
@@ -53,9 +55,25 @@ impl Store {
         if self.is_newer() { Box::new(NewerLog(log.clone())) } else { Box::new(log.clone()) }
     }
 
+    /// Whether another process took the journal over since the last look.
+    pub fn was_fenced(&self) -> bool {
+        self.fenced.swap(false, Ordering::AcqRel)
+    }
+
     fn is_away(&self) -> bool {
         self.away.load(Ordering::Acquire)
     }
+}
+
+/// An append that notes where another process took the journal over.
+fn noted(
+    done: BoxFuture<'static, Result<u64, JournalFault>>,
+    fenced: Arc<AtomicBool>,
+) -> BoxFuture<'static, Result<u64, JournalFault>> {
+    let note = move |done: &Result<u64, JournalFault>| {
+        fenced.fetch_or(matches!(done, Err(JournalFault::Fenced)), Ordering::AcqRel);
+    };
+    done.inspect(note).boxed()
 }
 
 type Sent = (Vec<Body>, oneshot::Sender<Result<u64, JournalFault>>);
@@ -92,12 +110,13 @@ impl Line {
     /// Sends an append. One to a store that takes no time is written within the call.
     pub fn append(&self, bodies: Vec<Body>) -> BoxFuture<'static, Result<u64, JournalFault>> {
         if self.store.takes().is_zero() && self.under_way.load(Ordering::Acquire) == 0 {
-            return self.writer.append(bodies);
+            return noted(self.writer.append(bodies), Arc::clone(&self.store.fenced));
         }
         self.under_way.fetch_add(1, Ordering::AcqRel);
         let (reply, answer) = oneshot::channel();
         self.sender.send((bodies, reply)).unwrap();
-        async move { answer.await.unwrap_or_else(|_| Err(no_answer())) }.boxed()
+        let done = async move { answer.await.unwrap_or_else(|_| Err(no_answer())) }.boxed();
+        noted(done, Arc::clone(&self.store.fenced))
     }
 
     /// Whether the store cannot be reached.
