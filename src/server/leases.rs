@@ -409,8 +409,29 @@ pub(super) async fn show(
         seen = view.wait_for_lease(&id, |lease| settled(lease.state), deadline) => seen,
         () = state.stopping() => view.lease(&id),
     };
+    knows(&state)?;
     let lease = seen.ok_or_else(|| no_lease(&id))?;
     Ok(web::Json(shapes::lease(view, &lease, &caller.by())))
+}
+
+/// Whether what this drover knows of leases is what holds. Another member may have led since a leader
+/// reached its store last: it may have taken leases down, and ended others.
+fn knows(state: &State) -> Result<(), Rejection> {
+    if (state.doors.leads)() {
+        return Ok(());
+    }
+    Err(Rejection::no_leader(
+        "this member cannot reach its store, and another one may lead meanwhile: what this one knows of \
+         the lease may be old; repeat the request",
+    ))
+}
+
+/// The refusal of a command about a lease, where this drover can know that.
+fn refused(state: &State, refusal: Refusal) -> Rejection {
+    match knows(state) {
+        Ok(()) => Rejection::refused(refusal),
+        Err(unknown) => unknown,
+    }
 }
 
 fn no_lease(id: &LeaseId) -> Rejection {
@@ -444,7 +465,8 @@ pub(super) async fn renew(
     let ttl = Duration::from_secs(ttl_seconds);
     let by = caller.by();
     let command = |reply| HerdCommand::Renew { lease: lease.clone(), ttl, by, reply };
-    let expires = state.ask(state.limits.reply, command).await?.map_err(Rejection::refused)?;
+    let answer = state.ask(state.limits.reply, command).await?;
+    let expires = answer.map_err(|refusal| refused(&state, refusal))?;
     let view = &state.doors.view;
     let status = view.lease(&lease).ok_or_else(|| no_lease(&lease))?;
     let mut out = shapes::lease(view, &status, &caller.by());
@@ -464,7 +486,8 @@ pub(super) async fn release(
     let lease = LeaseId::new(&*id);
     let by = caller.by();
     let command = |reply| HerdCommand::Release { lease, by, reply };
-    state.ask(state.limits.reply, command).await?.map_err(Rejection::refused)?;
+    let answer = state.ask(state.limits.reply, command).await?;
+    answer.map_err(|refusal| refused(&state, refusal))?;
     Ok(HttpResponse::NoContent().finish())
 }
 

@@ -457,6 +457,15 @@ impl Served {
         Self::changed(view, asks, script, Limits::default(), changed)
     }
 
+    /// Serves the book as a leader that reaches its store while `reaches` says so.
+    pub fn reaching(reaches: &Arc<AtomicBool>) -> Self {
+        let (view, asks, reaches) = (View::new(3), Arc::default(), Arc::clone(reaches));
+        let script = book(view.clone(), Arc::clone(&asks));
+        let leads = Arc::new(move || reaches.load(Ordering::Relaxed));
+        let changed = |doors| Doors { leads, ..doors };
+        Self::changed(view, asks, script, Limits::default(), changed)
+    }
+
     /// Serves a script.
     pub fn scripted(
         view: Arc<View>,

@@ -1,6 +1,8 @@
 //! Requests for leases: what they may hold, and what becomes of it.
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use drover_api::LeaseIn;
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -107,4 +109,30 @@ fn the_same_key_of_two_principals_hashes_differently() {
     assert_eq!(key_hash("uid:1", "k"), key_hash("uid:1", "k"));
     assert_ne!(key_hash("uid:1", "k"), key_hash("uid:2", "k"));
     assert_ne!(key_hash("uid:1", "2k"), key_hash("uid:12", "k"));
+}
+
+// Invariant: no answer says of a lease what another member may have changed since.
+
+#[tokio::test]
+async fn a_leader_that_is_cut_off_from_its_store_does_not_say_whether_a_lease_is_there() {
+    let reaches = Arc::new(AtomicBool::new(true));
+    let served = Served::reaching(&reaches);
+    let body = json!({ "template": "quick" });
+    assert_eq!(post(&served, &body).await.status, 201);
+    let renew = json!({ "ttlSeconds": 60 }).to_string();
+    for (method, path, body, known) in [
+        (Method::GET, "/v1/leases/l1", "", 200),
+        (Method::GET, "/v1/leases/other", "", 404),
+        (Method::DELETE, "/v1/leases/other", "", 404),
+        (Method::POST, "/v1/leases/other/renew", &*renew, 404),
+    ] {
+        reaches.store(true, Ordering::Relaxed);
+        assert_eq!(served.admin(method.clone(), path, body).await.status, known, "{path}");
+        reaches.store(false, Ordering::Relaxed);
+        let answer = served.admin(method, path, body).await;
+        let detail = answer.body["detail"].as_str().unwrap_or_default();
+        assert_eq!(answer.status, 503, "{path}: {}", answer.body);
+        assert!(detail.contains("what this one knows of the lease may be old"), "{detail}");
+    }
+    served.stop().await;
 }

@@ -1,16 +1,13 @@
 //! A service as one of several members of a store: its calls pass a gate, and go on when it is paused.
 
-use std::sync::{Arc, Mutex};
-
 use drover_hypervisor::GatedDialer;
+use drover_journal::LogError;
 use drover_model::gate::Gate;
-use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use proxmox_client::transport::{Dialer, Reply, Request, Transport, TransportError};
+use proxmox_client::transport::{self, Request, Transport, TransportError};
 use proxmox_client::{Connection, Endpoint, PveError};
 
-use super::World;
-use super::setup::Setup;
+use super::*;
 
 /// Which member's term each write to a cluster was of, in the order of their arrival.
 pub type Writes = Arc<Mutex<Vec<u64>>>;
@@ -20,7 +17,7 @@ impl World {
     pub fn member_beside(&self, setup: Setup) -> Self {
         let mut other = self.beside(setup);
         other.log = self.log.clone();
-        other.shell = self.shell.clone();
+        other.shell = self.shell.of_another_machine();
         other.ci = self.ci.clone();
         other
     }
@@ -35,6 +32,47 @@ impl World {
         other
     }
 }
+
+impl World {
+    /// Cuts a member off from its clusters and their guests, or repairs that. The store stays in reach.
+    pub fn cut_from_clusters(&self, cut: bool) {
+        self.ways.cut(0, cut);
+        self.shell.cut(cut);
+    }
+
+    /// Why this member's drover cannot read the journal; none where it can. The journal stays as it is.
+    pub fn unreadable(&self) -> Option<LogError> {
+        let contents = || (self.log.snapshot().unwrap(), self.log.read_from(0).unwrap());
+        let before = contents();
+        let ambient = Arc::new(VirtualAmbient::new(WallTime(0), 0));
+        let options = WriterOptions { threaded: false, ..WriterOptions::default() };
+        let opened = Writer::open_any(self.store.log(&self.log), ambient, options);
+        assert!(before == contents(), "a look changed the journal");
+        opened.err()
+    }
+
+    /// The versions of the format in which the journal's records are, in their order.
+    pub fn record_versions(&self) -> Vec<u64> {
+        let records = self.log.read_from(0).unwrap().into_iter();
+        let read = |(_, record): (u64, Vec<u8>)| {
+            let record: serde_json::Value = serde_json::from_slice(&record).unwrap();
+            record["version"].as_u64().unwrap()
+        };
+        records.map(read).collect()
+    }
+
+    /// Asks for a lease of an hour under a key, which a caller gives again when it repeats the ask.
+    pub fn ask_with_key(&self, label: &str, key: &str) -> Answer {
+        let (reply, answer) = Reply::channel();
+        let mut ask = self.an_ask(label, Duration::from_secs(3600));
+        ask.key_hash = Some(key.to_owned());
+        self.life().herd.do_send(HerdCommand::Lease { ask, reply });
+        answer
+    }
+}
+
+/// The answer to an ask for a lease.
+pub type Answer = oneshot::Receiver<Result<LeaseId, Refusal>>;
 
 /// A member that leads in a term.
 #[derive(Clone)]
@@ -77,7 +115,10 @@ struct SentTransport {
 }
 
 impl Transport for SentTransport {
-    fn send(&self, request: Request) -> BoxFuture<'static, Result<Reply, TransportError>> {
+    fn send(
+        &self,
+        request: Request,
+    ) -> BoxFuture<'static, Result<transport::Reply, TransportError>> {
         if request.method.writes() {
             self.writes.lock().unwrap().push(self.term);
         }

@@ -17,11 +17,12 @@ pub mod notes;
 mod play;
 pub mod setup;
 pub mod shell;
+pub mod store;
 pub mod tally;
 pub mod tap;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -70,6 +71,7 @@ use mirror::{Folder, Mirror};
 use notes::{Listener, Notes, Recorder};
 use setup::Setup;
 use shell::Scripted;
+use store::{Line, Store};
 use tally::{Tallied, Tally};
 use tap::Tap;
 
@@ -119,8 +121,8 @@ pub struct World {
     pub machine: Option<Machine>,
     /// What the service is as one of several members, where a test gives that.
     pub member: Option<Member>,
-    /// Whether the store of the journal cannot be reached.
-    pub away: Arc<AtomicBool>,
+    /// The way to the store of the journal.
+    pub store: Store,
     /// Whether it was looked at what it leaves behind, or somebody else does so.
     pub judged: bool,
     life: Option<Life>,
@@ -190,7 +192,7 @@ impl World {
             planned_restarts: 0,
             machine: None,
             member: None,
-            away: Arc::default(),
+            store: Store::default(),
             judged: false,
             life: None,
             ground: Ground::default(),
@@ -227,7 +229,8 @@ impl World {
         let ambient = VirtualAmbient::new(wall, seed).set_by(Arc::clone(&self.set));
         let ambient: Arc<dyn Ambient> = Arc::new(ambient);
         let options = WriterOptions { threaded: false, snapshot_every: SNAPSHOT_EVERY };
-        let opened = Writer::open(self.log.clone(), Arc::clone(&ambient), options).unwrap();
+        let opened =
+            Writer::open_any(self.store.log(&self.log), Arc::clone(&ambient), options).unwrap();
         let journal_state = opened.journal_state;
         let records = self.log.read_from(0).unwrap().len() as u64;
         assert!(records <= 2 * SNAPSHOT_EVERY, "{records} records, and no snapshot was taken");
@@ -236,14 +239,10 @@ impl World {
             .clone()
             .unwrap_or_else(|| mint_installation(|| ambient.draw()));
         let (notes, tally) = (self.notes.clone(), self.wire.clone());
-        let journal = Arc::new(Recorder {
-            writer: opened.writer,
-            notes,
-            tally,
-            away: Arc::clone(&self.away),
-        });
         let takeover = Body::Takeover { installation: installation.clone() };
-        journal.append(vec![takeover]).now_or_never().unwrap().unwrap();
+        opened.writer.append(vec![takeover]).now_or_never().unwrap().unwrap();
+        let line = Line::new(opened.writer, self.store.clone());
+        let journal = Arc::new(Recorder { line, notes, tally });
 
         let dialer = Tallied { dialer: self.ways.clone(), tally: self.wire.clone() };
         let dialer: Arc<dyn Dialer> = match &self.member {
@@ -350,7 +349,7 @@ impl World {
     pub fn journal_state(&self) -> JournalState {
         let options = WriterOptions { threaded: false, ..WriterOptions::default() };
         let ambient = Arc::new(VirtualAmbient::new(WallTime(0), 0));
-        Writer::open(self.log.clone(), ambient, options).unwrap().journal_state
+        Writer::open_any(self.store.log(&self.log), ambient, options).unwrap().journal_state
     }
 
     /// The journal as it is now, as a backup takes it.

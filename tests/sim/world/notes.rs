@@ -2,10 +2,8 @@
 //! without a record, no cap exceeded, no agent with two guests.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use drover_journal::Writer;
 use drover_model::fact::{Fact, What};
 use drover_model::id::{AgentId, CloudId, TemplateId};
 use drover_model::marks::parse_name;
@@ -21,6 +19,7 @@ use tokio::sync::Notify;
 
 use super::addresses::Addresses;
 use super::eye::Socket;
+use super::store::{Line, no_answer};
 use super::tally::Tally;
 
 /// Facts a failure shows.
@@ -250,20 +249,17 @@ impl Observer for Listener {
 
 /// The journal, which notes what becomes durable.
 pub struct Recorder {
-    /// The real one.
-    pub writer: Arc<Writer>,
+    /// The way to the real one.
+    pub line: Line,
     pub notes: Notes,
     /// Who hears of a held append.
     pub tally: Tally,
-    /// Whether the store cannot be reached.
-    pub away: Arc<AtomicBool>,
 }
 
 impl Journal for Recorder {
     fn append(&self, bodies: Vec<Body>) -> BoxFuture<'static, Result<u64, JournalFault>> {
-        if self.away.load(Ordering::Acquire) {
-            let fault = JournalFault::Failed("the store does not answer".to_owned());
-            return async move { Err(fault) }.boxed();
+        if self.line.is_away() {
+            return async { Err(no_answer()) }.boxed();
         }
         let held = {
             let mut seen = self.notes.seen();
@@ -291,7 +287,7 @@ impl Journal for Recorder {
         let eye = self.notes.socket.eye();
         let reported = if eye.is_some() { bodies.clone() } else { Vec::new() };
         // The writer commits within the call: what it was given is in the log from here on.
-        let done = self.writer.append(bodies);
+        let done = self.line.append(bodies);
         reported.iter().for_each(|body| eye.iter().for_each(|eye| eye.record(body)));
         if !held {
             return done;
@@ -301,6 +297,6 @@ impl Journal for Recorder {
     }
 
     fn last_seq(&self) -> u64 {
-        self.writer.last_seq()
+        self.line.last_seq()
     }
 }

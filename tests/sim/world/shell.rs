@@ -2,6 +2,7 @@
 //! the key it should; everything else is what a test set it to refuse.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -51,12 +52,25 @@ pub struct Scripted {
     script: Arc<Mutex<Script>>,
     /// An eye that sees every key.
     pub socket: Socket,
+    /// Whether no guest can be reached from here.
+    cut: Arc<AtomicBool>,
 }
 
 impl Scripted {
     /// Logs in to these guests.
     pub fn new(guests: Arc<StubGuests>) -> Self {
-        Self { guests, script: Arc::default(), socket: Socket::default() }
+        let (script, socket, cut) = (Arc::default(), Socket::default(), Arc::default());
+        Self { guests, script, socket, cut }
+    }
+
+    /// The way of another machine to the same guests.
+    pub fn of_another_machine(&self) -> Self {
+        Self { cut: Arc::default(), ..self.clone() }
+    }
+
+    /// Cuts the way to all guests, or repairs it.
+    pub fn cut(&self, cut: bool) {
+        self.cut.store(cut, Ordering::Release);
     }
 
     /// Refuses the next logins.
@@ -161,7 +175,7 @@ impl Scripted {
             tokio::time::sleep(limit.saturating_sub(LOGIN)).await;
             return Err(silent("nobody answers"));
         };
-        if self.mute_since(vmid).is_some() {
+        if self.mute_since(vmid).is_some() || self.cut.load(Ordering::Acquire) {
             tokio::time::sleep(limit.saturating_sub(LOGIN)).await;
             return Err(silent("nobody answers"));
         }

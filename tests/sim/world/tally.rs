@@ -148,6 +148,11 @@ impl Tally {
         self.seen().clones.clear();
     }
 
+    /// A call that made a guest found no way: nobody was asked.
+    fn not_asked(&self, guest: &str) {
+        self.seen().clones.entry(guest.to_owned()).and_modify(|count| *count -= 1);
+    }
+
     /// How many clones were asked for.
     pub fn clones(&self) -> u32 {
         self.seen().clones.values().sum()
@@ -166,11 +171,7 @@ impl Tally {
         if plain == "/cluster/resources" {
             seen.lists.push(Instant::now());
         }
-        let creates = request.method.as_str() == "POST" && plain.ends_with("/lxc");
-        if plain.ends_with("/clone") || creates {
-            let named = |key: &String| key == "name" || key == "hostname";
-            let name = request.params.iter().find(|(key, _)| named(key));
-            let name = name.map(|(_, value)| value.clone()).unwrap_or_default();
+        if let Some(name) = new_guest(request) {
             *seen.clones.entry(name).or_default() += 1;
         }
         let (method, end, hold) = seen.trap?;
@@ -180,6 +181,17 @@ impl Tally {
         seen.trap = None;
         Some(hold)
     }
+}
+
+/// The name of the guest that a call makes; none for other calls.
+fn new_guest(request: &Request) -> Option<String> {
+    let creates = request.method.as_str() == "POST" && request.path.ends_with("/lxc");
+    if !creates && !request.path.ends_with("/clone") {
+        return None;
+    }
+    let named = |key: &String| key == "name" || key == "hostname";
+    let name = request.params.iter().find(|(key, _)| named(key));
+    Some(name.map(|(_, value)| value.clone()).unwrap_or_default())
 }
 
 struct UnderWay {
@@ -230,7 +242,7 @@ impl Transport for Way {
         if let Some(eye) = self.tally.socket.eye() {
             eye.request(&request);
         }
-        let hold = self.tally.note(&request);
+        let (hold, guest) = (self.tally.note(&request), new_guest(&request));
         let under_way = self.tally.begin(self.cluster, &request.path);
         let (answer, tally) = (self.inner.send(request), self.tally.clone());
         async move {
@@ -240,6 +252,9 @@ impl Transport for Way {
             }
             let reply = answer.await;
             drop(under_way);
+            if let (Some(guest), Err(TransportError::Connect(_))) = (guest, &reply) {
+                tally.not_asked(&guest);
+            }
             if hold == Some(Hold::Answer) {
                 tally.spring();
                 pending::<()>().await;
