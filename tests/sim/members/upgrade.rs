@@ -71,6 +71,6 @@ async fn storms_of_an_upgrade_lose_no_lease_and_no_older_drover_leads_with_a_new
         refused += storm.unreadable;
         storm.end().await;
     }
-    println!("{refused} processes of the older drover ended because the journal is newer");
+    note(&format!("{refused} processes of the older drover ended because the journal is newer"));
     assert!(refused > 3, "{refused} refusals are too few to say anything");
 }
