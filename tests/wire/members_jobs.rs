@@ -33,7 +33,7 @@ guests:
 "#;
 
 /// Says where it runs, stays for a while, and says that it came to its end.
-const JOB: &str = "echo begun $(hostname); sleep 15; echo done";
+const JOB: &str = "echo started on $(hostname); sleep 15; echo done";
 
 /// What a job said, and how its command ended.
 struct Outcome {

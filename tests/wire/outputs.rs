@@ -5,9 +5,10 @@ use std::fs::File;
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
 
+use drover_stores::testing::ObjectServer;
 use serde_json::Value;
 
-use crate::harness::{Events, Kept, Service, Site, world};
+use crate::harness::{Events, Kept, Service, Sim, Site, world};
 use crate::scripts::{ALONE, ASKING, bare_machine};
 use crate::{rights, setup_service};
 
@@ -98,9 +99,25 @@ fn every_command_that_asks_reports_an_output_that_takes_nothing() {
     }
 }
 
+/// The commands about a configuration in a store that has one.
+fn shard_config(site: &Site, sim: &Sim, store: &str) -> [(&'static str, String); 3] {
+    site.write_secret("cluster.key", "0123456789abcdef0123456789abcdef");
+    let path = |name: &str| site.dir.path().join(name).display().to_string();
+    let yaml = site.yaml(sim, "");
+    let lines = yaml.lines().filter(|line| !line.contains("stateDirectory:"));
+    std::fs::write(path("stored.yaml"), lines.collect::<Vec<_>>().join("\n")).unwrap();
+    let of = |words: &str| {
+        format!("shard-config {words} --store {store} --cluster-key-file {}", path("cluster.key"))
+    };
+    let put = of(&format!("put {}", path("stored.yaml")));
+    assert!(site.command(put.split(' ')).output().unwrap().status.success(), "{put}");
+    [("shard-config put", put), ("shard-config get", of("get")), ("shard-config show", of("show"))]
+}
+
 #[test]
 fn every_command_that_asks_no_service_reports_an_output_that_takes_nothing() {
     let (dir, sim, site) = world();
+    let Some(server) = ObjectServer::start() else { return };
     let programs = tempfile::tempdir().unwrap();
     bare_machine(programs.path());
     let path = format!("{}:{}", programs.path().display(), std::env::var("PATH").unwrap());
@@ -117,6 +134,7 @@ fn every_command_that_asks_no_service_reports_an_output_that_takes_nothing() {
         sim.fact("url"),
         sim.fact("fingerprint"),
     );
+    let stored = shard_config(&site, &sim, &server.text("herd"));
     let lines = [
         ("demo", "demo --once".to_owned()),
         ("sim", "sim --list-api".to_owned()),
@@ -153,6 +171,7 @@ fn every_command_that_asks_no_service_reports_an_output_that_takes_nothing() {
         ("help", "--version".to_owned()),
         ("help", "--json lease --help".to_owned()),
     ];
+    let lines: Vec<_> = lines.into_iter().chain(stored).collect();
     let tried: BTreeSet<&str> = lines.iter().map(|line| line.0).collect();
     // A service prints nothing there, another one reads a secret first, and a copy is made once.
     let others = ["run", "config encrypt", "journal copy"];

@@ -22,7 +22,7 @@ use super::history::{Answer, Ask, By, History};
 use super::peer::Peer;
 
 /// How long a caller waits for an answer.
-const PATIENCE: Duration = Duration::from_secs(30);
+const CALL_LIMIT: Duration = Duration::from_secs(30);
 /// How many leases callers have at once.
 const HELD_MAX: usize = 3;
 
@@ -206,7 +206,7 @@ impl Callers {
         let lost = !lives(open.through) || !lives(open.server) || self.are_cut(through, server);
         let ended = peers[server].term != open.term || !peers[server].world.runs();
         let ways = [through, server];
-        if lost || ended || open.since.elapsed() > PATIENCE {
+        if lost || ended || open.since.elapsed() > CALL_LIMIT {
             return Some(Answer::Unknown);
         }
         if !ways.iter().all(|at| peers[*at].is_awake()) {

@@ -60,11 +60,11 @@ struct Returned {
     by: Option<By>,
 }
 
-/// One call.
+/// A call, which may never have come back.
 #[derive(Debug, Clone)]
 struct Call {
     began: Place,
-    /// Virtual time.
+    /// When it was made, in virtual time.
     at: Duration,
     ask: Ask,
     returned: Option<Returned>,

@@ -60,7 +60,7 @@ fn one_endpoint_is_down_of_one() {
     stage.sim.order("node-down pve1");
     ask(&stage.site, "linux", "ci");
     // A call that was on its way then may have failed in words of its own.
-    let text = stage.until(&["why", "leases"], "no usable endpoint");
+    let text = stage.until(&["why", "leases"], "cloud lab: no usable endpoint");
     stage.ends(
         "one_endpoint_down_of_one",
         &text,

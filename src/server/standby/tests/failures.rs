@@ -121,9 +121,9 @@ async fn a_leader_that_hangs_holds_nobody_once_another_leads() {
     let begins = async {
         let (mut stream, _) = listener.accept().await.unwrap();
         head(&mut stream).await;
-        let begun = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\
+        let started = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\
                      transfer-encoding: chunked\r\n\r\n2\r\n:\n\r\n";
-        stream.write_all(begun.as_bytes()).await.unwrap();
+        stream.write_all(started.as_bytes()).await.unwrap();
         stream
     };
     let (follows, _stream) = tokio::join!(follows, begins);
