@@ -72,7 +72,7 @@ impl Ground {
         };
         opened.map_err(|fault| {
             let not_ours = matches!(fault, LogError::Newer { .. } | LogError::Unknown { .. });
-            match layout.and_then(Layout::other).filter(|_| not_ours) {
+            match layout.and_then(Layout::other).filter(|_| not_ours && self.shared.is_none()) {
                 Some(last) => RunError::Downgrade { last: last.to_owned(), source: fault },
                 None => RunError::Journal(fault),
             }

@@ -45,6 +45,8 @@ pub(super) struct Membership {
     roll: Mutex<Option<Roll>>,
     said: Mutex<Said>,
     followed: Mutex<Followed>,
+    /// Why it cannot read the journal that the members share.
+    unreadable: Mutex<Option<String>>,
 }
 
 /// The journal as far as a standby has followed it, and the way to it.
@@ -148,6 +150,7 @@ impl Membership {
             roll: Mutex::new(Some(roll)),
             said: Mutex::new(said),
             followed: Mutex::default(),
+            unreadable: Mutex::default(),
         }))
     }
 
@@ -191,9 +194,24 @@ impl Membership {
             None => self.spec.address.log().and_then(|new| follower.follow(&**log.insert(new))),
         };
         match read {
-            Ok(records) => tracing::trace!(records, "journal followed"),
-            Err(error) => tracing::debug!(error = chain(&error), "journal not followed"),
+            Ok(records) => {
+                tracing::trace!(records, "journal followed");
+                *self.unreadable.lock() = None;
+            }
+            Err(error) => {
+                tracing::debug!(error = chain(&error), "journal not followed");
+                self.cannot_read(&error);
+            }
         }
+    }
+
+    /// Whether this member can never lead with the journal as it is: it wins no more then, and says so.
+    pub(super) fn cannot_read(&self, error: &LogError) -> bool {
+        let never = matches!(error, LogError::Newer { .. } | LogError::Unknown { .. });
+        if never {
+            *self.unreadable.lock() = Some(chain(error));
+        }
+        never
     }
 
     /// Opens the journal, from where it was followed to. Blocks.
@@ -267,14 +285,14 @@ impl Membership {
             (role.term.is_some(), role.lease.clone())
         };
         let listed = self.listed.borrow().clone();
+        let unreadable = self.unreadable.lock().clone();
         self.say(|said| {
             said.leads = leads;
             if !leads {
                 said.in_force.clone_from(&said.own);
             }
-            said.unfit = (!leads)
-                .then(|| agreement::unfit(lease.as_ref(), &listed, self.name(), &said.own))
-                .flatten();
+            let unfit = || agreement::unfit(lease.as_ref(), &listed, self.name(), &said.own);
+            said.unfit = if leads { None } else { unreadable.or_else(unfit) };
         });
     }
 

@@ -108,6 +108,7 @@ impl Process {
             })?),
             None => None,
         };
+        let files = self.membership.is_some().then(|| Box::new(checked.clone()));
         let begins = service::Begins { settings, state, ambient, ground, bound };
         let ended = Service::serve(
             begins,
@@ -118,7 +119,16 @@ impl Process {
         );
         let ended = ended.await;
         watching.abort();
-        ended
+        match (ended, &self.membership, files) {
+            // A newer drover wrote it, which may be another member: this one leads no more until it is newer too.
+            (Err(RunError::Journal(error)), Some(membership), Some(files))
+                if membership.cannot_read(&error) =>
+            {
+                membership.give_up(None).await;
+                Ok(Ended::LeadsNoMore(files))
+            }
+            (ended, _, _) => ended,
+        }
     }
 
     fn level(&mut self, checked: &Checked, settings: &Settings) -> Result<LevelHandle, RunError> {

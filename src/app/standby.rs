@@ -7,6 +7,7 @@ use drover_config::Checked;
 use drover_config::watch::{Change, Outcome, Trigger};
 use drover_server::{Bound, Limits, Running, StandbyDoors};
 use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
 
 use super::membership::Membership;
 use super::signals::{SignalAction, Signals};
@@ -15,6 +16,9 @@ use crate::systemd::{self, Notifier};
 
 /// How often a standby reads what is new in the journal.
 const FOLLOW_INTERVAL: Duration = Duration::from_secs(2);
+
+/// How long a member waits for its first look into the journal before it takes part in the election.
+const FIRST_LOOK_LIMIT: Duration = Duration::from_secs(5);
 
 /// How the time of standing by ended.
 pub(super) enum Waited {
@@ -37,6 +41,11 @@ pub(super) async fn stand_by(
     let server = serve(membership, leader, checked, bound)?;
     let watchdog = tokio::spawn(systemd::feed_watchdog(Arc::new(|| true)));
     let (mut role, mut listed) = (membership.role(), membership.listed());
+    // A member that cannot read the journal must not win: the others would wait for its lease to end.
+    let followed = tokio::time::timeout(FIRST_LOOK_LIMIT, look(membership)).await;
+    if followed.is_ok() {
+        membership.follow();
+    }
     membership.take_part();
     let mut follow = tokio::time::interval(FOLLOW_INTERVAL);
     follow.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -60,10 +69,7 @@ pub(super) async fn stand_by(
             reported = Some(standing);
         }
         tokio::select! {
-            _ = follow.tick() => {
-                let followed = Arc::clone(membership);
-                drop(tokio::task::spawn_blocking(move || followed.follow_journal()));
-            }
+            _ = follow.tick() => drop(look(membership)),
             changed = role.changed() => if changed.is_err() {
                 break Err(RunError::GaveUp("the election's thread ended".to_owned()));
             },
@@ -91,6 +97,12 @@ pub(super) async fn stand_by(
     watchdog.abort();
     server.stop().await;
     waited
+}
+
+/// Begins a look into the journal.
+fn look(membership: &Arc<Membership>) -> JoinHandle<()> {
+    let membership = Arc::clone(membership);
+    tokio::task::spawn_blocking(move || membership.follow_journal())
 }
 
 fn serve(
