@@ -62,8 +62,13 @@ pub(super) fn listed(membership: &Membership) -> MembersOut {
     let role = membership.role().borrow().clone();
     let leader = role.lease.as_ref().and_then(|lease| lease.leader.as_ref());
     let leader = leader.map(|leader| leader.name.clone());
+    // The leader lease may be of its process before, and nobody takes it where no member can lead.
+    let listed = membership.listed().borrow().clone();
+    let is_unfit =
+        |name: &String| listed.iter().any(|one| one.card.name == *name && one.card.unfit.is_some());
+    let leader = leader.filter(|name| !is_unfit(name));
     let out = |one: &Listed| out(one, leader.as_deref());
-    let mut members: Vec<MemberOut> = membership.listed().borrow().iter().map(out).collect();
+    let mut members: Vec<MemberOut> = listed.iter().map(out).collect();
     // A member that cannot reach the store knows of itself alone.
     if let Some(trouble) = &role.trouble {
         let own = members.iter_mut().find(|one| one.name == membership.name());

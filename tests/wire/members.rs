@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use drover_stores::StoreAddress;
 use drover_stores::testing::{Cluster, ObjectServer};
 use serde_json::Value;
 
@@ -354,6 +355,31 @@ fn an_edit_waits_until_every_member_has_it() {
         assert!(Instant::now() < deadline, "the edit does not come into force");
     }
     assert_eq!(members.leader(), leader);
+}
+
+#[test]
+fn members_that_cannot_read_the_journal_of_a_newer_drover_stand_by_and_say_so() {
+    let Some(store) = etcd() else { return };
+    let address: StoreAddress = store.1.parse().unwrap();
+    let Some((_dir, _sim, mut members)) = three_on(store) else { return };
+    (0..3).for_each(|at| members.kill(at));
+    // As a newer drover writes it.
+    let mut log = address.log().unwrap();
+    let last = log.last().unwrap();
+    log.append(last, &[br#"{"version":2}"#.to_vec()], true).unwrap();
+    (0..2).for_each(|at| members.launch(at));
+    let deadline = Instant::now() + WAIT_LIMIT;
+    let unfit = |at: usize| {
+        let all = members.asked(at, "/v1/members").unwrap_or_default();
+        let own =
+            all["members"].as_array()?.iter().find(|one| one["name"] == members.all[at].name)?;
+        let says = own["detail"].as_str().unwrap_or_default().contains("run the newer drover");
+        (says && own["role"] == "unfit" && all["leader"].is_null()).then_some(())
+    };
+    while unfit(0).is_none() || unfit(1).is_none() {
+        assert!(Instant::now() < deadline, "{:?}", members.asked(0, "/v1/members"));
+    }
+    assert_eq!(log.last().unwrap(), last + 1, "nobody wrote behind it");
 }
 
 #[test]

@@ -110,7 +110,8 @@ fn shard_config(site: &Site, sim: &Sim, store: &str) -> [(&'static str, String);
         format!("shard-config {words} --store {store} --cluster-key-file {}", path("cluster.key"))
     };
     let put = of(&format!("put {}", path("stored.yaml")));
-    assert!(site.command(put.split(' ')).output().unwrap().status.success(), "{put}");
+    let out = site.command(put.split(' ')).output().unwrap();
+    assert!(out.status.success(), "{put}: {}", String::from_utf8_lossy(&out.stderr));
     [("shard-config put", put), ("shard-config get", of("get")), ("shard-config show", of("show"))]
 }
 

@@ -414,7 +414,8 @@ async fn answer(
     let response = served.unwrap_or_else(|_| Response::new(500, "got unexpected end of worker"));
     let last = activity.served.fetch_add(1, Ordering::Relaxed) + 1 >= REQUESTS_PER_CONNECTION;
     let last = last || permit.is_crowded();
-    if response.reset {
+    // A node that is down says nothing, on connections that it had before neither.
+    if response.reset || !node_api.is_up() {
         activity.unread.store(false, Ordering::Relaxed);
         return None;
     }
