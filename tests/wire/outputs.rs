@@ -100,19 +100,27 @@ fn every_command_that_asks_reports_an_output_that_takes_nothing() {
 }
 
 /// The commands about a configuration in a store that has one.
-fn shard_config(site: &Site, sim: &Sim, store: &str) -> [(&'static str, String); 3] {
+fn shard_config(site: &Site, sim: &Sim, store: &str) -> [(&'static str, String); 4] {
     site.write_secret("cluster.key", "0123456789abcdef0123456789abcdef");
     let path = |name: &str| site.dir.path().join(name).display().to_string();
     let yaml = site.yaml(sim, "");
     let lines = yaml.lines().filter(|line| !line.contains("stateDirectory:"));
-    std::fs::write(path("stored.yaml"), lines.collect::<Vec<_>>().join("\n")).unwrap();
+    let yaml = lines.collect::<Vec<_>>().join("\n");
+    let yaml = yaml.replace("service:\n", "service:\n  listen: \"127.0.0.1:0\"\n");
+    std::fs::write(path("stored.yaml"), yaml).unwrap();
     let of = |words: &str| {
         format!("shard-config {words} --store {store} --cluster-key-file {}", path("cluster.key"))
     };
     let put = of(&format!("put {}", path("stored.yaml")));
     let out = site.command(put.split(' ')).output().unwrap();
     assert!(out.status.success(), "{put}: {}", String::from_utf8_lossy(&out.stderr));
-    [("shard-config put", put), ("shard-config get", of("get")), ("shard-config show", of("show"))]
+    let other_name = put.replace("shard-config put", "create-shard-config");
+    [
+        ("shard-config put", put),
+        ("create-shard-config", other_name),
+        ("shard-config get", of("get")),
+        ("shard-config show", of("show")),
+    ]
 }
 
 #[test]

@@ -10,6 +10,8 @@ use std::str::FromStr;
 
 use secrecy::SecretString;
 
+/// What lies beneath each journal's prefix.
+const OWN_NAMES: [&str; 5] = ["beside", "log", "parts", "probes", "register"];
 /// The prefix where none is given.
 const PREFIX: &str = "drover";
 /// The region where none is given: what stores that know no regions expect.
@@ -72,6 +74,10 @@ pub(super) struct S3Login {
 /// Why an address cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ObjectAddressError {
+    #[error(
+        "a prefix must not have `{0}` in it, which lies in each journal itself: name another one"
+    )]
+    Prefix(String),
     #[error(
         "`{0}` is no address of a journal in an object store: write s3://BUCKET/PREFIX or \
          gs://BUCKET/PREFIX"
@@ -166,6 +172,10 @@ impl ObjectAddress {
         };
         if !is_name(bucket) || !prefix.split('/').all(is_name) {
             return Err(shape());
+        }
+        // Beneath another journal a journal would be what that one takes for damage.
+        if let Some(part) = prefix.split('/').find(|part| OWN_NAMES.contains(part)) {
+            return Err(ObjectAddressError::Prefix(part.to_owned()));
         }
         let mut given: Vec<(&str, &str)> = Vec::new();
         for option in query.split('&').filter(|option| !option.is_empty()) {
@@ -366,6 +376,12 @@ mod tests {
     fn what_is_no_address_is_refused_with_what_to_write() {
         for text in ["s3://", "s3:///x", "s3://a b", "s3://a//b", "s3://a/../b", "http://a", "a"] {
             assert!(written(text).contains("is no address"), "{text}: {}", written(text));
+        }
+        for own in ["log", "parts", "register", "beside", "probes"] {
+            for text in [format!("s3://a/h/{own}"), format!("gs://a/{own}/h")] {
+                let says = format!("must not have `{own}` in it");
+                assert!(written(&text).contains(&says), "{text}: {}", written(&text));
+            }
         }
         assert!(written("s3://id:secret@a").contains("no login"));
         assert!(written("s3://a?regoin=x").contains("`regoin` is no option"));

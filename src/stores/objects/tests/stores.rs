@@ -15,7 +15,7 @@ fn a_vault_and_a_register_do_what_they_must() {
         each(&mut || Box::new(ObjectVault::new(&address).unwrap()));
     }
     for (number, each) in beside::REGISTER.into_iter().enumerate() {
-        let address = server.address(&format!("register/{number}"));
+        let address = server.address(&format!("entries/{number}"));
         each(&mut || Box::new(ObjectRegister::open(&address).unwrap()));
     }
 }
