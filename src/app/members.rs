@@ -26,10 +26,9 @@ pub(super) enum Standing {
 pub(super) fn standing(membership: &Membership) -> Standing {
     let role = membership.role();
     let role = role.borrow();
-    let leader = role.lease.as_ref().and_then(|lease| lease.leader.as_ref());
-    match leader {
+    match known_to_lead(&role) {
         _ if role.trouble.is_some() => Standing::CutOff,
-        Some(leader) if leader.name != membership.name() => Standing::Behind(leader.name.clone()),
+        Some((leader, _)) if leader != membership.name() => Standing::Behind(leader),
         Some(_) | None => Standing::NobodyLeads,
     }
 }
@@ -60,8 +59,7 @@ pub(super) fn announce(membership: &Membership) {
 /// All members, as the API lists them.
 pub(super) fn listed(membership: &Membership) -> MembersOut {
     let role = membership.role().borrow().clone();
-    let leader = role.lease.as_ref().and_then(|lease| lease.leader.as_ref());
-    let leader = leader.map(|leader| leader.name.clone());
+    let leader = known_to_lead(&role).map(|(name, _)| name);
     // The leader lease may be of its process before, and nobody takes it where no member can lead.
     let listed = membership.listed().borrow().clone();
     let is_unfit =

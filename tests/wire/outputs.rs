@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::harness::{Events, Kept, Service, Sim, Site, world};
 use crate::scripts::{ALONE, ASKING, bare_machine};
-use crate::{rights, setup_service};
+use crate::{rights, setup_service, shards};
 
 /// Commands that may be asked again and again, and change nothing.
 const READING: [&str; 12] = [
@@ -101,13 +101,9 @@ fn every_command_that_asks_reports_an_output_that_takes_nothing() {
 
 /// The commands about a configuration in a store that has one.
 fn shard_config(site: &Site, sim: &Sim, store: &str) -> [(&'static str, String); 4] {
-    site.write_secret("cluster.key", "0123456789abcdef0123456789abcdef");
+    site.write_secret("cluster.key", shards::KEY);
     let path = |name: &str| site.dir.path().join(name).display().to_string();
-    let yaml = site.yaml(sim, "");
-    let lines = yaml.lines().filter(|line| !line.contains("stateDirectory:"));
-    let yaml = lines.collect::<Vec<_>>().join("\n");
-    let yaml = yaml.replace("service:\n", "service:\n  listen: \"127.0.0.1:0\"\n");
-    std::fs::write(path("stored.yaml"), yaml).unwrap();
+    std::fs::write(path("stored.yaml"), shards::yaml(site, sim, 4)).unwrap();
     let of = |words: &str| {
         format!("shard-config {words} --store {store} --cluster-key-file {}", path("cluster.key"))
     };

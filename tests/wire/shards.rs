@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::harness::{Lines, Service, Sim, Site, WAIT_LIMIT, drover, world};
 
-const KEY: &str = "0123456789abcdef0123456789abcdef";
+pub const KEY: &str = "0123456789abcdef0123456789abcdef";
 
 /// A herd of one store, and the processes that serve it.
 struct Herd {
@@ -30,7 +30,7 @@ struct Member {
 }
 
 /// The YAML of a member, without what the store and the member say.
-fn yaml(site: &Site, sim: &Sim, cap: u32) -> String {
+pub fn yaml(site: &Site, sim: &Sim, cap: u32) -> String {
     let yaml = site.yaml(sim, "").replace("instanceCap: 4", &format!("instanceCap: {cap}"));
     let lines = yaml.lines().filter(|line| !line.contains("stateDirectory:"));
     let yaml: String = lines.map(|line| format!("{line}\n")).collect();
