@@ -6,6 +6,7 @@ pub(crate) mod app;
 pub mod cli;
 pub mod clock;
 pub(crate) mod demo;
+pub(crate) mod host;
 pub(crate) mod known;
 pub(crate) mod machine;
 pub(crate) mod systemd;

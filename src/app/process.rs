@@ -1,6 +1,5 @@
 //! What outlives a term: the log's level, the sockets, and the place among the members.
 
-use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -161,13 +160,12 @@ impl Process {
         if let Some(membership) = &self.membership {
             return Ok(Some((Arc::clone(membership), bound)));
         }
-        let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-        let host = host.trim();
-        let name = settings.member.clone().unwrap_or_else(|| host.to_owned());
+        let host = crate::host::host_name();
+        let name = settings.member.clone().unwrap_or_else(|| host.clone());
         membership::check_name(&name)?;
         let url = match (&settings.advertise, bound.addrs().first()) {
             (Some(url), _) => membership::advertised(url)?,
-            (None, Some(addr)) => membership::url(*addr, host),
+            (None, Some(addr)) => membership::url(*addr, &host),
             (None, None) => {
                 let text = "the other members cannot reach this one: give service.listen";
                 return Err(RunError::Member(text.to_owned()));

@@ -246,8 +246,7 @@ fn put_text(out: &PutOut, dry_run: bool) -> String {
 /// The user and machine that put a configuration.
 fn who() -> String {
     let user = std::env::var("USER").unwrap_or_else(|_| format!("uid {}", getuid().as_raw()));
-    let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    format!("{user}@{}", host.trim())
+    format!("{user}@{}", crate::host::host_name())
 }
 
 /// The configuration in the store that the options name, else the configuration of this machine.

@@ -115,9 +115,8 @@ impl Work<'_> {
 
     /// What is written beside the tokens that rotations of this configuration make.
     fn comment(&self) -> String {
-        let machine = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         let path = self.path.canonicalize().unwrap_or_else(|_| self.path.clone());
-        rotation_comment(machine.trim(), &path)
+        rotation_comment(&crate::host::host_name(), &path)
     }
 
     /// Keeps other rotations of this configuration from running: one would take the other's new token
