@@ -51,7 +51,7 @@ const NAMES: [&str; 20] = [
     "journal",
     "append",
     "stores",
-    "snapshot-150000",
+    "snapshot-200000",
     "placement",
     "wants-2000",
     "lease-warm",
@@ -123,7 +123,7 @@ fn main() {
     if wanted("stores") {
         stores::report(&mut report);
     }
-    if wanted("snapshot-150000") {
+    if wanted("snapshot-200000") {
         snapshot::report(&mut report);
     }
     if wanted("placement") {

@@ -1,24 +1,29 @@
-//! What a snapshot of a large journal costs those who append beside it, its disk, and a start.
+//! What a snapshot of a large journal costs those who append beside it, its store, and a start; in a file
+//! and in each shared store.
 
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use drover::clock::SystemAmbient;
-use drover_journal::{Log as _, Opened, RedbLog, Writer, WriterOptions};
+use drover_journal::{Contents, Log, Opened, RedbLog, Writer, WriterOptions};
 use drover_model::id::LeaseId;
 use drover_model::ports::Journal as _;
 use drover_model::record::{Body, LeaseAsk, Want};
 use drover_model::time::WallTime;
+use drover_stores::testing::{Cluster, ObjectServer};
+use drover_stores::{EtcdLog, ObjectLog};
 
 use crate::figure::{Figure, Report};
 
 /// Leases of a day that are kept for those who repeat a request.
-const LEASES: u64 = 150_000;
+const LEASES: u64 = 200_000;
 /// Leases that are written at once while the journal is filled.
 const AT_ONCE: u64 = 500;
 /// How long appends are timed, each time.
 const SPAN: Duration = Duration::from_secs(8);
+/// Members of the etcd.
+const MEMBERS: usize = 3;
 
 /// Fills a journal, and appends to it with and without snapshots.
 pub fn report(report: &mut Report) {
@@ -32,42 +37,78 @@ pub fn report(report: &mut Report) {
         runtime.block_on(opened.writer.append(bodies)).unwrap();
         next += AT_ONCE;
     }
-    let (quiet, _) = runtime.block_on(appends(&opened, &mut next));
     drop(opened);
-    // A snapshot follows the other.
-    let opened = open_again(&path, 1);
-    let (beside, count) = runtime.block_on(appends(&opened, &mut next));
-    drop(opened);
-    let name = |what: &str| format!("snapshot.{what}");
-    let without = "the longest without one";
-    report.add(Figure::alone(name("stall"), beside, "ms").against(without, quiet));
-    report.add(Figure::alone(name("appends"), f64::from(count), "beside"));
-    until_free(&path);
-    let log = RedbLog::open(&path).unwrap();
+    let again = || {
+        until_free(&path);
+        RedbLog::open(&path).unwrap()
+    };
+    stalls(report, "snapshot.file", again, &mut next);
+    let log = again();
     let records = log.read_from(0).unwrap().iter().map(|(_, record)| record.len()).sum::<usize>();
+    let contents = Contents::of(&log).unwrap();
     let live = (log.snapshot().unwrap().map_or(0, |(_, bytes)| bytes.len()) + records) as f64;
     drop(log);
     let file = std::fs::metadata(&path).unwrap().len() as f64;
-    report.add(Figure::alone(name("file"), file, "B").against("what it holds", live));
+    report.add(Figure::alone("snapshot.file.size", file, "B").against("what it holds", live));
     let before = memory("VmRSS");
     std::fs::write("/proc/self/clear_refs", "5").unwrap();
     let started = Instant::now();
     drop(open(&path, u64::MAX));
-    report.add(Figure::alone(name("start"), started.elapsed().as_secs_f64(), "s"));
+    report.add(Figure::alone("snapshot.file.start", started.elapsed().as_secs_f64(), "s"));
     let held = memory("VmHWM") - before;
-    report.add(Figure::alone(name("memory"), held, "B").against("what it holds", live));
+    report.add(Figure::alone("snapshot.file.memory", held, "B").against("what it holds", live));
+    match Cluster::start(MEMBERS) {
+        Some(etcd) => {
+            let open = || EtcdLog::open(&etcd.address("bench")).unwrap();
+            on(report, "snapshot.etcd", &contents, open, &mut next);
+        }
+        None => println!("note: snapshot.etcd needs etcd"),
+    }
+    match ObjectServer::start() {
+        Some(server) => {
+            let open = || ObjectLog::open(&server.address("bench")).unwrap();
+            on(report, "snapshot.objects", &contents, open, &mut next);
+        }
+        None => println!("note: snapshot.objects needs versitygw"),
+    }
+}
+
+/// The same in a store: how long the snapshot takes on its way there and back, and what it does to appends.
+fn on<L: Log>(
+    report: &mut Report,
+    name: &str,
+    contents: &Contents,
+    open: impl Fn() -> L,
+    next: &mut u64,
+) {
+    let started = Instant::now();
+    contents.put_into(&mut open()).unwrap();
+    let took = started.elapsed().as_secs_f64();
+    report.add(Figure::alone(format!("{name}.there-and-back"), took, "s"));
+    stalls(report, name, &open, next);
+    let started = Instant::now();
+    drop(open_with(open(), u64::MAX));
+    report.add(Figure::alone(format!("{name}.start"), started.elapsed().as_secs_f64(), "s"));
+}
+
+/// The longest append while snapshots follow one another, beside the longest without any.
+fn stalls<L: Log>(report: &mut Report, name: &str, open: impl Fn() -> L, next: &mut u64) {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let quiet = runtime.block_on(appends(&open_with(open(), u64::MAX), next)).0;
+    let (beside, count) = runtime.block_on(appends(&open_with(open(), 1), next));
+    let without = "the longest without one";
+    report.add(Figure::alone(format!("{name}.stall"), beside, "ms").against(without, quiet));
+    report.add(Figure::alone(format!("{name}.appends"), f64::from(count), "beside"));
 }
 
 fn open(path: &Path, snapshot_every: u64) -> Opened {
-    let ambient = Arc::new(SystemAmbient::new().unwrap());
-    let options = WriterOptions { threaded: true, snapshot_every };
-    Writer::open(RedbLog::open(path).unwrap(), ambient, options).unwrap()
+    open_with(RedbLog::open(path).unwrap(), snapshot_every)
 }
 
-/// The same, once the writer before has ended.
-fn open_again(path: &Path, snapshot_every: u64) -> Opened {
-    until_free(path);
-    open(path, snapshot_every)
+fn open_with(log: impl Log, snapshot_every: u64) -> Opened {
+    let ambient = Arc::new(SystemAmbient::new().unwrap());
+    let options = WriterOptions { threaded: true, snapshot_every };
+    Writer::open(log, ambient, options).unwrap()
 }
 
 fn until_free(path: &Path) {
