@@ -27,6 +27,7 @@ pub struct EndedLease {
     /// As asked for.
     pub ask: LeaseAsk,
     /// Its agent, if it ever had one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<AgentId>,
     /// Why it ended.
     pub why: String,

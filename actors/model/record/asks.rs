@@ -76,28 +76,30 @@ pub struct LeaseAsk {
     /// How long it lasts from the grant, in milliseconds.
     pub ttl_ms: u64,
     /// A public key to install for the time of the lease.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub public_key: Option<String>,
     /// SHA-256 of the idempotency key, if one was given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key_hash: Option<String>,
     /// SHA-256 of the request's body.
     pub body_hash: String,
     /// When it was asked for.
     pub asked: WallTime,
     /// The source of demand whose runner takes the agent; none for who asked for the lease.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<SourceId>,
     /// Whether it takes its agent with all executors.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub whole: bool,
     /// Whether user data goes with it. What that says may be secret and is kept beside the journal,
     /// by anyone who reaches the guest.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub user_data: bool,
     /// The group of anyone who asked, whose lease it is too.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
     /// How long it waits for an agent, in milliseconds; none for as long as the configuration says.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait_ms: Option<u64>,
 }
 
