@@ -281,8 +281,20 @@ fn a_leader_that_is_asked_hands_over_to_the_one_that_is_named() {
 
 #[test]
 fn jobs_of_a_real_gitea_run_once_each_through_three_fail_overs() {
+    if let Some(store) = etcd() {
+        jobs_of_gitea_run_once_each("etcd", store);
+    }
+}
+
+#[test]
+fn jobs_of_a_real_gitea_run_once_each_through_three_fail_overs_on_a_real_s3_server() {
+    if let Some(store) = s3() {
+        jobs_of_gitea_run_once_each("versitygw", store);
+    }
+}
+
+fn jobs_of_gitea_run_once_each(name: &str, store: (Box<dyn std::any::Any>, String)) {
     const JOBS: usize = 12;
-    let Some(store) = etcd() else { return };
     let gitea = Gitea::start();
     let (_dir, sim, site) = world();
     demand(&site, &site.yaml(&sim, ""), &gitea, "pollSeconds: 1");
@@ -322,7 +334,7 @@ fn jobs_of_a_real_gitea_run_once_each_through_three_fail_overs() {
     let path = format!("/nodes/{}/tasks?limit=500&typefilter=qmclone", sim.fact("node"));
     let clones = sim.call("GET", &path)["data"].as_array().unwrap().len();
     note(&format!(
-        "{JOBS} jobs of Gitea through three fail-overs ({gaps:?} ms): {clones} machines"
+        "{name}: {JOBS} jobs of Gitea through three fail-overs ({gaps:?} ms): {clones} machines"
     ));
     // A machine whose clone was in doubt when its leader died may have been made beside.
     assert!((JOBS..=JOBS + 3).contains(&clones), "{clones} machines for {JOBS} jobs");
