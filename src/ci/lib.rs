@@ -81,6 +81,7 @@ use github::GitHub;
 use gitlab::GitLab;
 use jenkins::Jenkins;
 use secrets::Secrets;
+pub use state_file::STATE_FOLDER;
 use state_file::StateFile;
 use woodpecker::Woodpecker;
 

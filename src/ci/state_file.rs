@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 /// A larger file is ignored: no source needs as much.
 const STATE_FILE_MAX_BYTES: usize = 64 * 1024;
 /// The folder of the vault.
-const FOLDER: &str = "sources";
+pub const STATE_FOLDER: &str = "sources";
 
 /// The state file of one source; without a vault nothing is stored.
 #[derive(Clone, Default)]
@@ -37,7 +37,7 @@ impl StateFile {
             false => format!("_{byte:02x}"),
         });
         let name = name.collect::<String>();
-        Self { file: Some((vault, format!("{FOLDER}/{name}.json"))), machine }
+        Self { file: Some((vault, format!("{STATE_FOLDER}/{name}.json"))), machine }
     }
 
     /// An id that distinguishes this machine from others; none where no such id exists.
@@ -93,7 +93,7 @@ mod tests {
             assert_eq!(one.read::<usize>(), None);
             one.write(&number);
         }
-        assert_eq!(vault.list(FOLDER).unwrap().len(), 4);
+        assert_eq!(vault.list(STATE_FOLDER).unwrap().len(), 4);
         for (number, one) in all.iter().enumerate() {
             assert_eq!(one.read(), Some(number));
             one.clear();

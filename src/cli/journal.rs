@@ -1,13 +1,17 @@
 //! `drover journal`: looks into the journal of a service that does not run, and copies of it. What is
 //! looked into does not change.
 
+mod beside;
 mod place;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::path::Path;
 use std::process::ExitCode;
 
+use drover_config::{Environment, KEY_VARIABLE, key_of_environment};
 use drover_journal::{Inspection, RecordHead};
+use drover_vault::ClusterKey;
 use serde::Serialize;
 use serde_json::json;
 
@@ -18,6 +22,7 @@ use super::report::{self, FAILED};
 use super::sentences::{clean, count};
 use super::stdout::{put, put_value};
 use crate::app::JOURNAL;
+use beside::{Beside, Carried};
 use place::Place;
 
 /// What `journal verify` prints as JSON.
@@ -51,6 +56,10 @@ struct CopyOut {
     snapshot_at: u64,
     records: usize,
     last: u64,
+    /// What lies beside it and was copied too.
+    beside: Vec<String>,
+    /// What lies beside it and was not copied.
+    left: Vec<String>,
 }
 
 /// Verifies a journal, lists what is in it, or copies it.
@@ -60,7 +69,9 @@ pub(super) fn journal(global: &Global, action: &JournalAction) -> ExitCode {
         JournalAction::Inspect { journal, after, about } => {
             list(global, journal.as_deref(), *after, about.as_ref())
         }
-        JournalAction::Copy { from, to } => copy(global, from, to),
+        JournalAction::Copy { from, to, cluster_key_file, journal_only } => {
+            copy(global, (from, to), cluster_key_file.as_deref(), *journal_only)
+        }
     };
     done.unwrap_or_else(|code| code)
 }
@@ -95,36 +106,64 @@ fn list(
     Ok(put(false, &listed(&heads, found.snapshot_at), ExitCode::SUCCESS))
 }
 
-fn copy(global: &Global, from: &str, to: &str) -> Result<ExitCode, ExitCode> {
+fn copy(
+    global: &Global,
+    (from, to): (&str, &str),
+    key_file: Option<&Path>,
+    journal_only: bool,
+) -> Result<ExitCode, ExitCode> {
+    let refused = |text: String| refused(global, &text);
+    let key = key_in(key_file).map_err(refused)?;
     let from = place(global, Some(from))?;
     let to = place(global, Some(to))?;
-    let contents = from.contents().map_err(|text| refused(global, &text))?;
-    to.fill(&contents).map_err(|text| refused(global, &text))?;
+    let contents = from.contents().map_err(refused)?;
+    let mut carried = Carried::default();
+    // Beside a journal that is there, nothing changes. Filling says why it is refused.
+    if to.is_free().map_err(refused)? {
+        let beside = Beside::look((&from, &to), key.as_ref(), journal_only);
+        // Before the journal: a copy that is cut short can be done again, and nobody starts with half of it.
+        carried = beside.and_then(Beside::carry).map_err(refused)?;
+    }
+    to.fill(&contents).map_err(refused)?;
     let out = CopyOut {
         from: from.text(),
         to: to.text(),
         snapshot_at: contents.snapshot_at(),
         records: contents.records(),
         last: contents.last(),
+        beside: carried.copied,
+        left: carried.left,
     };
     if global.json {
         return Ok(put_value(global.output(), &out, ExitCode::SUCCESS));
     }
-    Ok(put(false, &copied(&out), ExitCode::SUCCESS))
+    Ok(put(false, &copied(&out, carried.why), ExitCode::SUCCESS))
 }
 
-fn copied(out: &CopyOut) -> String {
+/// The key of the members in a file.
+fn key_in(file: Option<&Path>) -> Result<Option<ClusterKey>, String> {
+    let Some(file) = file else { return Ok(None) };
+    let environment = Environment::of_process();
+    key_of_environment(&environment.with(KEY_VARIABLE, &file.display().to_string()))
+}
+
+fn copied(out: &CopyOut, why: &str) -> String {
     let snapshot = match out.snapshot_at {
         0 => String::new(),
         at => format!("the snapshot of record {at} and "),
     };
     let records = count(out.records, "record");
     let (from, to) = (clean(&out.from), clean(&out.to));
-    format!(
-        "copied {snapshot}{records} from {from} to {to}; the last is {}\n\
-         Run drover with one of the two alone: both name the same machines.\n",
-        out.last
-    )
+    let mut text =
+        format!("copied {snapshot}{records} from {from} to {to}; the last is {}\n", out.last);
+    if !out.beside.is_empty() {
+        let _ = writeln!(text, "{} beside it: copied too", clean(&beside::listed(&out.beside)));
+    }
+    if !out.left.is_empty() {
+        let _ =
+            writeln!(text, "{} beside it: not copied, {why}", clean(&beside::listed(&out.left)));
+    }
+    text + "Run drover with one of the two alone: both name the same machines.\n"
 }
 
 /// The journal that is named, or that of the configuration's state directory.

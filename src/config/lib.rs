@@ -102,7 +102,9 @@ pub use explain::{Explained, UnknownKey, explain, sections};
 pub use fault::{Fault, LocatedFault, Place};
 pub use schema::schema;
 pub use service::{ApiToken, ServiceSpec};
-pub use shared_store::{KEY_VARIABLE, STORE_VARIABLE, StoreSpec, store_of_environment};
+pub use shared_store::{
+    KEY_VARIABLE, STORE_VARIABLE, StoreSpec, key_of_environment, store_of_environment,
+};
 pub use socket::{Socket, elsewhere, socket};
 pub use source::{SourceFile, Sources, yaml_in};
 pub use sync::{ConfigSyncSpec, managed_folder, state_directory};

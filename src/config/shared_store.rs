@@ -116,13 +116,21 @@ pub fn store_of_environment(
         .get(STORE_VARIABLE)
         .ok_or("no store is named: give --store, or --storage, --bucket and --shard")?;
     let address = store.parse::<StoreAddress>().map_err(|error| chain(&error))?;
+    let key = key_of_environment(environment)?;
+    Ok((address, key.ok_or("no key is named: give --cluster-key-file")?))
+}
+
+/// The key of the members that the environment gives; none where it names no file.
+///
+/// # Errors
+/// What is wrong with the file, in words.
+pub fn key_of_environment(environment: &Environment) -> Result<Option<ClusterKey>, String> {
     let mut cx = Context::new(environment, Bases::default());
-    let secret = cx.secret_of_variable(KEY_VARIABLE).ok_or_else(|| {
+    let Some(secret) = cx.secret_of_variable(KEY_VARIABLE) else {
         let fault = cx.faults.first().map(|fault| fault.message.clone());
-        fault.unwrap_or_else(|| "no key is named: give --cluster-key-file".to_owned())
-    })?;
-    let key = ClusterKey::new(&secret).map_err(|error| format!("{KEY_VARIABLE}: {error}"))?;
-    Ok((address, key))
+        return fault.map_or(Ok(None), Err);
+    };
+    ClusterKey::new(&secret).map(Some).map_err(|error| format!("{KEY_VARIABLE}: {error}"))
 }
 
 #[cfg(test)]

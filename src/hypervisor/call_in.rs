@@ -17,7 +17,7 @@ use sha2::Sha256;
 use subtle::ConstantTimeEq as _;
 
 /// The name of the key in the vault.
-const KEY_NAME: &str = "call-in.key";
+pub const CALL_IN_KEY: &str = "call-in.key";
 /// The length of the key.
 const KEY_BYTES: usize = 32;
 /// The length of an agent's id, with which a token starts.
@@ -47,18 +47,18 @@ impl CallInKey {
     /// # Errors
     /// When the key can neither be read nor made, or what is there is no key.
     pub fn open(vault: &dyn Vault) -> Result<Self, StoreError> {
-        let Some(bytes) = vault.get(KEY_NAME)? else {
+        let Some(bytes) = vault.get(CALL_IN_KEY)? else {
             let mut key = [0; KEY_BYTES];
             let drawn = SysRng.try_fill_bytes(&mut key);
             drawn.map_err(|error| {
-                StoreError::refused(KEY_NAME, "written", std::io::Error::other(error))
+                StoreError::refused(CALL_IN_KEY, "written", std::io::Error::other(error))
             })?;
-            vault.put(KEY_NAME, &key)?;
+            vault.put(CALL_IN_KEY, &key)?;
             return Ok(Self::from_bytes(key));
         };
         let key: [u8; KEY_BYTES] = bytes.try_into().map_err(|_| {
             let text = "it is not a key of 32 bytes: remove it, and the next start makes a new one";
-            StoreError::refused(KEY_NAME, "read", text)
+            StoreError::refused(CALL_IN_KEY, "read", text)
         })?;
         Ok(Self::from_bytes(key))
     }
@@ -133,7 +133,7 @@ mod tests {
         let agent = AgentId::new("4f8z1c3px9t2vkab");
         assert_eq!(again.digest(&agent), first.digest(&agent));
         assert_eq!(format!("{first:?}"), "CallInKey");
-        vault.put(KEY_NAME, b"short").unwrap();
+        vault.put(CALL_IN_KEY, b"short").unwrap();
         let refused = chain(&CallInKey::open(&vault).unwrap_err());
         assert!(refused.contains("`call-in.key` could not be read: it is not a key"), "{refused}");
     }

@@ -61,7 +61,7 @@ pub mod testing;
 mod watcher;
 mod web;
 
-pub use call_in::CallInKey;
+pub use call_in::{CALL_IN_KEY, CallInKey};
 pub use client::probe;
 pub use client::{AsFault, Client, Failure};
 pub use cloud_init::network::is_mac;

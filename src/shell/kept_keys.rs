@@ -26,7 +26,7 @@ use secrecy::{ExposeSecret, SecretString};
 use tokio::runtime::Handle;
 
 /// The folder of the vault.
-const FOLDER: &str = "ssh-keys";
+pub const FOLDER: &str = "ssh-keys";
 
 /// The keys in the vault, and who needs them.
 pub struct KeptKeys {

@@ -1,6 +1,9 @@
 //! Journals in stores that machines share: copies there and back.
 
+use std::path::Path;
+
 use drover_stores::testing::{Cluster, ObjectServer};
+use serde_json::json;
 
 use crate::api::call;
 use crate::harness::{Service, drover, world};
@@ -33,7 +36,7 @@ fn a_journal_goes_into_etcd_and_comes_back_to_a_service_that_knows_its_lease() {
     let state = site.dir.path().join("state");
     let (state, file) = (state.to_str().unwrap(), site.dir.path().join("copy.redb"));
     let store = etcd.text("herd/ci");
-    let (code, text) = journal(&["copy", state, &store]);
+    let (code, text) = journal(&["copy", state, &store, "--journal-only"]);
     assert!(code == 0 && text.contains("with one of the two alone"), "{code}: {text}");
     assert_eq!(held(&store), held(state));
     let agent = lease["agent"].as_str().unwrap();
@@ -42,7 +45,7 @@ fn a_journal_goes_into_etcd_and_comes_back_to_a_service_that_knows_its_lease() {
 
     // One of three members may be dead, and a prefix that is taken stays as it is.
     etcd.kill(0);
-    let (code, text) = journal(&["copy", state, &store]);
+    let (code, text) = journal(&["copy", state, &store, "--journal-only"]);
     assert!(code == 1 && text.contains("nothing was copied"), "{code}: {text}");
     let (code, text) = journal(&["verify", &etcd.text("herd")]);
     assert!(code == 1 && text.contains("nothing is beneath `/herd`"), "{code}: {text}");
@@ -68,7 +71,7 @@ fn a_journal_goes_into_an_object_store_and_comes_back() {
     let state = site.dir.path().join("state");
     let (state, file) = (state.to_str().unwrap(), site.dir.path().join("copy.redb"));
     let store = server.text("herd/ci");
-    let (code, text) = journal(&["copy", state, &store]);
+    let (code, text) = journal(&["copy", state, &store, "--journal-only"]);
     assert!(code == 0 && text.contains("with one of the two alone"), "{code}: {text}");
     assert_eq!(held(&store), held(state));
     let agent = lease["agent"].as_str().unwrap();
@@ -76,7 +79,7 @@ fn a_journal_goes_into_an_object_store_and_comes_back() {
     assert!(code == 0 && text.contains("leaseGranted"), "{code}: {text}");
 
     // A prefix that is taken stays as it is, and nothing is elsewhere.
-    let (code, text) = journal(&["copy", state, &store]);
+    let (code, text) = journal(&["copy", state, &store, "--journal-only"]);
     assert!(code == 1 && text.contains("nothing was copied"), "{code}: {text}");
     let (code, text) = journal(&["verify", &server.text("herd")]);
     assert!(code == 1 && text.contains("nothing is beneath `herd`"), "{code}: {text}");
@@ -109,4 +112,53 @@ fn a_store_that_cannot_serve_is_named_and_nothing_is_written_elsewhere() {
     assert!(!std::path::Path::new(file).exists());
     let (code, text) = journal(&["verify", "etcd://"]);
     assert!(code == 1 && text.contains("write etcd://HOST:PORT"), "{code}: {text}");
+}
+
+// Invariant: what lies beside a journal goes with it, and is encrypted where others can read it.
+
+#[test]
+fn a_copy_takes_along_what_lies_beside_the_journal_under_the_key_of_the_members() {
+    let Some(etcd) = Cluster::start(1) else { return };
+    let (_dir, _sim, site) = world();
+    let mut service = Service::start(&site);
+    let asked = json!({"labels": ["linux"], "userData": "the token of a team"});
+    let lease = call(&site, "POST", "/v1/leases", Some(&asked)).1;
+    service.child.signal("KILL");
+    service.child.wait();
+    let dir = site.dir.path();
+    let state = dir.join("state");
+    let (store, text) = (etcd.text("herd"), state.to_str().unwrap());
+    let key = |name: &str, letter: &str| {
+        site.write_secret(name, &letter.repeat(32));
+        dir.join(name).to_str().unwrap().to_owned()
+    };
+    let (key, other) = (key("cluster.key", "k"), key("other.key", "o"));
+
+    // Without the key nothing goes anywhere.
+    let (code, said) = journal(&["copy", text, &store]);
+    assert!(code == 1 && said.contains("give --cluster-key-file"), "{code}: {said}");
+    let (code, said) = journal(&["verify", &store]);
+    assert!(code == 1 && said.contains("nothing is beneath"), "{code}: {said}");
+
+    let (code, said) = journal(&["copy", text, &store, "--cluster-key-file", &key]);
+    assert!(code == 0 && said.contains("beside it: copied too"), "{code}: {said}");
+    let back = dir.join("back");
+    std::fs::create_dir(&back).unwrap();
+    let path = back.to_str().unwrap();
+    let (code, said) = journal(&["copy", &store, path, "--cluster-key-file", &other]);
+    assert!(code == 1 && said.contains("another service.clusterKey"), "{code}: {said}");
+    assert_eq!(std::fs::read_dir(&back).unwrap().count(), 0);
+    let (code, said) = journal(&["copy", &store, path, "--cluster-key-file", &key]);
+    assert_eq!(code, 0, "{said}");
+    let user_data = format!("user-data/{}", lease["id"].as_str().unwrap());
+    for name in ["call-in.key", &user_data] {
+        let read = |folder: &Path| std::fs::read(folder.join(name)).unwrap();
+        assert_eq!(read(&back), read(&state), "{name}");
+    }
+    assert_eq!(held(path), held(text));
+
+    // A file of another name keeps nothing beside it, and says so.
+    let file = dir.join("copy.redb");
+    let (code, said) = journal(&["copy", text, file.to_str().unwrap()]);
+    assert!(code == 0 && said.contains("not copied, only a state directory"), "{code}: {said}");
 }

@@ -1,11 +1,13 @@
 //! Where a journal is, as it is named on the command line: a file, a state directory, a text file, or
 //! a store.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use causes::chain;
-use drover_journal::{Contents, Inspection, RedbLog, inspect, inspect_log};
-use drover_stores::{EtcdAddress, EtcdLog, ObjectAddress, ObjectLog};
+use drover_journal::{Contents, Inspection, Log as _, RedbLog, inspect, inspect_log};
+use drover_stores::{EtcdAddress, EtcdLog, ObjectAddress, ObjectLog, StoreAddress};
+use drover_vault::{FolderVault, Vault};
 
 use crate::app::JOURNAL;
 
@@ -76,6 +78,41 @@ impl Place {
                 inspect_log(&log).map_err(|error| chain(&error))
             }
         }
+    }
+
+    /// Whether several machines can reach it.
+    pub(super) fn is_store(&self) -> bool {
+        matches!(self, Self::Etcd(_) | Self::Objects(_))
+    }
+
+    /// What lies beside it, in a store encrypted; none for a file that is in no state directory.
+    ///
+    /// # Errors
+    /// When calls to the store cannot be prepared.
+    pub(super) fn vault(&self) -> Result<Option<Arc<dyn Vault>>, String> {
+        let address = match self {
+            Self::File(path) if path.ends_with(JOURNAL) => {
+                let folder = path.parent().unwrap_or(Path::new("."));
+                return Ok(Some(Arc::new(FolderVault::new(folder))));
+            }
+            Self::File(_) | Self::Text(_) => return Ok(None),
+            Self::Etcd(address) => StoreAddress::Etcd((**address).clone()),
+            Self::Objects(address) => StoreAddress::Objects(address.clone()),
+        };
+        address.vault().map(Some).map_err(|error| chain(&error))
+    }
+
+    /// Whether no journal is there yet.
+    ///
+    /// # Errors
+    /// Why it cannot be looked at.
+    pub(super) fn is_free(&self) -> Result<bool, String> {
+        let last = match self {
+            Self::File(path) | Self::Text(path) => return Ok(!path.exists()),
+            Self::Etcd(address) => EtcdLog::open(address).and_then(|log| log.last()),
+            Self::Objects(address) => ObjectLog::open(address).and_then(|log| log.last()),
+        };
+        last.map(|last| last == 0).map_err(|error| chain(&error))
     }
 
     /// Everything that it holds.

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use std::path::PathBuf;
+
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::read_span;
@@ -167,6 +169,12 @@ pub enum JournalAction {
         from: String,
         /// The same; a file must not be there, a prefix of a store must be empty
         to: String,
+        /// File of the key of the members, under which a store keeps what lies beside the journal
+        #[arg(long, value_name = "FILE", env = "DROVER_CLUSTER_KEY_FILE")]
+        cluster_key_file: Option<PathBuf>,
+        /// Leave what lies beside it: keys of agents, user data, the key of guests that call in
+        #[arg(long)]
+        journal_only: bool,
     },
 }
 

@@ -23,7 +23,7 @@ use parking_lot::{Mutex, MutexGuard};
 pub const USER_DATA_MAX: usize = 64 * 1024;
 
 /// The folder of the vault.
-const FOLDER: &str = "user-data";
+pub const FOLDER: &str = "user-data";
 
 /// The user data that is kept, named by lease.
 pub struct UserDataStore {
