@@ -1,11 +1,13 @@
 //! Where a journal is, as it is named on the command line: a file, a state directory, a text file, or
 //! a store.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use causes::chain;
-use drover_journal::{Contents, Inspection, RedbLog, inspect, inspect_log};
-use drover_stores::{EtcdAddress, EtcdLog, ObjectAddress, ObjectLog};
+use drover_journal::{Contents, Inspection, LogError, RedbLog, inspect, inspect_log};
+use drover_stores::{StoreAddress, StoreAddressError};
+use drover_vault::Register;
 
 use crate::app::JOURNAL;
 
@@ -19,8 +21,7 @@ pub(super) enum Place {
     File(PathBuf),
     /// Its text, one JSON value a line.
     Text(PathBuf),
-    Etcd(Box<EtcdAddress>),
-    Objects(Box<ObjectAddress>),
+    Store(StoreAddress),
 }
 
 impl Place {
@@ -29,13 +30,14 @@ impl Place {
     /// # Errors
     /// What is wrong with an address.
     pub(super) fn named(name: &str) -> Result<Self, String> {
-        if EtcdAddress::is_meant(name) {
-            let address = name.parse::<EtcdAddress>().map_err(|error| chain(&error))?;
-            return Ok(Self::Etcd(Box::new(address)));
-        }
-        if ObjectAddress::is_meant(name) {
-            let address = name.parse::<ObjectAddress>().map_err(|error| chain(&error))?;
-            return Ok(Self::Objects(Box::new(address)));
+        if name.contains("://") {
+            return match name.parse::<StoreAddress>() {
+                Ok(address) => Ok(Self::Store(address)),
+                Err(error @ StoreAddressError::Kind(_)) => {
+                    Err(format!("{error}; a file, a state directory or a text file has no `://`"))
+                }
+                Err(error) => Err(chain(&error)),
+            };
         }
         let path = PathBuf::from(name);
         if path.is_dir() {
@@ -49,8 +51,7 @@ impl Place {
     pub(super) fn text(&self) -> String {
         match self {
             Self::File(path) | Self::Text(path) => path.display().to_string(),
-            Self::Etcd(address) => address.to_string(),
-            Self::Objects(address) => address.to_string(),
+            Self::Store(address) => address.to_string(),
         }
     }
 
@@ -60,20 +61,16 @@ impl Place {
     /// Why it cannot be read.
     pub(super) fn inspect(&self) -> Result<Inspection, String> {
         match self {
-            Self::File(path) => inspect(path).map_err(|error| chain(&error)),
+            Self::File(path) => inspect(path).map_err(|error| of_a_file(path, &error)),
             Self::Text(path) => {
                 let text = Contents::read_text(path).map_err(|error| chain(&error))?;
                 let size = std::fs::metadata(path).map_or(0, |found| found.len());
                 let found = text.inspect(self.text()).map_err(|error| chain(&error))?;
                 Ok(Inspection { size, ..found })
             }
-            Self::Etcd(address) => {
-                let log = EtcdLog::look(address).map_err(|error| chain(&error))?;
-                inspect_log(&log).map_err(|error| chain(&error))
-            }
-            Self::Objects(address) => {
-                let log = ObjectLog::look(address).map_err(|error| chain(&error))?;
-                inspect_log(&log).map_err(|error| chain(&error))
+            Self::Store(address) => {
+                let log = address.look().map_err(|error| chain(&error))?;
+                inspect_log(&*log).map_err(|error| chain(&error))
             }
         }
     }
@@ -86,14 +83,11 @@ impl Place {
         match self {
             Self::File(path) => RedbLog::look(path)
                 .and_then(|log| Contents::of(&log))
-                .map_err(|error| chain(&error)),
+                .map_err(|error| of_a_file(path, &error)),
             Self::Text(path) => Contents::read_text(path).map_err(|error| chain(&error)),
-            Self::Etcd(address) => EtcdLog::look(address)
-                .and_then(|log| Contents::of(&log))
-                .map_err(|error| chain(&error)),
-            Self::Objects(address) => ObjectLog::look(address)
-                .and_then(|log| Contents::of(&log))
-                .map_err(|error| chain(&error)),
+            Self::Store(address) => {
+                address.look().and_then(|log| Contents::of(&*log)).map_err(|error| chain(&error))
+            }
         }
     }
 
@@ -115,13 +109,41 @@ impl Place {
                 written
             }
             Self::Text(path) => contents.write_text(path),
-            Self::Etcd(address) => EtcdLog::open(address)
-                .map_err(Into::into)
-                .and_then(|mut log| contents.put_into(&mut log)),
-            Self::Objects(address) => ObjectLog::open(address)
-                .map_err(Into::into)
-                .and_then(|mut log| contents.put_into(&mut log)),
+            Self::Store(address) => {
+                address.log().map_err(Into::into).and_then(|mut log| contents.put_into(&mut *log))
+            }
         }
         .map_err(|error| chain(&error))
+    }
+
+    /// Where it says who leads; none for a file, which locks out others by itself.
+    ///
+    /// # Errors
+    /// When calls cannot be prepared.
+    pub(super) fn register(&self) -> Result<Option<Arc<dyn Register>>, String> {
+        match self {
+            Self::File(_) | Self::Text(_) => Ok(None),
+            Self::Store(address) => {
+                address.patient_register(false).map(Some).map_err(|error| chain(&error))
+            }
+        }
+    }
+}
+
+/// Why a file cannot be read. One that has not the name of a journal may never have been one.
+fn of_a_file(path: &Path, error: &LogError) -> String {
+    let has_its_name = path.file_name().is_some_and(|name| name == JOURNAL);
+    match error {
+        LogError::Corrupt { source, .. } if !has_its_name => format!(
+            "the file `{}` is no journal, or a damaged one, and drover has not changed it: {}",
+            path.display(),
+            chain(&**source)
+        ),
+        LogError::Corrupt { .. }
+        | LogError::Fenced { .. }
+        | LogError::Busy { .. }
+        | LogError::Newer { .. }
+        | LogError::Unknown { .. }
+        | LogError::Io { .. } => chain(error),
     }
 }
