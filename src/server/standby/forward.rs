@@ -301,7 +301,7 @@ fn answered(
 }
 
 /// The pieces of an answer until it ends, breaks off, pauses for too long, or this server stops;
-/// `held` is dropped with the last. One that `ends` anywhere ends as well where it breaks off.
+/// `held` is dropped with the last. One that `ends` anywhere ends as well where it breaks off or pauses.
 fn paced<H, E: std::error::Error + Send + Sync + 'static>(
     pieces: impl Stream<Item = Result<Bytes, E>>,
     ends: bool,
@@ -324,6 +324,7 @@ fn paced<H, E: std::error::Error + Send + Sync + 'static>(
                 None
             }
             Ok(Some(Err(error))) => Some((Err(io::Error::other(error)), None)),
+            Err(_) if ends => None,
             Err(_) => {
                 let silent = "the leader sends nothing more";
                 Some((Err(io::Error::new(io::ErrorKind::TimedOut, silent)), None))
@@ -366,6 +367,9 @@ mod tests {
             [true],
             "any event is an end"
         );
+        let all: Vec<_> =
+            paced(pieces(&[1, 91, 1]), true, std::future::pending(), ()).collect().await;
+        assert_eq!(all.len(), 1, "a leader that hangs ends it too");
         let ended: Vec<_> =
             paced(pieces(&[0, 60]), false, sleep(Duration::from_secs(30)), ()).collect().await;
         assert_eq!(ended.len(), 1, "it ends where the server stops");
