@@ -3,7 +3,10 @@
 //! All members have the same files. A member whose files differ from what is in force does not lead. An
 //! edit comes into force when every live member has it, or not at all.
 
+use std::time::Duration;
+
 use drover_members::{LeaderLease, Listed};
+use drover_server::NotForgotten;
 
 /// Why this member may not lead; none where it may.
 pub(super) fn unfit(
@@ -56,6 +59,29 @@ pub(super) fn cannot_follow(listed: &[Listed], name: &str, next: &str) -> Option
     }
 }
 
+/// Why a member stays in the list; none where it may be taken out of it.
+pub(super) fn cannot_forget(
+    listed: &[Listed],
+    leader: Option<&str>,
+    name: &str,
+    silent_after: Duration,
+) -> Option<NotForgotten> {
+    let Some(one) = listed.iter().find(|one| one.card.name == name) else {
+        let text = format!("no member is called `{name}`: `drover members` lists them");
+        return Some(NotForgotten::Unknown(text));
+    };
+    if leader == Some(name) {
+        return Some(NotForgotten::Refused(format!("member `{name}` leads")));
+    }
+    one.live.then(|| {
+        NotForgotten::Refused(format!(
+            "member `{name}` is live, or was heard of less than {} s ago: stop it first; one that stops in \
+             order leaves the list by itself",
+            silent_after.as_secs()
+        ))
+    })
+}
+
 /// The beginning of a digest, as people read it.
 pub(super) fn short(digest: &str) -> &str {
     digest.get(..12).unwrap_or(digest)
@@ -63,8 +89,6 @@ pub(super) fn short(digest: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use drover_members::Card;
 
     use super::*;
@@ -115,6 +139,21 @@ mod tests {
         assert_eq!(unfit(Some(&old), &two("new", true), "a", "new"), None);
         assert_eq!(unfit(Some(&old), &two("old", false), "a", "new"), None, "b is not there");
         assert!(unfit(Some(&old), &two("third", true), "a", "new").is_some());
+    }
+
+    // Invariant: nobody takes a member out of the list that may be there.
+
+    #[test]
+    fn a_member_is_forgotten_that_is_silent_and_does_not_lead() {
+        let all = [listed("a", "c", true), listed("l", "c", false), listed("s", "c", false)];
+        let why = |name| {
+            let why = cannot_forget(&all, Some("l"), name, Duration::from_secs(15));
+            why.map(|why| why.to_string()).unwrap_or_default()
+        };
+        assert_eq!(why("s"), "");
+        assert!(why("a").starts_with("member `a` is live, or was heard of less than 15 s ago"));
+        assert_eq!(why("l"), "member `l` leads", "its card may stand still for a while");
+        assert!(why("../x").starts_with("no member is called"));
     }
 
     #[test]

@@ -50,6 +50,7 @@ pub(super) fn doors(
         key: membership.as_ref().map(|one| one.key().clone()),
         members: Arc::new(move || membership.as_ref().map(|one| members::listed(one))),
         transfer: Arc::new(move |next| std::future::ready(transfer(next)).boxed()),
+        forget_member: lead.forget(),
         view: Arc::clone(view),
         configuration: std::path::absolute(configuration)
             .unwrap_or_else(|_| configuration.to_owned()),

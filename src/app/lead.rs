@@ -4,10 +4,15 @@
 use std::sync::Arc;
 
 use drover_members::{Listed, Role};
+use drover_server::{ForgetDoor, NotForgotten};
+use futures_util::FutureExt as _;
 use tokio::sync::{mpsc, watch};
 
 use super::agreement;
 use super::membership::Membership;
+
+/// What a drover without members answers to those who ask about them.
+const ALONE: &str = "this drover stands alone: `service.store` names no store";
 
 /// The lead of one term. For a service that stands alone nothing of it ever happens.
 pub(super) struct Lead {
@@ -43,15 +48,22 @@ impl Lead {
         self.membership.as_ref()
     }
 
+    /// What somebody asks who wants a member out of the list.
+    pub(super) fn forget(&self) -> ForgetDoor {
+        let membership = self.membership.clone();
+        Arc::new(move |name| match &membership {
+            Some(membership) => Arc::clone(membership).forget(name).boxed(),
+            None => std::future::ready(Err(NotForgotten::Unknown(ALONE.to_owned()))).boxed(),
+        })
+    }
+
     /// What somebody asks who wants another leader: a text for people, or why not.
     pub(super) fn transfer(
         &self,
     ) -> impl Fn(Option<String>) -> Result<String, String> + Send + Sync + 'static {
         let (asks, membership) = (self.asks.clone(), self.membership.clone());
         move |next| {
-            let membership = membership.as_ref().ok_or_else(|| {
-                "this drover stands alone: `service.store` names no store".to_owned()
-            })?;
+            let membership = membership.as_ref().ok_or_else(|| ALONE.to_owned())?;
             let listed = membership.listed().borrow().clone();
             let name = membership.name();
             let next = match next {

@@ -13,6 +13,7 @@ use drover_members::{Card, Election, Leader, Listed, Role, Roll, SendBy, Setting
 use drover_model::machine::Machine;
 use drover_model::ports::Ambient;
 use drover_model::time::WallTime;
+use drover_server::NotForgotten;
 use drover_vault::{ClusterKey, SealedVault, StoreError, Vault};
 use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
@@ -276,6 +277,44 @@ impl Membership {
             Listed { card, silent: Duration::ZERO, live }
         });
         Ok(agreement::others_without(&now.collect::<Vec<_>>(), self.name(), digest))
+    }
+
+    /// Takes a member that is gone for good out of the list, and waits until this one lists it no more. A member
+    /// that starts again comes back by itself.
+    ///
+    /// # Errors
+    /// [`NotForgotten`].
+    pub(super) async fn forget(self: Arc<Self>, name: String) -> Result<(), NotForgotten> {
+        let mut listed = self.listed();
+        let membership = Arc::clone(&self);
+        let (asked, before) = (name.clone(), listed.borrow_and_update().clone());
+        let done = tokio::task::spawn_blocking(move || membership.take_out(&asked, &before));
+        done.await.map_err(|_| NotForgotten::Failed("drover stops".to_owned()))??;
+        let gone = listed.wait_for(|listed| listed.iter().all(|one| one.card.name != name));
+        // It is gone from the store, and the next look shows that.
+        let _ = tokio::time::timeout(self.spec.leader_lease, gone).await;
+        Ok(())
+    }
+
+    fn take_out(&self, name: &str, listed: &[Listed]) -> Result<(), NotForgotten> {
+        let leader = self.role.borrow().lease.as_ref().and_then(|lease| lease.leader.clone());
+        let leader = leader.map(|leader| leader.name);
+        let silent_after = drover_members::silent_after(self.spec.leader_lease);
+        if let Some(why) = agreement::cannot_forget(listed, leader.as_deref(), name, silent_after) {
+            return Err(why);
+        }
+        let failed = |error: StoreError| NotForgotten::Failed(chain(&error));
+        let now = drover_members::cards(&*self.vault).map_err(failed)?;
+        let stands = now.get(name).is_none_or(|card| {
+            listed
+                .iter()
+                .any(|one| (one.card.beat, &one.card.process) == (card.beat, &card.process))
+        });
+        if !stands {
+            let text = format!("member `{name}` was heard of just now");
+            return Err(NotForgotten::Refused(text));
+        }
+        drover_members::forget(&*self.leaders_vault(), name).map_err(failed)
     }
 
     /// Follows who leads and what the others have: says whether this member is fit.

@@ -260,6 +260,9 @@ impl Service {
         if systemd::is_manager() {
             view.mark_restarted_by("systemctl restart drover");
         }
+        if shared.is_some() {
+            view.mark_shared();
+        }
         let past_events = PastEvents::attach(&state, &view);
         view.mark_journal_folded();
         let calls = Arc::clone(&proxmox);

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::AsFd as _;
 use std::pin::pin;
+use std::time::{Duration, Instant};
 
 use causes::chain;
 use drover_api::EventKind;
@@ -13,7 +14,7 @@ use tokio::io::Interest;
 use tokio::net::unix::pipe::Sender;
 
 use super::client::Client;
-use super::error::CliError;
+use super::error::{CallError, CliError};
 use super::happened::sentence;
 use super::options::EventsOptions;
 use super::sentences::clean;
@@ -22,6 +23,11 @@ use drover_server::view::EventId;
 
 /// The longest event taken, in bytes.
 const EVENT_LIMIT: usize = 1024 * 1024;
+
+/// How long after a stream was opened it is opened again at the earliest.
+const AGAIN_AFTER: Duration = Duration::from_secs(1);
+/// How often a stream is opened again whose service answers nothing.
+const TRIES: usize = 5;
 
 /// Things whose last sentence is remembered.
 const THINGS_MAX: usize = 4096;
@@ -44,8 +50,8 @@ pub(super) async fn unread() {
     }
 }
 
-/// Prints events until the stream ends, or with `--no-follow` those that are kept; those of one agent
-/// alone until it is gone.
+/// Prints events until drover does not answer any more, or with `--no-follow` those that are kept; those of one
+/// agent alone until it is gone. A stream that ends is opened again, so that the next leader's follow.
 pub(super) async fn follow(
     client: &Client,
     options: &EventsOptions,
@@ -57,58 +63,110 @@ pub(super) async fn follow(
         options.since.map(|span| Timestamp::now().checked_sub(span).unwrap_or(Timestamp::MIN));
     let after = since.map(|_| oldest()).or_else(|| options.after.clone());
     let after = after.or_else(|| options.no_follow.then(oldest));
-    let mut response = client.events(after.as_deref()).await?;
-    let mut pending = Vec::new();
+    let mut stream = Stream::open(client, after.as_deref()).await?;
     let mut said = Said::default();
-    let mut last = None;
+    let (mut last, mut is_again) = (after, false);
     let mut unread = pin!(unread());
     loop {
-        let piece = tokio::select! {
+        let event = tokio::select! {
             biased;
             () = &mut unread => return Err(io::Error::from(io::ErrorKind::BrokenPipe).into()),
-            piece = response.chunk() => piece,
+            event = stream.next() => event,
         };
-        let piece = piece.map_err(|fault| {
-            let text = format!("the event stream broke: {}", chain(&fault));
-            CliError::Failed(text + &goes_on(client, last.as_deref()))
-        })?;
-        let Some(piece) = piece else {
-            let text = "the event stream ended: drover stops".to_owned();
-            return Err(CliError::Failed(text + &goes_on(client, last.as_deref())));
-        };
-        pending.extend_from_slice(&piece);
-        while let Some(end) = pending.windows(2).position(|pair| pair == b"\n\n") {
-            let event: Vec<u8> = pending.drain(..end + 2).collect();
-            let event = String::from_utf8_lossy(&event);
-            last = field(&event, "id:").or(last);
-            if event.trim() == UP_TO_DATE && options.no_follow {
-                return Ok(());
+        let event = match event? {
+            Ok(event) => event,
+            Err(why) if options.no_follow => {
+                return Err(CliError::Failed(why + &goes_on(client, last.as_deref())));
             }
-            if event.trim() == OPEN && !options.no_follow {
-                // From here on nothing is missed.
-                let place = client.place();
-                let text = format!("following events of drover on `{place}`");
-                term.progress(json, &text, json!({ "place": place }))?;
-            }
-            if is_before(&event, since) {
+            Err(why) => {
+                let again = tokio::select! {
+                    biased;
+                    () = &mut unread => return Err(io::Error::from(io::ErrorKind::BrokenPipe).into()),
+                    again = stream.again(client, last.as_deref()) => again,
+                };
+                stream = again
+                    .ok_or_else(|| CliError::Failed(why + &goes_on(client, last.as_deref())))?;
+                is_again = true;
                 continue;
             }
-            if agent.is_some_and(|agent| !concerns(&event, agent)) {
-                continue;
+        };
+        last = field(&event, "id:").or(last);
+        if event.trim() == UP_TO_DATE && options.no_follow {
+            return Ok(());
+        }
+        if event.trim() == OPEN && !options.no_follow {
+            // From here on nothing is missed.
+            let place = client.place();
+            let again = if is_again { " again" } else { "" };
+            let text = format!("following events of drover on `{place}`{again}");
+            term.progress(json, &text, json!({ "place": place }))?;
+        }
+        if is_before(&event, since) {
+            continue;
+        }
+        if agent.is_some_and(|agent| !concerns(&event, agent)) {
+            continue;
+        }
+        if let Some(line) = line(&event, json, &mut said) {
+            let line = if json { line } else { client.worded(&line) };
+            writeln!(term.out, "{line}")?;
+            term.out.flush()?;
+        }
+        let gone = field(&event, "event:").as_deref() == Some("agentGone");
+        if gone && agent.is_some() {
+            return Ok(());
+        }
+    }
+}
+
+/// An open stream of events.
+struct Stream {
+    response: reqwest::Response,
+    pending: Vec<u8>,
+    opened: Instant,
+}
+
+impl Stream {
+    async fn open(client: &Client, after: Option<&str>) -> Result<Self, CallError> {
+        let response = client.events(after).await?;
+        Ok(Self { response, pending: Vec::new(), opened: Instant::now() })
+    }
+
+    /// The next event, or how the stream ended.
+    ///
+    /// # Errors
+    /// An event is too long.
+    async fn next(&mut self) -> Result<Result<String, String>, CliError> {
+        loop {
+            let end = self.pending.windows(2).position(|pair| pair == b"\n\n");
+            if let Some(end) = end {
+                let event: Vec<u8> = self.pending.drain(..end + 2).collect();
+                return Ok(Ok(String::from_utf8_lossy(&event).into_owned()));
             }
-            if let Some(line) = line(&event, json, &mut said) {
-                let line = if json { line } else { client.worded(&line) };
-                writeln!(term.out, "{line}")?;
-                term.out.flush()?;
+            if self.pending.len() > EVENT_LIMIT {
+                return Err(CliError::Failed("an event is too long: is this a drover?".into()));
             }
-            let gone = field(&event, "event:").as_deref() == Some("agentGone");
-            if gone && agent.is_some() {
-                return Ok(());
+            match self.response.chunk().await {
+                Ok(Some(piece)) => self.pending.extend_from_slice(&piece),
+                Ok(None) => return Ok(Err("the event stream ended: drover stops".to_owned())),
+                Err(fault) => return Ok(Err(format!("the event stream broke: {}", chain(&fault)))),
             }
         }
-        if pending.len() > EVENT_LIMIT {
-            return Err(CliError::Failed("an event is too long: is this a drover?".into()));
+    }
+
+    /// The stream of the member that leads now, from the last event on; none where no drover answers.
+    async fn again(&self, client: &Client, last: Option<&str>) -> Option<Self> {
+        // A service that ends each stream at once is not asked without end.
+        tokio::time::sleep(AGAIN_AFTER.saturating_sub(self.opened.elapsed())).await;
+        for _ in 0..TRIES {
+            match Self::open(client, last).await {
+                Ok(stream) => return Some(stream),
+                // A member that begins to lead, or ends, closes what it has not answered yet.
+                Err(CallError::Broken { .. }) => tokio::time::sleep(AGAIN_AFTER).await,
+                Err(_) => return None,
+            }
         }
+        None
     }
 }
 
@@ -220,6 +278,12 @@ mod tests {
         );
         assert!(concerns(agent, "a1") && !concerns(agent, "a2") && !concerns(lagged, "a1"));
         assert_eq!(line(": still here\n\n", false, &mut Said::default()), None);
+        let elsewhere =
+            "event: lagged\ndata: {\"missed\":null,\"after\":\"3-17\",\"before\":\"5-1\"}\n\n";
+        insta::assert_snapshot!(
+            line(elsewhere, false, &mut Said::default()).unwrap_or_default(),
+            @"-    events after 3-17 and before 5-1 are not known to the member that leads now: another one led then"
+        );
         let newer = "id: 3-18\nevent: comet\ndata: {\"at\":\"2026-11-21T08:11:02.5Z\",\"kind\":\"comet\",\
                      \"tail\":1}\n\n";
         insta::assert_snapshot!(

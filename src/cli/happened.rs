@@ -203,6 +203,17 @@ fn of_kind(kind: EventKind, event: &Event<'_>) -> String {
                 false => format!("{actor} panicked and was started again, {times} in a row"),
             }
         }
+        EventKind::Lagged if event.given("/after").is_some() => {
+            let since = match &*text("/after") {
+                "0-0" => String::new(),
+                after => format!(" after {after} and"),
+            };
+            let before = text("/before");
+            format!(
+                "events{since} before {before} are not known to the member that leads now: another one led \
+                 then"
+            )
+        }
         EventKind::Lagged => match event.given("/missed") {
             Some(missed) => format!("missed {missed} events; look at `drover status`"),
             None => "missed events of an earlier start; look at `drover status`".to_owned(),

@@ -1,10 +1,14 @@
 //! `drover journal`: looks into the journal of a service that does not run, and copies of it. What is
 //! looked into does not change.
+//!
+//! A file locks out others by itself. A store does not: a copy from or into one waits until its leader
+//! lease stood still for as long as it holds.
 
 mod beside;
+mod leaders;
 mod place;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
@@ -17,13 +21,18 @@ use serde_json::json;
 
 use super::config::{config_path, load};
 use super::global::Global;
-use super::options::JournalAction;
+use super::options::{JournalAction, StorePlace};
 use super::report::{self, FAILED};
 use super::sentences::{clean, count};
 use super::stdout::{put, put_value};
 use crate::app::JOURNAL;
+use crate::clock::SystemAmbient;
 use beside::{Beside, Carried};
+use leaders::Quiet;
 use place::Place;
+
+/// The most ids that are named where one is not clear.
+const IDS_NAMED_MAX: usize = 5;
 
 /// What `journal verify` prints as JSON.
 #[derive(Debug, Serialize)]
@@ -65,9 +74,12 @@ struct CopyOut {
 /// Verifies a journal, lists what is in it, or copies it.
 pub(super) fn journal(global: &Global, action: &JournalAction) -> ExitCode {
     let done = match action {
-        JournalAction::Verify { journal } => verify(global, journal.as_deref()),
-        JournalAction::Inspect { journal, after, about } => {
-            list(global, journal.as_deref(), *after, about.as_ref())
+        JournalAction::Verify { journal, store } => {
+            place(global, journal.as_deref(), store).and_then(|place| verify(global, &place))
+        }
+        JournalAction::Inspect { journal, after, about, store } => {
+            place(global, journal.as_deref(), store)
+                .and_then(|place| list(global, &place, *after, about.as_deref()))
         }
         JournalAction::Copy { from, to, cluster_key_file, journal_only } => {
             copy(global, (from, to), cluster_key_file.as_deref(), *journal_only)
@@ -76,10 +88,9 @@ pub(super) fn journal(global: &Global, action: &JournalAction) -> ExitCode {
     done.unwrap_or_else(|code| code)
 }
 
-fn verify(global: &Global, journal: Option<&str>) -> Result<ExitCode, ExitCode> {
-    let place = place(global, journal)?;
+fn verify(global: &Global, place: &Place) -> Result<ExitCode, ExitCode> {
     let found = place.inspect().map_err(|text| refused(global, &text))?;
-    let out = verified(&place, &found);
+    let out = verified(place, &found);
     if global.json {
         return Ok(put_value(global.output(), &out, ExitCode::SUCCESS));
     }
@@ -88,14 +99,16 @@ fn verify(global: &Global, journal: Option<&str>) -> Result<ExitCode, ExitCode> 
 
 fn list(
     global: &Global,
-    journal: Option<&str>,
+    place: &Place,
     after: Option<u64>,
-    about: Option<&String>,
+    about: Option<&str>,
 ) -> Result<ExitCode, ExitCode> {
-    let found = place(global, journal)?.inspect().map_err(|text| refused(global, &text))?;
+    let found = place.inspect().map_err(|text| refused(global, &text))?;
+    let about = about.map(|about| whole_id(&found.records, about)).transpose();
+    let about = about.map_err(|text| refused(global, &text))?;
     let wanted = |head: &&RecordHead| {
         let named = |id: &String| head.about.iter().any(|(_, one)| one == id);
-        head.seq > after.unwrap_or(0) && about.is_none_or(named)
+        head.seq > after.unwrap_or(0) && about.as_ref().is_none_or(named)
     };
     let heads: Vec<&RecordHead> = found.records.iter().filter(wanted).collect();
     if global.json {
@@ -103,7 +116,27 @@ fn list(
         let value = json!({ "snapshotAt": found.snapshot_at, "records": heads });
         return Ok(put_value(global.output(), &value, ExitCode::SUCCESS));
     }
-    Ok(put(false, &listed(&heads, found.snapshot_at), ExitCode::SUCCESS))
+    let text = listed(&heads, found.snapshot_at, about.as_deref());
+    Ok(put(false, &text, ExitCode::SUCCESS))
+}
+
+/// The id that records are about, from the start of it; what no record has stays as it is.
+fn whole_id(records: &[RecordHead], start: &str) -> Result<String, String> {
+    let ids = records.iter().flat_map(|head| head.about.iter().map(|(_, id)| id.as_str()));
+    let found: BTreeSet<&str> = ids.filter(|id| id.starts_with(start)).collect();
+    if found.contains(start) {
+        return Ok(start.to_owned());
+    }
+    let mut few = found.iter().take(IDS_NAMED_MAX).map(|id| format!("`{}`", clean(id)));
+    match (found.len(), few.next()) {
+        (0, _) | (_, None) => Ok(start.to_owned()),
+        (1, _) => Ok(found.into_iter().collect()),
+        (all, Some(first)) => Err(format!(
+            "{all} ids in the journal begin with `{}`: {}; give more of it",
+            clean(start),
+            few.fold(first, |named, id| named + ", " + &id)
+        )),
+    }
 }
 
 fn copy(
@@ -114,16 +147,21 @@ fn copy(
 ) -> Result<ExitCode, ExitCode> {
     let refused = |text: String| refused(global, &text);
     let key = key_in(key_file).map_err(refused)?;
-    let from = place(global, Some(from))?;
-    let to = place(global, Some(to))?;
+    let (from, to) = (Place::named(from).map_err(refused)?, Place::named(to).map_err(refused)?);
+    let ambient = SystemAmbient::new()
+        .map_err(|error| refused(format!("the system gives no clock: {error}")))?;
+    let source = Quiet::watch(global, &from, &ambient).map_err(refused)?;
+    let target = Quiet::watch(global, &to, &ambient).map_err(refused)?;
     let contents = from.contents().map_err(refused)?;
     let mut carried = Carried::default();
     // Beside a journal that is there, nothing changes. Filling says why it is refused.
     if to.is_free().map_err(refused)? {
-        let beside = Beside::look((&from, &to), key.as_ref(), journal_only);
+        let beside = Beside::look((&from, &to), key.as_ref(), journal_only).map_err(refused)?;
+        source.check(&from).and_then(|()| target.check(&to)).map_err(refused)?;
         // Before the journal: a copy that is cut short can be done again, and nobody starts with half of it.
-        carried = beside.and_then(Beside::carry).map_err(refused)?;
+        carried = beside.carry().map_err(refused)?;
     }
+    source.check(&from).and_then(|()| target.check(&to)).map_err(refused)?;
     to.fill(&contents).map_err(refused)?;
     let out = CopyOut {
         from: from.text(),
@@ -166,15 +204,16 @@ fn copied(out: &CopyOut, why: &str) -> String {
     text + "Run drover with one of the two alone: both name the same machines.\n"
 }
 
-/// The journal that is named, or that of the configuration's state directory.
-fn place(global: &Global, journal: Option<&str>) -> Result<Place, ExitCode> {
-    match journal {
-        Some(name) => Place::named(name).map_err(|text| refused(global, &text)),
-        None => {
-            let checked = load(&config_path(global), global.json)?;
-            Ok(Place::File(checked.service.state_directory.join(JOURNAL)))
-        }
+/// The journal that is named, or that of the store that is, or that of the configuration.
+fn place(global: &Global, journal: Option<&str>, store: &StorePlace) -> Result<Place, ExitCode> {
+    if let Some(name) = journal.map(str::to_owned).or_else(|| store.address()) {
+        return Place::named(&name).map_err(|text| refused(global, &text));
     }
+    let service = load(&config_path(global), global.json)?.service;
+    Ok(match service.store {
+        Some(spec) => Place::Store(spec.address),
+        None => Place::File(service.state_directory.join(JOURNAL)),
+    })
 }
 
 fn refused(global: &Global, text: &str) -> ExitCode {
@@ -244,14 +283,18 @@ fn starts(epoch: u64) -> String {
     count(usize::try_from(epoch).unwrap_or(usize::MAX), "start")
 }
 
-fn listed(heads: &[&RecordHead], snapshot_at: u64) -> String {
+fn listed(heads: &[&RecordHead], snapshot_at: u64, about: Option<&str>) -> String {
     let mut text = String::new();
     let _ = match snapshot_at {
         0 => writeln!(text, "no record is in a snapshot"),
         at => writeln!(text, "records up to {at} are in the snapshot"),
     };
-    if heads.is_empty() {
-        text += "no record after that\n";
+    match about {
+        Some(id) if heads.is_empty() => {
+            let _ = writeln!(text, "no record after that is about `{}`", clean(id));
+        }
+        None if heads.is_empty() => text += "no record after that\n",
+        Some(_) | None => {}
     }
     for head in heads {
         let about: Vec<String> =
@@ -274,3 +317,6 @@ fn as_json(head: &RecordHead) -> serde_json::Value {
         "about": about,
     })
 }
+
+#[cfg(test)]
+mod tests;

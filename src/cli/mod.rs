@@ -82,9 +82,9 @@ pub use options::{
     AgentAction, BreakerAction, BuildImageOptions, CheckOptions, Cli, ClusterAction, Command,
     CompletedShell, ConfigAction, CopyOptions, CpOptions, DemoOptions, EventsOptions,
     HoldNextOptions, HoldOptions, ImageAction, LeaseAction, LeaseOptions, LeasesOptions, Limit,
-    LogsOptions, MachineAction, NodeAction, Noun, ResizeOptions, RunOptions, ShardConfigAction,
-    ShardPutOptions, ShownNode, SnapshotAction, SshOptions, StoreOptions, TakeOptions,
-    TemplateAction, WaitOptions,
+    LogsOptions, MachineAction, MembersAction, NodeAction, Noun, ResizeOptions, RunOptions,
+    ShardConfigAction, ShardPutOptions, ShownNode, SnapshotAction, SshOptions, StoreOptions,
+    TakeOptions, TemplateAction, WaitOptions,
 };
 pub use over_ssh::{RunOverSsh, SshJob};
 pub use progress::Live;
@@ -147,7 +147,7 @@ pub fn main() -> ExitCode {
         | Command::Jobs(_)
         | Command::Image(_)
         | Command::AddressPools(_)
-        | Command::Members(_)
+        | Command::Members { .. }
         | Command::TransferLeadership { .. }
         | Command::Provision { .. }
         | Command::Lease { .. }

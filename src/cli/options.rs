@@ -31,7 +31,7 @@ pub use machine::{
 };
 pub use nouns::{ConfigAction, CpOptions, JournalAction, LogsOptions, Noun, ShownNode, SshOptions};
 pub use run::RunOptions;
-pub use shard::{ShardConfigAction, ShardPutOptions, StoreOptions};
+pub use shard::{MembersAction, ShardConfigAction, ShardPutOptions, StoreOptions, StorePlace};
 pub use sync::{CloudsAction, PlanOptions, Rollout, SyncOptions, TemplatesAction, Value};
 
 /// Turns Proxmox VE clusters into a pool of throw-away CI machines.
@@ -212,9 +212,19 @@ pub enum Command {
     Machines(ListOptions),
     /// List pools of addresses: size, used, resting, free, and when the next is free
     AddressPools(ListOptions),
-    /// List members of the store that several drovers share: which one leads, and why one does not
-    #[command(after_help = "The page of the book: `drover help members.md`")]
-    Members(ListOptions),
+    /// List members of the store that drovers share: who leads, why one does not; or forget one that is gone
+    #[command(
+        args_conflicts_with_subcommands = true,
+        after_help = "The page of the book: `drover help members.md`"
+    )]
+    Members {
+        /// Which, and how
+        #[command(flatten)]
+        list: ListOptions,
+        /// What to do instead
+        #[command(subcommand)]
+        action: Option<MembersAction>,
+    },
     /// Let another member of the store lead
     #[command(after_help = "The page of the book: `drover help members.md`")]
     TransferLeadership {

@@ -24,7 +24,7 @@ use super::lease::lease;
 use super::leasing::{Leasing, TimeLimits};
 use super::options::{
     AgentAction, BreakerAction, ClusterAction, Command, ImageAction, LeaseAction, LeasesOptions,
-    Limit, MachineAction, Noun, ShardConfigAction,
+    Limit, MachineAction, MembersAction, Noun, ShardConfigAction,
 };
 use super::over_ssh::OverSsh;
 use super::progress::Live;
@@ -197,7 +197,14 @@ async fn once(
             let whole = |address_pools| AddressPoolsOut { address_pools };
             lists::show(term, json, &list, out.address_pools, whole, |_, _| ())?;
         }
-        Command::Members(list) => {
+        Command::Members { action: Some(MembersAction::Forget { member }), .. } => {
+            client.report(Method::DELETE, &path("members", &member, "")).await?;
+            let member = sentences::clean(&member);
+            print(term, json, &json!({ "forgotten": member }), |_| {
+                format!("member {member} is no longer listed; it comes back when it starts again\n")
+            })?;
+        }
+        Command::Members { list, action: None } => {
             let out: MembersOut = client.get("/v1/members", CALL_LIMIT).await?;
             let MembersOut { store, leader, term: number, members } = out;
             let whole = |members| MembersOut {

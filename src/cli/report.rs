@@ -82,6 +82,16 @@ pub(super) fn warn(json: bool, checked: &Checked) {
     }
 }
 
+/// Reports what goes on; `facts` are the same for scripts.
+pub(super) fn progress(json: bool, text: &str, mut facts: Value) {
+    if json {
+        facts["text"] = text.into();
+        write(&format!("{}\n", json!({ "progress": facts })));
+    } else {
+        write(&format!("{text}\n"));
+    }
+}
+
 fn write(text: &str) {
     // Nothing is left to report it to when even this fails.
     let _ = io::stderr().write_all(shown(text).as_bytes());

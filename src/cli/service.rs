@@ -35,7 +35,7 @@ pub(super) fn run(global: &Global, options: RunOptions) -> ExitCode {
         state_dir: options.state_dir,
         socket: global.socket.clone(),
         json_log: global.json,
-        store: options.store.address(),
+        store: options.store.place.address(),
         cluster_key_file: options.store.cluster_key_file,
         member: options.member,
         advertise: options.advertise,

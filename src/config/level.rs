@@ -34,8 +34,9 @@ pub fn parse(given: &str) -> Result<EnvFilter, LevelError> {
         }
     }
     // The file watcher would log every write to a log in the directory of the configuration, and
-    // that line is the next write.
-    EnvFilter::builder().parse(format!("notify=warn,{given}")).map_err(|_| unknown())
+    // that line is the next write. It warns of each watched directory that was replaced, which is watched
+    // again where it matters.
+    EnvFilter::builder().parse(format!("notify=error,{given}")).map_err(|_| unknown())
 }
 
 #[cfg(test)]

@@ -85,7 +85,7 @@ impl RedbLog {
             Some(found) if found.length == 0 => return Err(empty(path)),
             Some(_) => {}
             None => {
-                let missing = std::io::Error::from(ErrorKind::NotFound);
+                let missing = std::io::Error::new(ErrorKind::NotFound, "there is no such file");
                 return Err(failure(path, "opened", redb::Error::Io(missing)));
             }
         }

@@ -215,7 +215,7 @@ pub fn leader_lease(register: &dyn Register) -> Result<Option<LeaderLease>, Stor
     Ok(read(register)?.map(|(lease, _)| lease))
 }
 
-fn read(register: &dyn Register) -> Result<Option<(LeaderLease, Version)>, StoreError> {
+pub(crate) fn read(register: &dyn Register) -> Result<Option<(LeaderLease, Version)>, StoreError> {
     let Some(entry) = register.read(NAME)? else { return Ok(None) };
     let lease = LeaderLease::decode(&entry.bytes)
         .map_err(|error| StoreError::refused(NAME, "read", error))?;

@@ -6,6 +6,7 @@
 //! - [`SendBy`] says until when the leader may send calls that change something; its [`Gate`](drover_model::gate::Gate) makes
 //!   the others wait.
 //! - [`Roll`] is who the members are: each writes its own card into the vault, and reads the others'.
+//! - [`watch`] finds out for those who are no members whether one leads.
 //! - [`ShardConfig`] is the configuration of the herd, where it lies in the store.
 //!
 //! ```text
@@ -30,6 +31,7 @@
 #![cfg_attr(not(test), warn(unused_crate_dependencies))]
 
 mod election;
+mod leader_watch;
 mod lease;
 mod mind;
 mod roll;
@@ -40,8 +42,9 @@ mod shard_config;
 mod tests;
 
 pub use election::{Election, Participant, Role, leader_lease};
+pub use leader_watch::{Unled, Watched, watch};
 pub use lease::{Leader, LeaderLease};
 pub use mind::{Effect, Mind, Settings, Step};
-pub use roll::{Card, Listed, Roll, cards};
+pub use roll::{Card, Listed, Roll, cards, forget, silent_after};
 pub use send_by::SendBy;
 pub use shard_config::{ConfigStore, Found, ShardConfig, ShardConfigError, file_name};

@@ -129,6 +129,19 @@ impl Roll {
     }
 }
 
+/// For how long the card of a member stands still until the member is not live.
+pub fn silent_after(hold: Duration) -> Duration {
+    hold * SILENT
+}
+
+/// Takes the card of a member away. Blocks.
+///
+/// # Errors
+/// When the store does not take that.
+pub fn forget(vault: &dyn Vault, name: &str) -> Result<(), StoreError> {
+    vault.remove(&format!("{FOLDER}/{name}"))
+}
+
 /// The cards of all members as they are now, by name. Blocks.
 ///
 /// # Errors
@@ -181,7 +194,7 @@ impl Runner {
         }
         let listed = self.seen.values().map(|(card, at)| {
             let silent = now - *at;
-            Listed { card: card.clone(), silent, live: silent < self.hold * SILENT }
+            Listed { card: card.clone(), silent, live: silent < silent_after(self.hold) }
         });
         self.listed.send_replace(listed.collect());
     }

@@ -22,7 +22,7 @@ use crate::view::{EventId, Reader, Reported, View};
     params(("Last-Event-ID" = Option<String>, Header, description = "go on after this event; 0: from the oldest that is kept")),
     responses((
         status = 200, content_type = "text/event-stream", body = String,
-        description = "events by kind; `lagged` when some were missed"
+        description = "events by kind; `lagged` when some were missed, with `after` and `before` where another member of the store led then"
     ))
 )]
 pub(super) async fn stream(
@@ -37,7 +37,11 @@ pub(super) async fn stream(
     let place = one_of(&state.streams, &caller.principal)?;
     let reader = state.doors.view.events(after);
     // The first bytes show the reader that from here on nothing is missed unsaid.
-    let opening = stream::once(async { Ok::<_, actix_web::Error>(Bytes::from(": open\n\n")) });
+    // A reader that is cut off before the first event goes on from this id.
+    let place_of_new =
+        after.is_none().then(|| format!("id: {}\n\n", state.doors.view.last_event()));
+    let opening = format!(": open\n\n{}", place_of_new.unwrap_or_default());
+    let opening = stream::once(async { Ok::<_, actix_web::Error>(Bytes::from(opening)) });
     let held = (state, reader, place, caller.by(), false);
     let events = stream::unfold(held, |(state, mut reader, place, by, is_up_to_date)| async move {
         // All that happened before is sent.
@@ -92,6 +96,12 @@ fn spell(view: &View, reported: &Reported, by: &By) -> String {
         Reported::Lagged { missed } => {
             let kind = EventKind::Lagged.name();
             format!("event: {kind}\ndata: {}\n\n", json!({ "missed": missed }))
+        }
+        Reported::Elsewhere { after, before } => {
+            let kind = EventKind::Lagged.name();
+            let (after, before) = (after.to_string(), before.to_string());
+            let data = json!({ "missed": null, "after": after, "before": before });
+            format!("event: {kind}\ndata: {data}\n\n")
         }
     }
 }

@@ -73,8 +73,8 @@ pub use problem::Rejection;
 pub use server::{Bound, Listen, Running, StartError, bind};
 pub use standby::StandbyDoors;
 pub use state::{
-    Doors, MembersDoor, NotReloaded, NotSynced, PlanDoor, Reload, SetLogLevel, SyncDoor,
-    TestSyncDoor, TransferDoor, WhoCalls,
+    Doors, ForgetDoor, MembersDoor, NotForgotten, NotReloaded, NotSynced, PlanDoor, Reload,
+    SetLogLevel, SyncDoor, TestSyncDoor, TransferDoor, WhoCalls,
 };
 
 #[cfg(any(test, feature = "testing"))]

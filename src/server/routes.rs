@@ -133,6 +133,7 @@ pub(super) fn places() -> Vec<Place> {
         Place::at("/v1/log-level").on(Method::PUT, ADMIN, control::log_level),
         Place::at("/v1/members").get(VIEWER, members::list),
         Place::at("/v1/members/transfer").post(ADMIN, members::transfer),
+        Place::at("/v1/members/{name}").delete(ADMIN, members::forget),
         Place::at("/healthz").get(OPEN, health::healthz),
         Place::at("/readyz").get(OPEN, health::readyz),
         Place::at("/leaderz").get(OPEN, health::leaderz),

@@ -54,6 +54,20 @@ pub enum NotSynced {
     Unavailable(String),
 }
 
+/// Why a member stays in the list of members.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotForgotten {
+    /// There is no such member.
+    #[error("{0}")]
+    Unknown(String),
+    /// It leads, or is live.
+    #[error("{0}")]
+    Refused(String),
+    /// The store did not take it.
+    #[error("{0}")]
+    Failed(String),
+}
+
 /// What a sync does, or a return to a commit.
 pub type SyncDoor =
     Arc<dyn Fn(SyncIn) -> BoxFuture<'static, Result<SyncDoneOut, NotSynced>> + Send + Sync>;
@@ -77,6 +91,10 @@ pub type MembersDoor = Arc<dyn Fn() -> Option<MembersOut> + Send + Sync>;
 /// Hands the lead to a member, or to any that can lead: a text for people, or why not.
 pub type TransferDoor =
     Arc<dyn Fn(Option<String>) -> BoxFuture<'static, Result<String, String>> + Send + Sync>;
+
+/// Takes a member out of the list that is gone for good.
+pub type ForgetDoor =
+    Arc<dyn Fn(String) -> BoxFuture<'static, Result<(), NotForgotten>> + Send + Sync>;
 
 /// The ways from the web into the rest of the service.
 #[derive(Clone)]
@@ -110,6 +128,8 @@ pub struct Doors {
     pub members: MembersDoor,
     /// Hands the lead to another member.
     pub transfer: TransferDoor,
+    /// Takes a member out of the list.
+    pub forget_member: ForgetDoor,
     /// Whether this drover may change anything now: a member that leads cannot while its store does not
     /// answer.
     pub leads: Arc<dyn Fn() -> bool + Send + Sync>,

@@ -44,7 +44,7 @@ use serde_json::Value;
 use super::auth::{Auth, TokenGrant};
 use super::house::Limits;
 use super::server::{Listen, Running, bind};
-use super::state::{Doors, NotReloaded, NotSynced};
+use super::state::{Doors, NotForgotten, NotReloaded, NotSynced};
 use crate::view::View;
 use drover_api::Role;
 
@@ -451,6 +451,15 @@ impl Served {
                 };
                 Box::pin(std::future::ready(outcome))
             }),
+            forget_member: Arc::new(|name| {
+                let outcome = match &*name {
+                    "c" => Ok(()),
+                    "a" => Err(NotForgotten::Refused("member `a` leads".to_owned())),
+                    "cut-off" => Err(NotForgotten::Failed("no answer came".to_owned())),
+                    other => Err(NotForgotten::Unknown(format!("no member is called `{other}`"))),
+                };
+                Box::pin(std::future::ready(outcome))
+            }),
             key: Some(members_key()),
             ..doors
         };
@@ -521,6 +530,9 @@ impl Served {
             }),
             members: Arc::new(|| None),
             transfer: Arc::new(|_| Box::pin(std::future::ready(Err(ALONE.to_owned())))),
+            forget_member: Arc::new(|_| {
+                Box::pin(std::future::ready(Err(NotForgotten::Unknown(ALONE.to_owned()))))
+            }),
             leads: Arc::new(|| true),
             key: None,
             mint_lease: Arc::new(move || {

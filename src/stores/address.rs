@@ -43,6 +43,17 @@ impl StoreAddress {
         })
     }
 
+    /// Opens the journal in it to look at it. Nothing is written.
+    ///
+    /// # Errors
+    /// As [`EtcdLog::look`] and [`ObjectLog::look`]; also where none is there.
+    pub fn look(&self) -> Result<Box<dyn Log>, LogError> {
+        Ok(match self {
+            Self::Etcd(address) => Box::new(EtcdLog::look(address)?),
+            Self::Objects(address) => Box::new(ObjectLog::look(address)?),
+        })
+    }
+
     /// What lies beside the journal.
     ///
     /// # Errors

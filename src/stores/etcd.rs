@@ -17,7 +17,7 @@
 //! - A snapshot's pages are written beside the log. The switch names them in the head and deletes
 //!   the records that they include, in one transaction.
 //!
-//! Beside it: `address.rs`, `layout.rs` (keys, chunks, [`Head`]), `gateway.rs` (calls),
+//! Beside it: `address.rs`, `identity.rs` (the certificate of the caller), `layout.rs` (keys, chunks, [`Head`]), `gateway.rs` (calls),
 //! `successor.rs`, `store.rs` (what lies beside the journal).
 //!
 //! Follows etcd 3.4 and later: its API reference (<https://etcd.io/docs/v3.4/dev-guide/api_reference_v3/>),
@@ -25,6 +25,7 @@
 
 mod address;
 mod gateway;
+mod identity;
 mod layout;
 mod store;
 mod successor;
@@ -36,10 +37,13 @@ use std::sync::Arc;
 
 use drover_journal::{Log, LogError, Predecessor, Successor};
 
+use super::nearby;
+use address::OWN_NAMES;
 pub use address::{AddressError, EtcdAddress};
 pub(crate) use gateway::Gateway;
 use gateway::{CallError, Operation};
-use layout::{Chunk, FORMAT, Head, Keys, SnapshotMark, name};
+pub use identity::IdentityError;
+use layout::{Chunk, FORMAT, Head, KeyRange, Keys, SnapshotMark, name};
 pub use store::EtcdStore;
 use successor::{EtcdSuccessor, Slot};
 
@@ -89,10 +93,20 @@ impl EtcdLog {
     pub fn look(address: &EtcdAddress) -> Result<Self, LogError> {
         let log = Self::open(address)?;
         if log.known.revision == 0 {
-            let text = format!("nothing is beneath `{}`", address.prefix());
+            let text = log.nothing_at(address.prefix());
             return Err(log.io("opened", text));
         }
         Ok(log)
+    }
+
+    /// Says that nothing is at a prefix. What cannot be read is not named.
+    fn nothing_at(&self, prefix: &str) -> String {
+        let range = KeyRange(format!("{prefix}/"), format!("{prefix}0"));
+        let names = self.gateway.first_keys(&range, nearby::NAMES_MAX).unwrap_or_default();
+        nearby::nothing_at(prefix, &names, &OWN_NAMES, |place| {
+            let head = self.gateway.get(&Keys::new(place).head());
+            head.is_ok_and(|found| found.value.is_some())
+        })
     }
 
     fn io(&self, doing: &'static str, source: impl Into<Fault>) -> LogError {

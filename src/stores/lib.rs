@@ -22,10 +22,11 @@
 
 mod address;
 mod etcd;
+mod nearby;
 mod objects;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
 pub use address::{StoreAddress, StoreAddressError};
-pub use etcd::{AddressError, EtcdAddress, EtcdLog, EtcdStore};
+pub use etcd::{AddressError, EtcdAddress, EtcdLog, EtcdStore, IdentityError};
 pub use objects::{ObjectAddress, ObjectAddressError, ObjectLog, ObjectRegister, ObjectVault};

@@ -51,6 +51,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use drover_journal::{Log, LogError, Predecessor, Successor};
 
+use super::nearby;
+use address::OWN_NAMES;
 pub use address::{ObjectAddress, ObjectAddressError};
 pub use beside::{ObjectRegister, ObjectVault};
 pub(crate) use gateway::Gateway;
@@ -116,10 +118,19 @@ impl ObjectLog {
     pub fn look(address: &ObjectAddress) -> Result<Self, LogError> {
         let log = Self::begin(address)?;
         if log.known.at.is_none() {
-            let text = format!("nothing is beneath `{}`", address.prefix());
+            let text = log.nothing_at(address.prefix());
             return Err(log.io("opened", text));
         }
         Ok(log)
+    }
+
+    /// Says that nothing is at a prefix. What cannot be read is not named.
+    fn nothing_at(&self, prefix: &str) -> String {
+        let some = |prefix: &str, most| self.gateway.some_beneath(prefix, most).unwrap_or_default();
+        let names = some(prefix, nearby::NAMES_MAX);
+        nearby::nothing_at(prefix, &names, &OWN_NAMES, |place| {
+            !some(&format!("{place}/{LOG}"), 1).is_empty()
+        })
     }
 
     fn begin(address: &ObjectAddress) -> Result<Self, LogError> {

@@ -26,6 +26,8 @@ const START_LIMIT: Duration = Duration::from_secs(60);
 pub struct Cluster {
     program: PathBuf,
     folder: tempfile::TempDir,
+    /// Where the files of TLS are; none where it has none.
+    certificates: Option<PathBuf>,
     members: Vec<Member>,
 }
 
@@ -57,13 +59,20 @@ fn free_ports(count: usize) -> Vec<u16> {
 impl Cluster {
     /// Starts so many members; none where etcd is not installed.
     pub fn start(count: usize) -> Option<Self> {
+        Self::start_with(count, None)
+    }
+
+    /// The same where callers need a certificate: the folder has `ca.pem`, `server.pem` and `client.pem`, and
+    /// their keys `server.key` and `client.key`.
+    pub fn start_with(count: usize, certificates: Option<PathBuf>) -> Option<Self> {
         let program = program()?;
         let started = Instant::now();
         loop {
             let folder = tempfile::tempdir().unwrap();
             let member = |ports: &[u16]| Member { client: ports[0], peer: ports[1], process: None };
             let members = free_ports(2 * count).chunks(2).map(member).collect();
-            let mut cluster = Self { program: program.clone(), folder, members };
+            let (program, certificates) = (program.clone(), certificates.clone());
+            let mut cluster = Self { program, folder, certificates, members };
             for number in 0..count {
                 cluster.launch(number);
             }
@@ -81,7 +90,10 @@ impl Cluster {
         let all: Vec<_> =
             all.into_iter().map(|(at, one): (u32, _)| format!("m{at}={}", url(one.peer))).collect();
         let member = &mut self.members[number];
-        let (client, peer) = (url(member.client), url(member.peer));
+        let (mut client, peer) = (url(member.client), url(member.peer));
+        if self.certificates.is_some() {
+            client = client.replace("http:", "https:");
+        }
         let data = self.folder.path().join(format!("m{number}"));
         let log = std::fs::File::options()
             .append(true)
@@ -103,6 +115,16 @@ impl Cluster {
         let mut command = Command::new(&self.program);
         for (name, value) in arguments {
             command.arg(name).arg(value);
+        }
+        if let Some(folder) = &self.certificates {
+            command.arg("--client-cert-auth");
+            for (name, file) in [
+                ("trusted-ca-file", "ca.pem"),
+                ("cert-file", "server.pem"),
+                ("key-file", "server.key"),
+            ] {
+                command.arg(format!("--{name}")).arg(folder.join(file));
+            }
         }
         let command = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         member.process = Some(command.spawn().unwrap());
@@ -153,7 +175,16 @@ impl Cluster {
 
     /// The address of a journal beneath this prefix, as people write it.
     pub fn text(&self, prefix: &str) -> String {
-        format!("etcd://{}/{prefix}", self.hosts())
+        let Some(folder) = &self.certificates else {
+            return format!("etcd://{}/{prefix}", self.hosts());
+        };
+        let file = |name: &str| folder.join(name).display().to_string();
+        let (authority, certificate, key) =
+            (file("ca.pem"), file("client.pem"), file("client.key"));
+        format!(
+            "etcds://{}/{prefix}?caFile={authority}&certFile={certificate}&keyFile={key}",
+            self.hosts()
+        )
     }
 
     /// The address of a journal beneath this prefix, as the log takes it.

@@ -37,6 +37,7 @@ mod keys;
 mod leases;
 mod machines;
 mod members;
+mod members_events;
 mod members_jobs;
 mod moved;
 mod nodes;

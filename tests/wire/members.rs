@@ -103,7 +103,7 @@ impl Members {
     }
 
     /// The same of a command that must succeed.
-    fn json(&self, at: usize, args: &[&str]) -> Value {
+    pub fn json(&self, at: usize, args: &[&str]) -> Value {
         let out = self.command(at, &[&["--json"], args].concat()).output().unwrap();
         assert!(out.status.success(), "{args:?}: {}", String::from_utf8_lossy(&out.stderr));
         serde_json::from_slice(&out.stdout).unwrap()
@@ -275,6 +275,58 @@ fn a_leader_that_is_asked_hands_over_to_the_one_that_is_named() {
     let refused = members.command(leader, &["transfer-leadership", "nobody"]).output().unwrap();
     let text = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(text.contains("no member is called nobody"), "{text}");
+}
+
+// Invariant: a member that is gone for good leaves the list when somebody says so, and no live one does.
+
+#[test]
+fn a_member_that_is_gone_for_good_is_forgotten_and_comes_back_when_it_starts() {
+    let Some((_dir, _sim, mut members)) = three() else { return };
+    let leader = members.leader();
+    let gone = members.other(leader);
+    let asked = (0..3).find(|at| ![leader, gone].contains(at)).unwrap();
+    let name = |at: usize| ["a", "b", "c"][at];
+    let forget = |members: &Members, name: &str| {
+        let out = members.command(asked, &["members", "forget", name]).output().unwrap();
+        (
+            out.status.success(),
+            String::from_utf8_lossy(&[out.stdout, out.stderr].concat()).into_owned(),
+        )
+    };
+    let listed = |members: &Members| {
+        let all = members.json(leader, &["members"])["members"].clone();
+        all.as_array().unwrap().iter().map(|one| one["name"].clone()).collect::<Vec<_>>()
+    };
+    let deadline = Instant::now() + WAIT_LIMIT;
+    while listed(&members).len() < 3 {
+        assert!(Instant::now() < deadline, "the members do not see each other");
+    }
+    for (member, says) in
+        [(name(leader), "leads"), (name(gone), "is live"), ("nobody", "no member")]
+    {
+        let (done, text) = forget(&members, member);
+        assert!(!done && text.contains(says), "{member}: {text}");
+    }
+    members.kill(gone);
+    let deadline = Instant::now() + WAIT_LIMIT;
+    loop {
+        let (done, text) = forget(&members, name(gone));
+        if done {
+            assert!(text.contains("is no longer listed"), "{text}");
+            break;
+        }
+        assert!(text.contains("is live"), "{text}");
+        assert!(Instant::now() < deadline, "it never counts as silent: {text}");
+    }
+    assert!(!listed(&members).contains(&name(gone).into()));
+    let events = members.command(leader, &["events", "--no-follow"]).output().unwrap();
+    let events = String::from_utf8_lossy(&events.stdout).into_owned();
+    assert!(events.contains(&format!("forgot member {}", name(gone))), "{events}");
+    members.launch(gone);
+    let deadline = Instant::now() + WAIT_LIMIT;
+    while !listed(&members).contains(&name(gone).into()) {
+        assert!(Instant::now() < deadline, "it does not come back");
+    }
 }
 
 // Invariant: jobs of a CI system run once each, over changes of the leader.

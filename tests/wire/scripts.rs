@@ -14,7 +14,7 @@ use crate::{rights, setup_service};
 
 /// Commands that ask the service, in an order in which they can be asked: what stands behind them, and
 /// the code that they end with.
-pub const ASKING: [(&str, &str, i32); 69] = [
+pub const ASKING: [(&str, &str, i32); 70] = [
     ("doctor template", "linux", 0),
     ("provision", "linux --count 2", 0),
     ("status", "", 0),
@@ -50,6 +50,7 @@ pub const ASKING: [(&str, &str, i32); 69] = [
     ("address-pools", "", 0),
     // One that stands alone has none.
     ("members", "", 1),
+    ("members forget", "nope", 1),
     ("transfer-leadership", "", 1),
     ("image list", "", 0),
     ("image build", "nope", 1),

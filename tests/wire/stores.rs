@@ -1,5 +1,6 @@
 //! Journals in stores that machines share: copies there and back.
 
+use std::any::Any;
 use std::path::Path;
 
 use drover_stores::testing::{Cluster, ObjectServer};
@@ -7,6 +8,7 @@ use serde_json::json;
 
 use crate::api::call;
 use crate::harness::{Service, drover, world};
+use crate::members::{Members, etcd, s3};
 
 /// What `drover journal` says, and its exit code.
 fn journal(args: &[&str]) -> (i32, String) {
@@ -48,7 +50,7 @@ fn a_journal_goes_into_etcd_and_comes_back_to_a_service_that_knows_its_lease() {
     let (code, text) = journal(&["copy", state, &store, "--journal-only"]);
     assert!(code == 1 && text.contains("nothing was copied"), "{code}: {text}");
     let (code, text) = journal(&["verify", &etcd.text("herd")]);
-    assert!(code == 1 && text.contains("nothing is beneath `/herd`"), "{code}: {text}");
+    assert!(code == 1 && text.contains("there is one at `/herd/ci`"), "{code}: {text}");
     let (code, text) = journal(&["copy", &store, file.to_str().unwrap()]);
     assert_eq!(code, 0, "{text}");
     assert_eq!(held(file.to_str().unwrap()), held(state));
@@ -82,7 +84,7 @@ fn a_journal_goes_into_an_object_store_and_comes_back() {
     let (code, text) = journal(&["copy", state, &store, "--journal-only"]);
     assert!(code == 1 && text.contains("nothing was copied"), "{code}: {text}");
     let (code, text) = journal(&["verify", &server.text("herd")]);
-    assert!(code == 1 && text.contains("nothing is beneath `herd`"), "{code}: {text}");
+    assert!(code == 1 && text.contains("there is one at `herd/ci`"), "{code}: {text}");
     let (code, text) = journal(&["copy", &store, file.to_str().unwrap()]);
     assert_eq!(code, 0, "{text}");
     assert_eq!(held(file.to_str().unwrap()), held(state));
@@ -161,4 +163,81 @@ fn a_copy_takes_along_what_lies_beside_the_journal_under_the_key_of_the_members(
     let file = dir.join("copy.redb");
     let (code, said) = journal(&["copy", text, file.to_str().unwrap()]);
     assert!(code == 0 && said.contains("not copied, only a state directory"), "{code}: {said}");
+}
+
+// Invariant: a copy shows what a drover left behind, and never what one is about to change.
+
+#[test]
+fn nothing_is_copied_from_or_into_an_etcd_while_a_drover_leads_there() {
+    if let Some(store) = etcd() {
+        nothing_is_copied_while_a_drover_leads(store);
+    }
+}
+
+#[test]
+fn nothing_is_copied_from_or_into_an_object_store_while_a_drover_leads_there() {
+    if let Some(store) = s3() {
+        nothing_is_copied_while_a_drover_leads(store);
+    }
+}
+
+fn nothing_is_copied_while_a_drover_leads((store, address): (Box<dyn Any>, String)) {
+    let (dir, sim, site) = world();
+    let yaml = site.yaml(&sim, "");
+    let mut members = Members::start((store, address.clone()), site, &yaml);
+    members.leader();
+    let text_copy = dir.path().join("copy.jsonl");
+    let text_copy = text_copy.to_str().unwrap();
+    // What a text repeats of the options is the affair of the address.
+    let shown = address.split('?').next().unwrap();
+    let (code, text) = journal(&["copy", &address, text_copy]);
+    assert!(code == 1 && text.contains(&format!("leads in `{shown}")), "{code}: {text}");
+    assert!(!std::path::Path::new(text_copy).exists());
+
+    // A leader that was killed said nothing: its lease has to stand still for its whole time.
+    (0..3).for_each(|at| members.kill(at));
+    let (code, text) = journal(&["copy", &address, text_copy]);
+    assert!(code == 0 && text.contains("watching for 3 seconds"), "{code}: {text}");
+
+    members.launch(0);
+    members.leader();
+    let (code, text) = journal(&["copy", text_copy, &address]);
+    assert!(code == 1 && text.contains(&format!("`a` leads in `{shown}")), "{code}: {text}");
+}
+
+#[test]
+fn a_look_into_a_journal_finds_it_as_a_start_does_and_says_what_is_not_there() {
+    let Some(etcd) = Cluster::start(1) else { return };
+    let (_dir, _sim, site) = world();
+    let mut service = Service::start(&site);
+    let lease = site.json(&["lease", "--labels", "linux"]);
+    service.child.signal("KILL");
+    service.child.wait();
+    let state = site.dir.path().join("state");
+    let store = etcd.text("herd/ci");
+    let (code, text) = journal(&["copy", state.to_str().unwrap(), &store, "--journal-only"]);
+    assert_eq!(code, 0, "{text}");
+    let agent = lease["agent"].as_str().unwrap();
+    let by_variable = |args: &[&str]| {
+        let out = drover().env("DROVER_STORE", &store).arg("journal").args(args).output().unwrap();
+        let text = String::from_utf8_lossy(&out.stdout).into_owned();
+        (out.status.code().unwrap(), text + &String::from_utf8_lossy(&out.stderr))
+    };
+    let (code, text) = by_variable(&["verify"]);
+    assert!(code == 0 && text.contains(&format!("{store} is sound")), "{code}: {text}");
+    let (code, text) = by_variable(&["inspect", "--about", &agent[..8]]);
+    assert!(code == 0 && text.contains("leaseGranted"), "{code}: {text}");
+    let (code, text) = by_variable(&["inspect", "--about", "nope"]);
+    assert!(code == 0 && text.contains("no record after that is about `nope`"), "{code}: {text}");
+
+    let (code, text) = journal(&["verify", &etcd.text("herd/ci/lab")]);
+    assert!(code == 1 && text.contains("there is one at `/herd/ci`"), "{code}: {text}");
+    let other = site.dir.path().join("notes.txt");
+    std::fs::write(&other, "no journal").unwrap();
+    let (code, text) = journal(&["verify", other.to_str().unwrap()]);
+    assert!(code == 1 && text.contains("notes.txt` is no journal, or a damaged one"), "{text}");
+    let (code, text) = journal(&["verify", "/nowhere/herd"]);
+    assert!(code == 1 && text.contains("there is no such file"), "{code}: {text}");
+    let (code, text) = journal(&["verify", "http://127.0.0.1:2379/herd"]);
+    assert!(code == 1 && text.contains("write etcd://HOST:PORT"), "{code}: {text}");
 }

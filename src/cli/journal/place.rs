@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use causes::chain;
-use drover_journal::{Contents, Inspection, Log as _, RedbLog, inspect, inspect_log};
-use drover_stores::{EtcdAddress, EtcdLog, ObjectAddress, ObjectLog, StoreAddress};
-use drover_vault::{FolderVault, Vault};
+use drover_journal::{Contents, Inspection, Log as _, LogError, RedbLog, inspect, inspect_log};
+use drover_stores::{StoreAddress, StoreAddressError};
+use drover_vault::{FolderVault, Register, Vault};
 
 use crate::app::JOURNAL;
 
@@ -21,8 +21,7 @@ pub(super) enum Place {
     File(PathBuf),
     /// Its text, one JSON value a line.
     Text(PathBuf),
-    Etcd(Box<EtcdAddress>),
-    Objects(Box<ObjectAddress>),
+    Store(StoreAddress),
 }
 
 impl Place {
@@ -31,13 +30,14 @@ impl Place {
     /// # Errors
     /// What is wrong with an address.
     pub(super) fn named(name: &str) -> Result<Self, String> {
-        if EtcdAddress::is_meant(name) {
-            let address = name.parse::<EtcdAddress>().map_err(|error| chain(&error))?;
-            return Ok(Self::Etcd(Box::new(address)));
-        }
-        if ObjectAddress::is_meant(name) {
-            let address = name.parse::<ObjectAddress>().map_err(|error| chain(&error))?;
-            return Ok(Self::Objects(Box::new(address)));
+        if name.contains("://") {
+            return match name.parse::<StoreAddress>() {
+                Ok(address) => Ok(Self::Store(address)),
+                Err(error @ StoreAddressError::Kind(_)) => {
+                    Err(format!("{error}; a file, a state directory or a text file has no `://`"))
+                }
+                Err(error) => Err(chain(&error)),
+            };
         }
         let path = PathBuf::from(name);
         if path.is_dir() {
@@ -51,8 +51,7 @@ impl Place {
     pub(super) fn text(&self) -> String {
         match self {
             Self::File(path) | Self::Text(path) => path.display().to_string(),
-            Self::Etcd(address) => address.to_string(),
-            Self::Objects(address) => address.to_string(),
+            Self::Store(address) => address.to_string(),
         }
     }
 
@@ -62,27 +61,23 @@ impl Place {
     /// Why it cannot be read.
     pub(super) fn inspect(&self) -> Result<Inspection, String> {
         match self {
-            Self::File(path) => inspect(path).map_err(|error| chain(&error)),
+            Self::File(path) => inspect(path).map_err(|error| of_a_file(path, &error)),
             Self::Text(path) => {
                 let text = Contents::read_text(path).map_err(|error| chain(&error))?;
                 let size = std::fs::metadata(path).map_or(0, |found| found.len());
                 let found = text.inspect(self.text()).map_err(|error| chain(&error))?;
                 Ok(Inspection { size, ..found })
             }
-            Self::Etcd(address) => {
-                let log = EtcdLog::look(address).map_err(|error| chain(&error))?;
-                inspect_log(&log).map_err(|error| chain(&error))
-            }
-            Self::Objects(address) => {
-                let log = ObjectLog::look(address).map_err(|error| chain(&error))?;
-                inspect_log(&log).map_err(|error| chain(&error))
+            Self::Store(address) => {
+                let log = address.look().map_err(|error| chain(&error))?;
+                inspect_log(&*log).map_err(|error| chain(&error))
             }
         }
     }
 
     /// Whether several machines can reach it.
     pub(super) fn is_store(&self) -> bool {
-        matches!(self, Self::Etcd(_) | Self::Objects(_))
+        matches!(self, Self::Store(_))
     }
 
     /// What lies beside it, in a store encrypted; none for a file that is in no state directory.
@@ -90,16 +85,14 @@ impl Place {
     /// # Errors
     /// When calls to the store cannot be prepared.
     pub(super) fn vault(&self) -> Result<Option<Arc<dyn Vault>>, String> {
-        let address = match self {
+        match self {
             Self::File(path) if path.ends_with(JOURNAL) => {
                 let folder = path.parent().unwrap_or(Path::new("."));
-                return Ok(Some(Arc::new(FolderVault::new(folder))));
+                Ok(Some(Arc::new(FolderVault::new(folder))))
             }
-            Self::File(_) | Self::Text(_) => return Ok(None),
-            Self::Etcd(address) => StoreAddress::Etcd((**address).clone()),
-            Self::Objects(address) => StoreAddress::Objects(address.clone()),
-        };
-        address.vault().map(Some).map_err(|error| chain(&error))
+            Self::File(_) | Self::Text(_) => Ok(None),
+            Self::Store(address) => address.vault().map(Some).map_err(|error| chain(&error)),
+        }
     }
 
     /// Whether no journal is there yet.
@@ -107,12 +100,13 @@ impl Place {
     /// # Errors
     /// Why it cannot be looked at.
     pub(super) fn is_free(&self) -> Result<bool, String> {
-        let last = match self {
-            Self::File(path) | Self::Text(path) => return Ok(!path.exists()),
-            Self::Etcd(address) => EtcdLog::open(address).and_then(|log| log.last()),
-            Self::Objects(address) => ObjectLog::open(address).and_then(|log| log.last()),
-        };
-        last.map(|last| last == 0).map_err(|error| chain(&error))
+        match self {
+            Self::File(path) | Self::Text(path) => Ok(!path.exists()),
+            Self::Store(address) => {
+                let last = address.log().and_then(|log| log.last());
+                last.map(|last| last == 0).map_err(|error| chain(&error))
+            }
+        }
     }
 
     /// Everything that it holds.
@@ -123,14 +117,11 @@ impl Place {
         match self {
             Self::File(path) => RedbLog::look(path)
                 .and_then(|log| Contents::of(&log))
-                .map_err(|error| chain(&error)),
+                .map_err(|error| of_a_file(path, &error)),
             Self::Text(path) => Contents::read_text(path).map_err(|error| chain(&error)),
-            Self::Etcd(address) => EtcdLog::look(address)
-                .and_then(|log| Contents::of(&log))
-                .map_err(|error| chain(&error)),
-            Self::Objects(address) => ObjectLog::look(address)
-                .and_then(|log| Contents::of(&log))
-                .map_err(|error| chain(&error)),
+            Self::Store(address) => {
+                address.look().and_then(|log| Contents::of(&*log)).map_err(|error| chain(&error))
+            }
         }
     }
 
@@ -152,13 +143,41 @@ impl Place {
                 written
             }
             Self::Text(path) => contents.write_text(path),
-            Self::Etcd(address) => EtcdLog::open(address)
-                .map_err(Into::into)
-                .and_then(|mut log| contents.put_into(&mut log)),
-            Self::Objects(address) => ObjectLog::open(address)
-                .map_err(Into::into)
-                .and_then(|mut log| contents.put_into(&mut log)),
+            Self::Store(address) => {
+                address.log().map_err(Into::into).and_then(|mut log| contents.put_into(&mut *log))
+            }
         }
         .map_err(|error| chain(&error))
+    }
+
+    /// Where it says who leads; none for a file, which locks out others by itself.
+    ///
+    /// # Errors
+    /// When calls cannot be prepared.
+    pub(super) fn register(&self) -> Result<Option<Arc<dyn Register>>, String> {
+        match self {
+            Self::File(_) | Self::Text(_) => Ok(None),
+            Self::Store(address) => {
+                address.patient_register(false).map(Some).map_err(|error| chain(&error))
+            }
+        }
+    }
+}
+
+/// Why a file cannot be read. One that has not the name of a journal may never have been one.
+fn of_a_file(path: &Path, error: &LogError) -> String {
+    let has_its_name = path.file_name().is_some_and(|name| name == JOURNAL);
+    match error {
+        LogError::Corrupt { source, .. } if !has_its_name => format!(
+            "the file `{}` is no journal, or a damaged one, and drover has not changed it: {}",
+            path.display(),
+            chain(&**source)
+        ),
+        LogError::Corrupt { .. }
+        | LogError::Fenced { .. }
+        | LogError::Busy { .. }
+        | LogError::Newer { .. }
+        | LogError::Unknown { .. }
+        | LogError::Io { .. } => chain(error),
     }
 }

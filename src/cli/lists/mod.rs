@@ -87,7 +87,7 @@ pub(super) fn options(command: &Command) -> Option<&ListOptions> {
         | Command::Nodes(list)
         | Command::Jobs(list)
         | Command::AddressPools(list)
-        | Command::Members(list)
+        | Command::Members { list, action: None }
         | Command::Agents { list, action: None, .. }
         | Command::Breakers { list, action: None }
         | Command::Leases(LeasesOptions { list, end: false, .. })
@@ -110,6 +110,7 @@ pub(super) fn options(command: &Command) -> Option<&ListOptions> {
         | Command::Node { .. }
         | Command::Why { .. }
         | Command::Image(_)
+        | Command::Members { .. }
         | Command::TransferLeadership { .. }
         | Command::Provision { .. }
         | Command::Lease { .. }

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::read_span;
+use super::shard::StorePlace;
 
 /// A kind of things.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -145,22 +146,27 @@ pub enum JournalAction {
     /// Read all of it as a start would, and say whether it is sound and what it holds
     Verify {
         /// The journal: its file or text, the state directory, etcd://HOST:PORT/PREFIX or
-        /// s3://BUCKET/PREFIX [default: that of the configuration]
+        /// s3://BUCKET/PREFIX [default: that of the store, else that of the configuration]
         journal: Option<String>,
+        #[command(flatten)]
+        store: StorePlace,
     },
     /// List the records after its snapshot: when each was written, and what it is about
     Inspect {
         /// The journal: its file or text, the state directory, etcd://HOST:PORT/PREFIX or
-        /// s3://BUCKET/PREFIX [default: that of the configuration]
+        /// s3://BUCKET/PREFIX [default: that of the store, else that of the configuration]
         journal: Option<String>,
         /// Only records after this one
         #[arg(long, value_name = "RECORD")]
         after: Option<u64>,
-        /// Only records about this agent, lease, template, cluster, source or node
+        /// Only records about this agent, lease, template, cluster, source or node, by its id or the start of it
         #[arg(long, value_name = "ID")]
         about: Option<String>,
+        #[command(flatten)]
+        store: StorePlace,
     },
-    /// Copy it to where none is yet: to another file, to a store, or as text, and back
+    /// Copy it to where none is yet: to another file, to a store, or as text, and back. While a drover leads in
+    /// a store, nothing is copied from or to it
     Copy {
         /// A file, a state directory, a text file (.jsonl), etcd://HOST[:2379],HOST[:2379]/PREFIX
         /// (etcds:// with TLS; ?caFile=PATH&user=NAME&passwordFile=PATH), s3://BUCKET/PREFIX or

@@ -1,13 +1,13 @@
-//! Options that name a store, and those of `drover shard-config`.
+//! Options that name a store, those of `drover shard-config`, and what is done with members.
 
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 use drover_config::{Environment, KEY_VARIABLE, STORE_VARIABLE};
 
-/// Which store several drovers share, and the key of its members.
+/// Which store several drovers share.
 #[derive(Debug, Clone, Default, Args)]
-pub struct StoreOptions {
+pub struct StorePlace {
     /// Store that several drovers share, in place of service.store: etcd://…, s3://… or gs://…
     #[arg(long, value_name = "ADDRESS", env = "DROVER_STORE", conflicts_with_all = ["storage", "bucket", "shard"])]
     pub store: Option<String>,
@@ -20,6 +20,13 @@ pub struct StoreOptions {
     /// The prefix of this herd in the bucket [default: drover]
     #[arg(long, value_name = "PREFIX", requires = "storage")]
     pub shard: Option<String>,
+}
+
+/// Which store several drovers share, and the key of its members.
+#[derive(Debug, Clone, Default, Args)]
+pub struct StoreOptions {
+    #[command(flatten)]
+    pub place: StorePlace,
     /// File of the key that all members have, where the configuration has no service.clusterKey
     #[arg(long, value_name = "FILE", env = "DROVER_CLUSTER_KEY_FILE")]
     pub cluster_key_file: Option<PathBuf>,
@@ -32,7 +39,7 @@ pub enum Storage {
     Gcs,
 }
 
-impl StoreOptions {
+impl StorePlace {
     /// The address of the store; none where the configuration says it.
     pub fn address(&self) -> Option<String> {
         let scheme = match self.storage {
@@ -44,11 +51,13 @@ impl StoreOptions {
         let shard = self.shard.as_deref().unwrap_or("drover");
         Some(format!("{scheme}://{bucket}/{shard}"))
     }
+}
 
+impl StoreOptions {
     /// The variables of this process, and over them the options.
     pub fn environment(&self) -> Environment {
         let key = self.cluster_key_file.as_ref().map(|path| path.display().to_string());
-        let given = [(STORE_VARIABLE, self.address()), (KEY_VARIABLE, key)];
+        let given = [(STORE_VARIABLE, self.place.address()), (KEY_VARIABLE, key)];
         given.into_iter().fold(
             Environment::of_process(),
             |environment, (name, value)| match value {
@@ -57,6 +66,16 @@ impl StoreOptions {
             },
         )
     }
+}
+
+/// What to do with the members of a store.
+#[derive(Debug, Clone, Subcommand)]
+pub enum MembersAction {
+    /// Take a silent member out of the list that is gone for good; it comes back when it starts again
+    Forget {
+        /// The name of the member
+        member: String,
+    },
 }
 
 /// What to do with the configuration in a store.
@@ -105,16 +124,17 @@ mod tests {
 
     #[test]
     fn an_address_is_given_whole_or_in_parts() {
-        let whole = StoreOptions { store: Some("etcd://a/b".into()), ..StoreOptions::default() };
+        let whole = StorePlace { store: Some("etcd://a/b".into()), ..StorePlace::default() };
         assert_eq!(whole.address().as_deref(), Some("etcd://a/b"));
-        let parts = StoreOptions {
+        let parts = StorePlace {
             storage: Some(Storage::Gcs),
             bucket: Some("ci".into()),
-            ..StoreOptions::default()
+            ..StorePlace::default()
         };
         assert_eq!(parts.address().as_deref(), Some("gs://ci/drover"));
-        let shard = StoreOptions { storage: Some(Storage::S3), shard: Some("lab".into()), ..parts };
-        assert_eq!(shard.address().as_deref(), Some("s3://ci/lab"));
+        let place = StorePlace { storage: Some(Storage::S3), shard: Some("lab".into()), ..parts };
+        assert_eq!(place.address().as_deref(), Some("s3://ci/lab"));
+        let shard = StoreOptions { place, ..StoreOptions::default() };
         assert_eq!(shard.environment().get(STORE_VARIABLE), Some("s3://ci/lab"));
     }
 }

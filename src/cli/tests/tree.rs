@@ -12,8 +12,10 @@ use super::super::*;
 use super::super::{completions, man};
 
 /// Words that stand for the same thing in several places.
-const SHARED: [&str; 10] =
-    ["copy", "delete", "drain", "get", "list", "release", "reset", "set", "show", "template"];
+const SHARED: [&str; 11] = [
+    "copy", "delete", "drain", "forget", "get", "list", "release", "reset", "set", "show",
+    "template",
+];
 
 /// The whole tree, its help without what the environment holds here.
 fn tree() -> clap::Command {

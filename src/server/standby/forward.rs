@@ -293,7 +293,7 @@ fn answered(
             std::future::pending::<()>().await;
         }
     };
-    let pieces = paced(answer.bytes_stream(), stopping, place);
+    let pieces = paced(answer.bytes_stream(), ends, stopping, place);
     match length {
         Some(length) => response.body(SizedStream::new(length, pieces)),
         None => response.body(BodyStream::new(pieces)),
@@ -301,14 +301,15 @@ fn answered(
 }
 
 /// The pieces of an answer until it ends, breaks off, pauses for too long, or this server stops;
-/// `held` is dropped with the last.
+/// `held` is dropped with the last. One that `ends` anywhere ends as well where it breaks off or pauses.
 fn paced<H, E: std::error::Error + Send + Sync + 'static>(
     pieces: impl Stream<Item = Result<Bytes, E>>,
+    ends: bool,
     stopping: impl Future<Output = ()>,
     held: H,
 ) -> impl Stream<Item = io::Result<Bytes>> {
     let begin = Some((Box::pin(pieces), Box::pin(stopping), held));
-    stream::unfold(begin, |under_way| async move {
+    stream::unfold(begin, move |under_way| async move {
         let (mut pieces, mut stopping, held) = under_way?;
         let piece = tokio::select! {
             biased;
@@ -318,7 +319,12 @@ fn paced<H, E: std::error::Error + Send + Sync + 'static>(
         match piece {
             Ok(None) => None,
             Ok(Some(Ok(piece))) => Some((Ok(piece), Some((pieces, stopping, held)))),
+            Ok(Some(Err(error))) if ends => {
+                tracing::debug!(error = chain(&error), "the leader's stream broke off");
+                None
+            }
             Ok(Some(Err(error))) => Some((Err(io::Error::other(error)), None)),
+            Err(_) if ends => None,
             Err(_) => {
                 let silent = "the leader sends nothing more";
                 Some((Err(io::Error::new(io::ErrorKind::TimedOut, silent)), None))
@@ -346,17 +352,26 @@ mod tests {
             })
         };
         let seen = async |pauses: &[u64]| {
-            let all = paced(pieces(pauses), std::future::pending(), ());
+            let all = paced(pieces(pauses), false, std::future::pending(), ());
             all.map(|piece| piece.is_ok()).collect::<Vec<_>>().await
         };
         assert_eq!(seen(&[15, 89, 89]).await, [true, true, true]);
         assert_eq!(seen(&[1, 91, 1]).await, [true, false]);
         let broken =
-            stream::iter([Ok(Bytes::new()), Err(io::Error::other("reset")), Ok(Bytes::new())]);
-        let all: Vec<_> = paced(broken, std::future::pending(), ()).collect().await;
+            || stream::iter([Ok(Bytes::new()), Err(io::Error::other("reset")), Ok(Bytes::new())]);
+        let all: Vec<_> = paced(broken(), false, std::future::pending(), ()).collect().await;
         assert_eq!(all.iter().map(Result::is_ok).collect::<Vec<_>>(), [true, false]);
+        let all: Vec<_> = paced(broken(), true, std::future::pending(), ()).collect().await;
+        assert_eq!(
+            all.iter().map(Result::is_ok).collect::<Vec<_>>(),
+            [true],
+            "any event is an end"
+        );
+        let all: Vec<_> =
+            paced(pieces(&[1, 91, 1]), true, std::future::pending(), ()).collect().await;
+        assert_eq!(all.len(), 1, "a leader that hangs ends it too");
         let ended: Vec<_> =
-            paced(pieces(&[0, 60]), sleep(Duration::from_secs(30)), ()).collect().await;
+            paced(pieces(&[0, 60]), false, sleep(Duration::from_secs(30)), ()).collect().await;
         assert_eq!(ended.len(), 1, "it ends where the server stops");
     }
 

@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::str::FromStr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use drover_model::fact::Fact;
@@ -63,6 +64,12 @@ pub enum Reported {
         /// How many; none when they belong to another start of the service.
         missed: Option<u64>,
     },
+    /// Another member of the store led: what happened between these two is in its state directory, and not
+    /// known here.
+    Elsewhere {
+        after: EventId,
+        before: EventId,
+    },
 }
 
 /// Takes each event to where it is kept over a restart; never waits.
@@ -73,6 +80,8 @@ pub(super) struct Feed {
     ring: Mutex<Ring>,
     live: broadcast::Sender<Arc<Event>>,
     keeper: OnceLock<Keeper>,
+    /// Whether other drovers of the same herd may have led other starts.
+    is_shared: AtomicBool,
 }
 
 struct Ring {
@@ -99,16 +108,48 @@ impl Ring {
                 let missed = oldest.saturating_sub(id.number + 1);
                 ((missed > 0).then_some(Some(missed)), first)
             }
-            None => (Some(None), self.kept.len()),
+            // One that is not known: of an earlier start, what happened since then goes on.
+            None => (Some(None), self.kept.partition_point(|event| event.id <= id)),
         };
         (missed, self.kept.iter().skip(skipped).cloned())
+    }
+
+    /// The place where this start's next event comes.
+    fn next(&self, run: u64) -> EventId {
+        EventId { run, number: self.last + 1 }
+    }
+}
+
+/// Says where starts of other members lie between events: their events are not known here.
+struct Elsewhere {
+    /// The last event that the reader has, or that another one stands for.
+    last: EventId,
+}
+
+impl Elsewhere {
+    fn before(&mut self, next: EventId) -> Option<Reported> {
+        let after = std::mem::replace(&mut self.last, next);
+        // The first event of a start follows the last one of the start before.
+        let is_known = next.run <= after.run + 1 || (after == EventId::OLDEST && next.number > 1);
+        (!is_known).then_some(Reported::Elsewhere { after, before: next })
     }
 }
 
 impl Feed {
     pub(super) fn new(run: u64) -> Self {
         let ring = Mutex::new(Ring { last: 0, kept: VecDeque::new() });
-        Self { run, ring, live: broadcast::Sender::new(FACTS_KEPT), keeper: OnceLock::new() }
+        let (live, keeper) = (broadcast::Sender::new(FACTS_KEPT), OnceLock::new());
+        Self { run, ring, live, keeper, is_shared: AtomicBool::new(false) }
+    }
+
+    /// Says that other members of a store may have led other starts.
+    pub(super) fn mark_shared(&self) {
+        self.is_shared.store(true, Ordering::Relaxed);
+    }
+
+    /// The last event of this start, or what stands before its first one.
+    pub(super) fn last(&self) -> EventId {
+        EventId { run: self.run, number: self.ring.lock().last }
     }
 
     /// Puts an event of an earlier start before all of this one.
@@ -138,15 +179,30 @@ impl Feed {
     pub(super) fn read(&self, after: Option<EventId>) -> Reader {
         let ring = self.ring.lock();
         let live = self.live.subscribe();
+        let Some(id) = after else { return Reader { past: VecDeque::new(), live } };
+        let is_known = ring.kept.iter().any(|event| event.id == id);
+        let (missed, later) = ring.after(id, self.run);
+        // Before the oldest nothing is missed that was kept.
+        let missed = missed.filter(|_| id != EventId::OLDEST);
         let mut past = VecDeque::new();
-        match after {
-            None => {}
-            Some(EventId::OLDEST) => past.extend(ring.kept.iter().cloned().map(Reported::Event)),
-            Some(id) => {
-                let (missed, later) = ring.after(id, self.run);
-                past.extend(missed.map(|missed| Reported::Lagged { missed }));
-                past.extend(later.map(Reported::Event));
+        if self.is_shared.load(Ordering::Relaxed) {
+            let is_own = id.run == self.run;
+            past.extend(missed.filter(|_| is_own).map(|missed| Reported::Lagged { missed }));
+            let mut elsewhere = Elsewhere { last: id };
+            if !is_known && !is_own && id != EventId::OLDEST {
+                let next = ring.kept.iter().map(|event| event.id).find(|known| *known > id);
+                let before = next.unwrap_or_else(|| ring.next(self.run));
+                past.push_back(Reported::Elsewhere { after: id, before });
+                elsewhere.last = before;
             }
+            for event in later {
+                past.extend(elsewhere.before(event.id));
+                past.push_back(Reported::Event(event));
+            }
+            past.extend(elsewhere.before(ring.next(self.run)));
+        } else {
+            past.extend(missed.map(|missed| Reported::Lagged { missed }));
+            past.extend(later.map(Reported::Event));
         }
         Reader { past, live }
     }

@@ -431,6 +431,16 @@ impl View {
         self.past().restart_count
     }
 
+    /// Says that other members of a store may have led other starts: their events are not known here.
+    pub fn mark_shared(&self) {
+        self.feed.mark_shared();
+    }
+
+    /// The last event of this start, or what stands before its first one.
+    pub fn last_event(&self) -> EventId {
+        self.feed.last()
+    }
+
     /// Opens the stream of facts, from after the given event when that is still kept.
     pub fn events(&self, after: Option<EventId>) -> Reader {
         self.feed.read(after)

@@ -50,7 +50,7 @@ fn reported(view: &View, what: What) {
 fn number(reported: &Reported) -> u64 {
     match reported {
         Reported::Event(event) => event.id.number,
-        Reported::Lagged { .. } => panic!("lagged"),
+        Reported::Lagged { .. } | Reported::Elsewhere { .. } => panic!("lagged"),
     }
 }
 
@@ -200,6 +200,49 @@ async fn a_slow_reader_is_reported_how_many_facts_it_missed() {
     assert_eq!(number(&reader.next().await.unwrap()), 11);
 }
 
+// Invariant: what another member saw while it led is never left out unsaid.
+
+#[tokio::test]
+async fn a_reader_sees_where_another_member_led_and_goes_on_behind_it() {
+    let id = |text: &str| text.parse::<EventId>().unwrap();
+    let view = View::new(7);
+    view.mark_shared();
+    let fact = || Fact { at: WallTime(1), what: lease("l", LeasePhase::Waiting) };
+    let kept = |text: &str| Event { id: id(text), fact: fact() };
+    // This member led the starts 3, 4 and 7.
+    view.restore(["3-8", "3-9", "4-1"].map(kept).into());
+    reported(&view, lease("l1", LeasePhase::Waiting));
+    let read = async |after: &str| {
+        let mut reader = view.events(Some(id(after)));
+        let mut all = Vec::new();
+        while reader.has_past() {
+            all.push(match reader.next().await.unwrap() {
+                Reported::Event(event) => event.id.to_string(),
+                Reported::Lagged { missed } => format!("{missed:?} missed"),
+                Reported::Elsewhere { after, before } => format!("({after} {before})"),
+            });
+        }
+        all.join(" ")
+    };
+    assert_eq!(
+        read("0").await,
+        "3-8 3-9 4-1 (4-1 7-1) 7-1",
+        "what fell out of the history is no gap"
+    );
+    assert_eq!(read("3-9").await, "4-1 (4-1 7-1) 7-1");
+    assert_eq!(read("4-1").await, "(4-1 7-1) 7-1");
+    assert_eq!(read("5-20").await, "(5-20 7-1) 7-1");
+    assert_eq!(read("2-4").await, "(2-4 3-8) 3-8 3-9 4-1 (4-1 7-1) 7-1");
+    assert_eq!(read("7-1").await, "");
+    assert_eq!(read("9-1").await, "(9-1 7-2)");
+    assert_eq!(view.last_event(), id("7-1"));
+    let fresh = View::new(5);
+    fresh.mark_shared();
+    let mut reader = fresh.events(Some(EventId::OLDEST));
+    let elsewhere = Reported::Elsewhere { after: id("0"), before: id("5-1") };
+    assert_eq!(reader.next().await, Some(elsewhere), "it never led before");
+}
+
 #[tokio::test]
 async fn a_reader_from_too_far_back_or_another_start_is_reported_so() {
     let view = View::new(7);
@@ -211,6 +254,7 @@ async fn a_reader_from_too_far_back_or_another_start_is_reported_so() {
     assert_eq!(number(&reader.next().await.unwrap()), 11);
     let mut reader = view.events(Some("6-4".parse().unwrap()));
     assert_eq!(reader.next().await, Some(Reported::Lagged { missed: None }));
+    assert_eq!(number(&reader.next().await.unwrap()), 11, "all that is kept came later");
     let mut reader = view.events(Some("0".parse().unwrap()));
     assert_eq!(number(&reader.next().await.unwrap()), 11, "the oldest that is kept");
 }

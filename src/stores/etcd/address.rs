@@ -1,7 +1,7 @@
 //! Where a journal in etcd is, as people write it.
 //!
 //! `etcd://10.0.0.1:2379,10.0.0.2:2379/drover/main`, with TLS `etcds://…`, with options behind a
-//! question mark: `caFile`, `user` and `passwordFile`.
+//! question mark: `caFile`, `certFile` and `keyFile`, `user` and `passwordFile`.
 
 use std::fmt;
 use std::fs;
@@ -10,10 +10,12 @@ use std::str::FromStr;
 
 use secrecy::SecretString;
 
+use super::identity::{Identity, IdentityError};
+
 /// The port of etcd where none is given.
 const PORT: u16 = 2379;
 /// What lies in a journal.
-const OWN_NAMES: [&str; 5] = ["beside", "head", "records", "register", "snapshots"];
+pub(super) const OWN_NAMES: [&str; 5] = ["beside", "head", "records", "register", "snapshots"];
 /// The prefix where none is given.
 const PREFIX: &str = "/drover";
 /// The most bytes that a file with a password or an authority may have.
@@ -27,6 +29,7 @@ pub struct EtcdAddress {
     members: Vec<String>,
     prefix: String,
     authority: Option<String>,
+    identity: Option<Identity>,
     login: Option<(String, SecretString)>,
 }
 
@@ -37,7 +40,9 @@ pub enum AddressError {
     Shape(String),
     #[error("an address has no login: give `?user=…&passwordFile=…`")]
     Login,
-    #[error("`{0}` is no option of an address: caFile, passwordFile and user are")]
+    #[error(
+        "`{0}` is no option of an address: caFile, certFile, keyFile, passwordFile and user are"
+    )]
     Option(String),
     #[error(
         "a prefix must not have `{0}` in it, which lies in each journal itself: name another one"
@@ -45,8 +50,12 @@ pub enum AddressError {
     Prefix(String),
     #[error("`user` and `passwordFile` come together")]
     HalfLogin,
-    #[error("`caFile` is for etcds://, and this address has no TLS")]
-    NoTls,
+    #[error("`certFile` and `keyFile` come together")]
+    HalfIdentity,
+    #[error("`{0}` is for etcds://, and this address has no TLS")]
+    NoTls(&'static str),
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
     #[error("the file `{}` cannot be read", .path.display())]
     File {
         path: PathBuf,
@@ -74,6 +83,11 @@ impl EtcdAddress {
     /// The authorities that sign the members' certificates, as PEM; none means the system's.
     pub(super) fn authority(&self) -> Option<&str> {
         self.authority.as_deref()
+    }
+
+    /// The certificate that this caller shows.
+    pub(super) fn identity(&self) -> Option<&Identity> {
+        self.identity.as_ref()
     }
 
     pub(super) fn login(&self) -> Option<&(String, SecretString)> {
@@ -109,17 +123,30 @@ impl FromStr for EtcdAddress {
             return Err(AddressError::Prefix(part.to_owned()));
         }
         let (mut authority, mut user, mut password) = (None, None, None);
+        let (mut certificate, mut key) = (None, None);
         for option in query.split('&').filter(|option| !option.is_empty()) {
             match option.split_once('=') {
                 Some(("caFile", path)) => authority = Some(read(Path::new(path))?),
+                Some(("certFile", path)) => certificate = Some(read(Path::new(path))?),
+                Some(("keyFile", path)) => key = Some(read_secret(Path::new(path))?),
                 Some(("user", name)) => user = Some(name.to_owned()),
                 Some(("passwordFile", path)) => password = Some(read_secret(Path::new(path))?),
                 Some(_) | None => return Err(AddressError::Option(option.to_owned())),
             }
         }
-        if authority.is_some() && !secure {
-            return Err(AddressError::NoTls);
+        let of_tls = [
+            ("caFile", authority.is_some()),
+            ("certFile", certificate.is_some()),
+            ("keyFile", key.is_some()),
+        ];
+        if let Some((option, _)) = of_tls.into_iter().find(|(_, given)| *given && !secure) {
+            return Err(AddressError::NoTls(option));
         }
+        let identity = match (certificate, key) {
+            (Some(certificate), Some(key)) => Some(Identity::read(&certificate, &key)?),
+            (None, None) => None,
+            (Some(_), None) | (None, Some(_)) => return Err(AddressError::HalfIdentity),
+        };
         let login = match (user, password) {
             (Some(user), Some(password)) => {
                 Some((user, SecretString::from(password.trim_end_matches(['\r', '\n']))))
@@ -127,7 +154,7 @@ impl FromStr for EtcdAddress {
             (None, None) => None,
             (Some(_), None) | (None, Some(_)) => return Err(AddressError::HalfLogin),
         };
-        Ok(Self { secure, members, prefix, authority, login })
+        Ok(Self { secure, members, prefix, authority, identity, login })
     }
 }
 
@@ -206,6 +233,17 @@ mod tests {
         assert!(written("etcd://a?cert=x").contains("is no option"));
         assert!(written("etcd://a?user=x").contains("come together"));
         assert!(written("etcds://a?caFile=/nowhere").contains("cannot be read"));
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("cert.pem");
+        fs::write(&path, "no certificate").unwrap();
+        fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).unwrap();
+        let path = path.display();
+        let plain = written(&format!("etcd://a?certFile={path}&keyFile={path}"));
+        assert!(plain.contains("`certFile` is for etcds://"), "{plain}");
+        let half = written(&format!("etcds://a?certFile={path}"));
+        assert!(half.contains("`certFile` and `keyFile` come together"), "{half}");
+        let none = written(&format!("etcds://a?certFile={path}&keyFile={path}"));
+        assert!(none.contains("has no certificate"), "{none}");
     }
 
     #[test]

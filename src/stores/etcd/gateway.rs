@@ -178,8 +178,12 @@ impl Gateway {
             None if address.bases().iter().all(|base| base.starts_with("http:")) => Tls::Ignore,
             None => Tls::System,
         };
+        let mut tls = proxmox_client::client_config(&tls)?;
+        if let Some(identity) = address.identity() {
+            identity.show_on(&mut tls);
+        }
         let http = Client::builder()
-            .tls_backend_preconfigured(proxmox_client::client_config(&tls)?)
+            .tls_backend_preconfigured(tls)
             .no_proxy()
             .redirect(reqwest::redirect::Policy::none())
             .connect_timeout(CONNECT_LIMIT.min(limits.answer))
@@ -228,6 +232,20 @@ impl Gateway {
     pub(super) fn keys(&self, range: &KeyRange) -> Result<Vec<String>, CallError> {
         let page = json!({ "limit": PAGE_NAMES.to_string(), "keys_only": true });
         Ok(self.pages(range, page)?.into_iter().map(|(key, _)| key).collect())
+    }
+
+    /// The first keys of a range.
+    pub(super) fn first_keys(
+        &self,
+        range: &KeyRange,
+        most: usize,
+    ) -> Result<Vec<String>, CallError> {
+        let KeyRange(from, to) = range;
+        let answer: RangeAnswer = self.read(json!({
+            "key": encoded(from), "range_end": encoded(to), "limit": most.to_string(), "keys_only": true,
+        }))?;
+        let keys = answer.kvs.into_iter().filter_map(|one| String::from_utf8(one.key).ok());
+        Ok(keys.collect())
     }
 
     /// A range in pages, each asked for as `question` says.

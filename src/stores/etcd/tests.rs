@@ -5,6 +5,8 @@
 use drover_journal::contract::{self, read, record, records};
 use drover_journal::{Log as _, LogError};
 
+mod certificates;
+
 use super::*;
 use crate::testing::{Cluster, Door};
 

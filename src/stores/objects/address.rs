@@ -11,7 +11,7 @@ use std::str::FromStr;
 use secrecy::SecretString;
 
 /// What lies beneath each journal's prefix.
-const OWN_NAMES: [&str; 5] = ["beside", "log", "parts", "probes", "register"];
+pub(super) const OWN_NAMES: [&str; 5] = ["beside", "log", "parts", "probes", "register"];
 /// The prefix where none is given.
 const PREFIX: &str = "drover";
 /// The region where none is given: what stores that know no regions expect.

@@ -273,6 +273,19 @@ impl Gateway {
         Ok(found)
     }
 
+    /// The paths of a few objects beneath any prefix of the bucket.
+    pub(super) fn some_beneath(&self, prefix: &str, most: usize) -> Result<Vec<String>, CallError> {
+        let (store, prefix) = (Arc::clone(&self.store), Path::from(prefix));
+        let listed = self.repeat(move || {
+            let (store, prefix) = (Arc::clone(&store), prefix.clone());
+            async move {
+                let found = store.list(Some(&prefix)).take(most);
+                outcome(found.map_ok(|meta| meta.location.to_string()).try_collect().await)
+            }
+        });
+        listed.map_err(CallError::of_a_read)
+    }
+
     /// Deletes these objects; those that are not there are no fault.
     pub(super) fn delete(&self, names: &[String]) -> Result<(), CallError> {
         if names.is_empty() {
