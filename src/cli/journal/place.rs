@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use causes::chain;
-use drover_journal::{Contents, Inspection, Log as _, LogError, RedbLog, inspect, inspect_log};
+use drover_journal::{Contents, Inspection, LogError, RedbLog, inspect, inspect_log};
 use drover_stores::{StoreAddress, StoreAddressError};
 use drover_vault::{FolderVault, Register, Vault};
 
