@@ -23,6 +23,8 @@ use super::{RunError, agreement};
 
 /// What the digest of a configuration is made for.
 const CONFIGURATION: &str = "drover configuration 1";
+/// How long a new leader waits for its last look into the journal as a standby.
+const LOOK_LIMIT: Duration = Duration::from_secs(2);
 /// How long a leader that gives up waits for that to be written.
 const GIVE_UP_LIMIT: Duration = Duration::from_secs(3);
 
@@ -220,8 +222,15 @@ impl Membership {
     /// As [`Writer::open`].
     pub(super) fn open_journal(&self, ambient: &Arc<dyn Ambient>) -> Result<Opened, LogError> {
         let log = self.spec.address.log()?;
-        let Followed { mut follower, .. } = std::mem::take(&mut *self.followed.lock());
-        Writer::open_followed(log, &mut follower, Arc::clone(ambient), WriterOptions::default())
+        let (ambient, options) = (Arc::clone(ambient), WriterOptions::default());
+        // What was followed stays: a member that leads again soon reads what is new since, and not all of it.
+        match self.followed.try_lock_for(LOOK_LIMIT) {
+            Some(mut followed) => {
+                Writer::open_followed(log, &mut followed.follower, ambient, options)
+            }
+            // A look waits for a store that did not answer.
+            None => Writer::open_any(log, ambient, options),
+        }
     }
 
     /// What stands for the machine that the journal belongs to: all members have the same.
