@@ -158,6 +158,17 @@ impl Mind {
     pub fn unfit(&self) -> Option<String> {
         self.settings.unfit.clone()
     }
+    /// Whether nobody renewed the lease of another member for its whole time: that one leads no more.
+    pub fn is_silent(&self, now: Now) -> bool {
+        match (&self.state, &self.found) {
+            (State::Standby { .. }, Found::Lease(seen)) => {
+                seen.lease.leader.is_some() && now.mono >= seen.at + seen.lease.hold()
+            }
+            (State::Standby { .. }, Found::Unknown | Found::Nobody)
+            | (State::Leading { .. }, _) => false,
+        }
+    }
+
 
     pub fn next(&self, now: Now) -> Step {
         match &self.state {
