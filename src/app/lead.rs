@@ -3,10 +3,11 @@
 
 use std::sync::Arc;
 
-use drover_members::{Listed, Role};
+use drover_members::{Listed, Role, SendBy};
 use tokio::sync::{mpsc, watch};
 
 use super::agreement;
+use super::ground::Ground;
 use super::membership::Membership;
 
 /// The lead of one term. For a service that stands alone nothing of it ever happens.
@@ -17,6 +18,7 @@ pub(super) struct Lead {
     pub(super) handed_over: mpsc::UnboundedReceiver<String>,
     asks: mpsc::UnboundedSender<String>,
     membership: Option<Arc<Membership>>,
+    send_by: Option<SendBy>,
 }
 
 /// The end of a lead.
@@ -26,7 +28,8 @@ pub(super) struct Lost(Option<(watch::Receiver<Role>, Option<u64>)>);
 pub(super) struct News(Option<(watch::Receiver<Role>, watch::Receiver<Vec<Listed>>)>);
 
 impl Lead {
-    pub(super) fn of(membership: Option<&Arc<Membership>>) -> Self {
+    pub(super) fn of(ground: &Ground) -> Self {
+        let membership = ground.shared.as_ref();
         let (asks, handed_over) = mpsc::unbounded_channel();
         let lost = membership.map(|membership| {
             let role = membership.role();
@@ -34,13 +37,18 @@ impl Lead {
             (role, term)
         });
         let news = membership.map(|membership| (membership.role(), membership.listed()));
-        let membership = membership.cloned();
-        Self { lost: Lost(lost), news: News(news), handed_over, asks, membership }
+        let (membership, send_by) = (membership.cloned(), ground.send_by.clone());
+        Self { lost: Lost(lost), news: News(news), handed_over, asks, membership, send_by }
     }
 
     /// This process among the members.
     pub(super) fn membership(&self) -> Option<&Arc<Membership>> {
         self.membership.as_ref()
+    }
+
+    /// Until when this service may send; none where it may always.
+    pub(super) fn send_by(&self) -> Option<SendBy> {
+        self.send_by.clone()
     }
 
     /// What somebody asks who wants another leader: a text for people, or why not.

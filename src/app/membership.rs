@@ -181,9 +181,9 @@ impl Membership {
         self.election.send_by()
     }
 
-    /// What lies beside the journal, for this member while it leads.
-    pub(super) fn leaders_vault(&self) -> Arc<dyn Vault> {
-        Arc::new(LeadersVault::new(Arc::clone(&self.vault), self.send_by()))
+    /// What lies beside the journal, for a service of this member while it may send.
+    pub(super) fn leaders_vault(&self, send_by: &SendBy) -> Arc<dyn Vault> {
+        Arc::new(LeadersVault::new(Arc::clone(&self.vault), send_by.clone()))
     }
 
     /// Reads what is new in the journal, so that little is left to read at a takeover. Blocks.

@@ -197,7 +197,7 @@ impl Participant {
                     role = Role { term: Some(term), led_until, before, ended: None, ..role };
                 }
                 Effect::Extends(until) => self.send_by.extend(until),
-                Effect::Stops => self.send_by.end(),
+                Effect::Stops => self.send_by.stop(),
                 Effect::Ends(why) => {
                     self.send_by.end();
                     role = Role { term: None, ended: Some(why), ..role };
