@@ -75,7 +75,7 @@ pub use machines::{
     ConfigOutValue, LoadOut, MachineOut, OrderIn, OrderOut, PowerIn, ResizeIn, SnapshotIn,
     SnapshotOut, SnapshotsOut,
 };
-pub use members::{MemberOut, MembersOut, TransferIn, TransferOut};
+pub use members::{LastLeaderOut, MemberOut, MembersOut, TransferIn, TransferOut};
 pub use nearest::nearest;
 pub use nodes::{CordonIn, DrainIn, DrainOut, NodeOut, NodesOut, RefusesOut, RoomOut, UnreadOut};
 pub use overrides::{

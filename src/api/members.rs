@@ -31,10 +31,23 @@ pub struct MembersOut {
     pub store: String,
     /// The member that leads; null where none does.
     pub leader: Option<String>,
+    /// Who led last, where none leads because that one fell silent; null otherwise.
+    #[serde(default)]
+    pub last_leader: Option<LastLeaderOut>,
     /// Rises with each change of leader.
     pub term: u64,
     /// All members, by name.
     pub members: Vec<MemberOut>,
+}
+
+/// A member that led, and that does not renew the leader lease any more.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct LastLeaderOut {
+    pub name: String,
+    /// When it renewed last, by its own clock.
+    pub silent_since: String,
 }
 
 /// Another member is to lead.

@@ -42,7 +42,7 @@ pub(super) fn doors(
     let (sync, test_sync) = (config_sync.clone(), config_sync.clone());
     let plan = config_sync.clone();
     let membership = lead.membership().cloned();
-    let send_by = membership.as_ref().map(|one| one.send_by());
+    let send_by = lead.send_by();
     let transfer = lead.transfer();
     Doors {
         herd: actors.commands.clone(),

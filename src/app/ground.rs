@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use drover_journal::{LogError, Opened, RedbLog, Writer, WriterOptions};
+use drover_members::SendBy;
 use drover_model::gate::Gate;
 use drover_model::machine::Machine;
 use drover_model::ports::Ambient;
@@ -22,6 +23,8 @@ pub(super) struct Ground {
     pub(super) place: String,
     /// What calls pass that change something.
     pub(super) gate: Gate,
+    /// Until when this service may send; none where it may always.
+    pub(super) send_by: Option<SendBy>,
     /// The machine that the journal belongs to.
     pub(super) machine: Machine,
     /// For how long no drover served.
@@ -37,6 +40,7 @@ impl Ground {
             vault: Arc::new(FolderVault::new(state)),
             place: state.display().to_string(),
             gate: Gate::default(),
+            send_by: None,
             machine: crate::machine::read(),
             down: state_dir::down_time(state),
             shared: None,
@@ -45,10 +49,12 @@ impl Ground {
 
     /// The store of a member that leads.
     pub(super) fn of_leader(membership: Arc<Membership>, ambient: &dyn Ambient) -> Self {
+        let send_by = membership.send_by().for_next_service();
         Self {
-            vault: membership.leaders_vault(),
+            vault: membership.leaders_vault(&send_by),
             place: membership.place(),
-            gate: membership.send_by().gate(),
+            gate: send_by.gate(),
+            send_by: Some(send_by),
             machine: membership.machine(),
             down: membership.down(ambient.now().wall),
             shared: Some(membership),

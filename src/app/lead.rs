@@ -3,12 +3,13 @@
 
 use std::sync::Arc;
 
-use drover_members::{Listed, Role};
+use drover_members::{Listed, Role, SendBy};
 use drover_server::{ForgetDoor, NotForgotten};
 use futures_util::FutureExt as _;
 use tokio::sync::{mpsc, watch};
 
 use super::agreement;
+use super::ground::Ground;
 use super::membership::Membership;
 
 /// What a drover without members answers to those who ask about them.
@@ -22,6 +23,7 @@ pub(super) struct Lead {
     pub(super) handed_over: mpsc::UnboundedReceiver<String>,
     asks: mpsc::UnboundedSender<String>,
     membership: Option<Arc<Membership>>,
+    send_by: Option<SendBy>,
 }
 
 /// The end of a lead.
@@ -31,7 +33,8 @@ pub(super) struct Lost(Option<(watch::Receiver<Role>, Option<u64>)>);
 pub(super) struct News(Option<(watch::Receiver<Role>, watch::Receiver<Vec<Listed>>)>);
 
 impl Lead {
-    pub(super) fn of(membership: Option<&Arc<Membership>>) -> Self {
+    pub(super) fn of(ground: &Ground) -> Self {
+        let membership = ground.shared.as_ref();
         let (asks, handed_over) = mpsc::unbounded_channel();
         let lost = membership.map(|membership| {
             let role = membership.role();
@@ -39,8 +42,8 @@ impl Lead {
             (role, term)
         });
         let news = membership.map(|membership| (membership.role(), membership.listed()));
-        let membership = membership.cloned();
-        Self { lost: Lost(lost), news: News(news), handed_over, asks, membership }
+        let (membership, send_by) = (membership.cloned(), ground.send_by.clone());
+        Self { lost: Lost(lost), news: News(news), handed_over, asks, membership, send_by }
     }
 
     /// This process among the members.
@@ -55,6 +58,11 @@ impl Lead {
             Some(membership) => Arc::clone(membership).forget(name).boxed(),
             None => std::future::ready(Err(NotForgotten::Unknown(ALONE.to_owned()))).boxed(),
         })
+    }
+
+    /// Until when this service may send; none where it may always.
+    pub(super) fn send_by(&self) -> Option<SendBy> {
+        self.send_by.clone()
     }
 
     /// What somebody asks who wants another leader: a text for people, or why not.

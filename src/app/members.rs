@@ -1,7 +1,8 @@
 //! What people and other members learn of the members.
 
-use drover_api::{MemberOut, MembersOut};
+use drover_api::{LastLeaderOut, MemberOut, MembersOut};
 use drover_members::{Listed, Role};
+use drover_model::time::WallTime;
 
 use super::agreement;
 use super::membership::Membership;
@@ -28,6 +29,7 @@ pub(super) fn standing(membership: &Membership) -> Standing {
     let role = role.borrow();
     match known_to_lead(&role) {
         _ if role.trouble.is_some() => Standing::CutOff,
+        _ if role.silent => Standing::NobodyLeads,
         Some((leader, _)) if leader != membership.name() => Standing::Behind(leader),
         Some(_) | None => Standing::NobodyLeads,
     }
@@ -59,7 +61,7 @@ pub(super) fn announce(membership: &Membership) {
 /// All members, as the API lists them.
 pub(super) fn listed(membership: &Membership) -> MembersOut {
     let role = membership.role().borrow().clone();
-    let leader = known_to_lead(&role).map(|(name, _)| name);
+    let (leader, last_leader) = leader(&role);
     // The leader lease may be of its process before, and nobody takes it where no member can lead.
     let listed = membership.listed().borrow().clone();
     let is_unfit =
@@ -75,7 +77,18 @@ pub(super) fn listed(membership: &Membership) -> MembersOut {
         }
     }
     let term = role.lease.as_ref().map_or(0, |lease| lease.term);
-    MembersOut { store: membership.place(), leader, term, members }
+    MembersOut { store: membership.place(), leader, last_leader, term, members }
+}
+
+/// The member that leads, or the one that led last and is silent. A member that does not reach the store cannot
+/// know who is silent.
+fn leader(role: &Role) -> (Option<String>, Option<LastLeaderOut>) {
+    let leader = known_to_lead(role).map(|(name, _)| name);
+    let Some(lease) = role.lease.as_ref().filter(|_| role.silent && role.trouble.is_none()) else {
+        return (leader, None);
+    };
+    let silent_since = WallTime(lease.renewed_at).rfc3339();
+    (None, leader.map(|name| LastLeaderOut { name, silent_since }))
 }
 
 fn out(one: &Listed, leader: Option<&str>) -> MemberOut {
@@ -94,5 +107,41 @@ fn out(one: &Listed, leader: Option<&str>) -> MemberOut {
         detail,
         silent_seconds: (!one.live).then_some(one.silent.as_secs()),
         configuration: agreement::short(&card.config).to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use drover_members::{Leader, LeaderLease};
+
+    use super::*;
+
+    fn role(silent: bool, trouble: Option<&str>) -> Role {
+        let text = str::to_owned;
+        let (name, process, url) = (text("a"), text("a-1"), text("http://a:8080"));
+        let lease = LeaderLease {
+            format: 1,
+            term: 4,
+            leader: Some(Leader { name, process, url }),
+            renewals: 7,
+            hold_ms: 5000,
+            config: text("c"),
+            renewed_at: 1_764_230_000_000,
+            next: None,
+        };
+        Role { lease: Some(lease), silent, trouble: trouble.map(text), ..Role::default() }
+    }
+
+    // Invariant: a member is named as the leader while it may lead, and as the last one when it cannot.
+
+    #[test]
+    fn a_leader_that_fell_silent_is_the_one_that_led_last() {
+        assert_eq!(leader(&Role::default()), (None, None), "nobody led yet");
+        assert_eq!(leader(&role(false, None)), (Some("a".to_owned()), None));
+        let silent_since = "2025-11-27T07:53:20Z".to_owned();
+        let last = LastLeaderOut { name: "a".to_owned(), silent_since };
+        assert_eq!(leader(&role(true, None)), (None, Some(last)));
+        let cut_off = role(true, Some("no answer"));
+        assert_eq!(leader(&cut_off), (Some("a".to_owned()), None), "nobody knows");
     }
 }

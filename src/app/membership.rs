@@ -24,6 +24,8 @@ use super::{RunError, agreement};
 
 /// What the digest of a configuration is made for.
 const CONFIGURATION: &str = "drover configuration 1";
+/// How long a new leader waits for its last look into the journal as a standby.
+const LOOK_LIMIT: Duration = Duration::from_secs(2);
 /// How long a leader that gives up waits for that to be written.
 const GIVE_UP_LIMIT: Duration = Duration::from_secs(3);
 
@@ -180,9 +182,9 @@ impl Membership {
         self.election.send_by()
     }
 
-    /// What lies beside the journal, for this member while it leads.
-    pub(super) fn leaders_vault(&self) -> Arc<dyn Vault> {
-        Arc::new(LeadersVault::new(Arc::clone(&self.vault), self.send_by()))
+    /// What lies beside the journal, for a service of this member while it may send.
+    pub(super) fn leaders_vault(&self, send_by: &SendBy) -> Arc<dyn Vault> {
+        Arc::new(LeadersVault::new(Arc::clone(&self.vault), send_by.clone()))
     }
 
     /// Reads what is new in the journal, so that little is left to read at a takeover. Blocks.
@@ -221,8 +223,15 @@ impl Membership {
     /// As [`Writer::open`].
     pub(super) fn open_journal(&self, ambient: &Arc<dyn Ambient>) -> Result<Opened, LogError> {
         let log = self.spec.address.log()?;
-        let Followed { mut follower, .. } = std::mem::take(&mut *self.followed.lock());
-        Writer::open_followed(log, &mut follower, Arc::clone(ambient), WriterOptions::default())
+        let (ambient, options) = (Arc::clone(ambient), WriterOptions::default());
+        // What was followed stays: a member that leads again soon reads what is new since, and not all of it.
+        match self.followed.try_lock_for(LOOK_LIMIT) {
+            Some(mut followed) => {
+                Writer::open_followed(log, &mut followed.follower, ambient, options)
+            }
+            // A look waits for a store that did not answer.
+            None => Writer::open_any(log, ambient, options),
+        }
     }
 
     /// What stands for the machine that the journal belongs to: all members have the same.
@@ -314,7 +323,7 @@ impl Membership {
             let text = format!("member `{name}` was heard of just now");
             return Err(NotForgotten::Refused(text));
         }
-        drover_members::forget(&*self.leaders_vault(), name).map_err(failed)
+        drover_members::forget(&*self.leaders_vault(&self.send_by()), name).map_err(failed)
     }
 
     /// Follows who leads and what the others have: says whether this member is fit.

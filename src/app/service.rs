@@ -136,7 +136,7 @@ impl Service {
         signals: &mut Signals,
     ) -> Result<Ended, RunError> {
         let (reloads, mut reload_requests) = mpsc::unbounded_channel();
-        let mut lead = Lead::of(begins.ground.shared.as_ref());
+        let mut lead = Lead::of(&begins.ground);
         let is_member = begins.ground.shared.is_some();
         let files = Box::new(checked.clone());
         let started = Self::start(begins, checked, (level, environment), reloads, &lead);
@@ -234,7 +234,7 @@ impl Service {
         state_dir::write_heartbeat(&state);
 
         let runtime = Handle::current();
-        let Ground { vault, place, gate, machine, down, shared } = ground;
+        let Ground { vault, place, gate, machine, down, shared, .. } = ground;
         let beside = |source| RunError::Beside { place: place.clone(), source };
         let key = Arc::new(CallInKey::open(&*vault).map_err(beside)?);
         let downloads = Downloads::open(Arc::new(HttpWeb), state.join(state_dir::DOWNLOADS))

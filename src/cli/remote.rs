@@ -206,14 +206,15 @@ async fn once(
         }
         Command::Members { list, action: None } => {
             let out: MembersOut = client.get("/v1/members", CALL_LIMIT).await?;
-            let MembersOut { store, leader, term: number, members } = out;
+            let MembersOut { store, leader, last_leader, term: number, members } = out;
             let whole = |members| MembersOut {
                 store: store.clone(),
                 leader: leader.clone(),
+                last_leader: last_leader.clone(),
                 term: number,
                 members,
             };
-            lists::show(term, json, &list, members, whole, |_, _| ())?;
+            lists::show(term, json, &list, members, whole, lists::last_leader)?;
         }
         Command::TransferLeadership { member } => {
             let ask = TransferIn { to: member };

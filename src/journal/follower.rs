@@ -19,16 +19,9 @@ impl Follower {
     /// Reads what is new. Says how many records that were.
     ///
     /// # Errors
-    /// When the log cannot be read, or not understood; the next look begins with the whole log.
+    /// When the log cannot be read, or not understood. What was read before stays: the next look reads what is
+    /// new since.
     pub fn follow(&mut self, log: &(impl Log + ?Sized)) -> Result<u64, LogError> {
-        let looked = self.look(log);
-        if looked.is_err() {
-            *self = Self::default();
-        }
-        looked
-    }
-
-    fn look(&mut self, log: &(impl Log + ?Sized)) -> Result<u64, LogError> {
         let Some(folded) = &mut self.folded else { return self.begin(log) };
         let before = folded.journal_state.seq;
         // What a snapshot includes is never undone.
@@ -41,7 +34,12 @@ impl Follower {
             (Some(_) | None, Some(_) | None) => return self.begin(log),
         };
         let mut newest = self.last.clone();
-        folded.apply(&log.place(), new, |_, bytes| newest = Some(bytes.to_owned()))?;
+        let applied = folded.apply(&log.place(), new, |_, bytes| newest = Some(bytes.to_owned()));
+        if let Err(error) = applied {
+            // Some of it may be folded.
+            *self = Self::default();
+            return Err(error);
+        }
         self.last = newest;
         Ok(new.len() as u64)
     }
@@ -80,10 +78,11 @@ mod tests {
 
     use drover_model::ports::Journal as _;
     use futures_util::FutureExt as _;
+    use parking_lot::Mutex;
 
     use super::*;
     use crate::testing::{Still, burn};
-    use crate::{MemoryLog, Writer, WriterOptions};
+    use crate::{MemoryLog, Predecessor, Successor, Writer, WriterOptions};
 
     const OPTIONS: WriterOptions = WriterOptions { threaded: false, snapshot_every: 7 };
 
@@ -125,6 +124,78 @@ mod tests {
         follower.follow(&undone).unwrap();
         write(&writer, 400..403);
         follower.follow(&log).unwrap();
+        assert_eq!(followed(&follower), state(&log));
+    }
+
+    /// A log that notes from where it is read, and that cannot be read while it is away.
+    struct Noted {
+        log: MemoryLog,
+        away: bool,
+        reads: Mutex<Vec<u64>>,
+    }
+
+    impl Noted {
+        fn of(log: &MemoryLog) -> Self {
+            Self { log: log.clone(), away: false, reads: Mutex::default() }
+        }
+    }
+
+    impl Log for Noted {
+        fn append(&mut self, _: u64, _: &[Vec<u8>], _: bool) -> Result<u64, LogError> {
+            unreachable!("a follower writes nothing")
+        }
+
+        fn read_from(&self, seq: u64) -> Result<Vec<(u64, Vec<u8>)>, LogError> {
+            if self.away {
+                let source = "it is away".into();
+                return Err(LogError::Io { place: self.place(), doing: "read", source });
+            }
+            self.reads.lock().push(seq);
+            self.log.read_from(seq)
+        }
+
+        fn snapshot(&self) -> Result<Option<(u64, Vec<u8>)>, LogError> {
+            self.log.snapshot()
+        }
+
+        fn place(&self) -> String {
+            self.log.place()
+        }
+
+        fn successor(&mut self, _: u64) -> Result<Box<dyn Successor>, LogError> {
+            unreachable!("a follower writes nothing")
+        }
+
+        fn succeed(&mut self, _: u64, _: &[Vec<u8>]) -> Result<Predecessor, LogError> {
+            unreachable!("a follower writes nothing")
+        }
+    }
+
+    // Invariant: what was read once is not read again, or the next leader of a long journal serves late.
+
+    #[test]
+    fn what_was_followed_is_not_read_again_after_the_log_was_away_and_after_a_term() {
+        let log = MemoryLog::new();
+        let rare = WriterOptions { snapshot_every: 1000, ..OPTIONS };
+        let writer = Writer::open(log.clone(), Arc::new(Still), rare).unwrap().writer;
+        let (mut follower, mut noted) = (Follower::default(), Noted::of(&log));
+        write(&writer, 100..120);
+        follower.follow(&noted).unwrap();
+        noted.away = true;
+        write(&writer, 120..125);
+        assert!(follower.follow(&noted).is_err());
+        noted.away = false;
+        assert_eq!(follower.follow(&noted).unwrap(), 5);
+        // A term of this member.
+        let own =
+            Writer::open_followed(Box::new(log.clone()), &mut follower, Arc::new(Still), rare);
+        write(&own.unwrap().writer, 125..128);
+        assert_eq!(follower.follow(&noted).unwrap(), 3);
+        assert_eq!(
+            *noted.reads.lock(),
+            [1, 20, 25],
+            "the last record that is known, and what is new"
+        );
         assert_eq!(followed(&follower), state(&log));
     }
 

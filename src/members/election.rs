@@ -24,6 +24,8 @@ pub struct Role {
     pub before: Option<String>,
     /// The leader lease as it was read last.
     pub lease: Option<LeaderLease>,
+    /// Whether nobody renewed that for its whole time, as far as this member sees.
+    pub silent: bool,
     /// Why its last term ended.
     pub ended: Option<String>,
     /// Why the store cannot be read now.
@@ -185,7 +187,8 @@ impl Participant {
             (Some(_), None) => tracing::info!("the leader lease can be read again"),
             (None, None) | (Some(_), Some(_)) => {}
         }
-        let mut role = Role { lease: self.mind.lease().cloned(), trouble, ..before.clone() };
+        let (lease, silent) = (self.mind.lease().cloned(), self.mind.is_silent(self.ambient.now()));
+        let mut role = Role { lease, silent, trouble, ..before.clone() };
         for effect in effects {
             match effect {
                 Effect::Leads { term, led_until } => {
@@ -194,7 +197,7 @@ impl Participant {
                     role = Role { term: Some(term), led_until, before, ended: None, ..role };
                 }
                 Effect::Extends(until) => self.send_by.extend(until),
-                Effect::Stops => self.send_by.end(),
+                Effect::Stops => self.send_by.stop(),
                 Effect::Ends(why) => {
                     self.send_by.end();
                     role = Role { term: None, ended: Some(why), ..role };

@@ -10,6 +10,8 @@ use super::lease::{FORMAT, Leader, LeaderLease};
 
 /// How often a standby reads: so many times in the time that the leader holds the lease.
 const READS: u32 = 10;
+/// How often any member reads again where that failed: so many times in the same.
+const RETRIES: u32 = 20;
 /// How often the leader renews: so many times in the same.
 const RENEWALS: u32 = 5;
 
@@ -71,6 +73,8 @@ enum Found {
 enum State {
     Standby {
         read_at: Option<Moment>,
+        /// Whether the last call failed: the lease is read first.
+        unsure: bool,
     },
     Leading {
         term: u64,
@@ -97,7 +101,7 @@ pub struct Mind {
 
 impl Mind {
     pub fn new(settings: Settings) -> Self {
-        let state = State::Standby { read_at: None };
+        let state = State::Standby { read_at: None, unsure: false };
         Self {
             settings,
             found: Found::Unknown,
@@ -154,6 +158,17 @@ impl Mind {
         }
     }
 
+    /// Whether nobody renewed the lease of another member for its whole time: that one leads no more.
+    pub fn is_silent(&self, now: Now) -> bool {
+        match (&self.state, &self.found) {
+            (State::Standby { .. }, Found::Lease(seen)) => {
+                seen.lease.leader.is_some() && now.mono >= seen.at + seen.lease.hold()
+            }
+            (State::Standby { .. }, Found::Unknown | Found::Nobody)
+            | (State::Leading { .. }, _) => false,
+        }
+    }
+
     /// Why this member would not lead now; none where it would.
     pub fn unfit(&self) -> Option<String> {
         self.settings.unfit.clone()
@@ -169,16 +184,17 @@ impl Mind {
                 }
                 Found::Unknown | Found::Nobody => Step::Read,
             },
-            State::Standby { read_at } => self.standby(*read_at, now),
+            State::Standby { read_at, unsure } => self.standby(*read_at, *unsure, now),
         }
     }
 
-    fn standby(&self, read_at: Option<Moment>, now: Now) -> Step {
-        let due = read_at.map_or(now.mono, |at| at + self.settings.hold / READS);
+    fn standby(&self, read_at: Option<Moment>, unsure: bool, now: Now) -> Step {
+        let between = self.settings.hold / if unsure { RETRIES } else { READS };
+        let due = read_at.map_or(now.mono, |at| at + between);
         if now.mono >= due {
             return Step::Read;
         }
-        if self.settings.unfit.is_some() || self.gives_up.is_some() {
+        if unsure || self.settings.unfit.is_some() || self.gives_up.is_some() {
             return Step::Rest(due);
         }
         match &self.found {
@@ -199,7 +215,11 @@ impl Mind {
     fn free_at(&self, seen: &Seen) -> Moment {
         let given_up = seen.lease.leader.is_none();
         let for_me = seen.lease.next.as_ref().is_none_or(|next| *next == self.settings.me.name);
-        if given_up && for_me { seen.at } else { seen.at + seen.lease.hold() }
+        // A claim of this process whose answer was lost, and which is too old to send by: nobody else leads.
+        if self.is_of_this_process(&seen.lease) || given_up && for_me {
+            return seen.at;
+        }
+        seen.at + seen.lease.hold()
     }
 
     fn claim(&self, last: u64, now: Now) -> LeaderLease {
@@ -246,12 +266,16 @@ impl Mind {
         }
         match &self.state {
             State::Standby { .. } => {
-                self.state = State::Standby { read_at: Some(now.mono) };
-                // A claim whose answer was lost: it happened.
-                if self.is_what_was_written() {
+                self.state = State::Standby { read_at: Some(now.mono), unsure: failed };
+                // A claim whose answer was lost: it happened. One that is too old to send by is taken again.
+                if self.is_what_was_written() && self.may_send_by_what_was_written(now) {
                     return self.won(now);
                 }
-                self.led_until = self.lease().map(|lease| lease.renewed_at);
+                self.led_until = match &self.found {
+                    Found::Lease(seen) if self.is_of_this_process(&seen.lease) => self.led_until,
+                    Found::Lease(seen) => Some(seen.lease.renewed_at),
+                    Found::Nobody | Found::Unknown => None,
+                };
                 Vec::new()
             }
             State::Leading { .. } if failed => self.retry(now),
@@ -290,7 +314,7 @@ impl Mind {
             // Somebody else wrote, or this write was sent twice because its first answer was lost.
             Ok(None) | Err(()) => match &self.state {
                 State::Standby { .. } => {
-                    self.state = State::Standby { read_at: None };
+                    self.state = State::Standby { read_at: None, unsure: true };
                     Vec::new()
                 }
                 State::Leading { .. } => self.retry(now),
@@ -298,10 +322,20 @@ impl Mind {
         }
     }
 
+    fn is_of_this_process(&self, lease: &LeaderLease) -> bool {
+        lease.leader.as_ref().is_some_and(|leader| leader.process == self.settings.me.process)
+    }
+
     fn is_mine(&self, lease: &LeaderLease, term: u64) -> bool {
-        let mine =
-            lease.leader.as_ref().is_some_and(|leader| leader.process == self.settings.me.process);
-        mine && lease.term == term
+        self.is_of_this_process(lease) && lease.term == term
+    }
+
+    /// Whether this member could still send by the lease that it wrote last.
+    fn may_send_by_what_was_written(&self, now: Now) -> bool {
+        self.wrote.as_ref().is_some_and(|(_, sent)| {
+            let until = sent_until(*sent, self.settings.hold);
+            now.mono < until.mono && now.wall < until.wall
+        })
     }
 
     /// Whether the lease that was found is the one that was written last.
@@ -317,7 +351,7 @@ impl Mind {
         let Some((lease, sent)) = self.wrote.take() else { return Vec::new() };
         let was = self.is_leading();
         if lease.leader.is_none() {
-            self.state = State::Standby { read_at: Some(now.mono) };
+            self.state = State::Standby { read_at: Some(now.mono), unsure: false };
             return vec![Effect::Ends("it gave the lead up".to_owned())];
         }
         let renews_at = sent.mono + self.settings.hold / RENEWALS;
@@ -335,7 +369,7 @@ impl Mind {
     /// Nobody knows whether the last write happened: the lease is read, a little later where that failed too.
     fn retry(&mut self, now: Now) -> Vec<Effect> {
         if let State::Leading { renews_at, unsure, .. } = &mut self.state {
-            *renews_at = if *unsure { now.mono + self.settings.hold / READS / 2 } else { now.mono };
+            *renews_at = if *unsure { now.mono + self.settings.hold / RETRIES } else { now.mono };
             *unsure = true;
         }
         Vec::new()
@@ -350,7 +384,7 @@ impl Mind {
             Found::Nobody | Found::Unknown => "the leader lease is gone from the store".to_owned(),
         };
         self.wrote = None;
-        self.state = State::Standby { read_at: Some(now.mono) };
+        self.state = State::Standby { read_at: Some(now.mono), unsure: false };
         vec![Effect::Ends(why)]
     }
 }

@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use drover_model::ambient::Dice;
@@ -27,10 +28,23 @@ fn settings(name: &str) -> Settings {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Luck {
     Answered,
+    /// It was done at once, and its answer takes its time.
+    Late,
     /// It was done, and no answer came.
     Lost,
     /// It was not done.
     Refused,
+}
+
+/// A call that is under way.
+struct Call {
+    /// When it ends, by the world's clock.
+    ends: u64,
+    step: Step,
+    sent: Now,
+    luck: Luck,
+    /// What a write came to that was done at once.
+    written: Option<Option<Version>>,
 }
 
 /// A member and its clocks, in milliseconds of the world.
@@ -43,8 +57,9 @@ struct Member {
     speed: u64,
     /// Until when it is paused, by the world's clock.
     paused: u64,
-    /// A call that is under way: when it ends, and what its step was.
-    calling: Option<(u64, Step, Now, Luck)>,
+    calling: Option<Call>,
+    /// What becomes of its next writes, and how long they take.
+    plans: VecDeque<(Luck, u64)>,
     send_by: Option<Now>,
     term: Option<u64>,
 }
@@ -52,7 +67,8 @@ struct Member {
 impl Member {
     fn new(name: &str, mono: u64, wall: i64, speed: u64) -> Self {
         let mind = Mind::new(settings(name));
-        Self { mind, mono, wall, speed, paused: 0, calling: None, send_by: None, term: None }
+        let (paused, calling, plans) = (0, None, VecDeque::new());
+        Self { mind, mono, wall, speed, paused, calling, plans, send_by: None, term: None }
     }
 
     fn now(&self, world: u64) -> Now {
@@ -107,11 +123,24 @@ impl World {
     }
 
     fn luck(&mut self) -> Luck {
-        match (self.up, self.draw(100) < self.faults, self.draw(2)) {
+        match (self.up, self.draw(100) < self.faults, self.draw(3)) {
             (false, _, _) | (true, true, 0) => Luck::Refused,
+            (true, true, 1) => Luck::Late,
             (true, true, _) => Luck::Lost,
             (true, false, _) => Luck::Answered,
         }
+    }
+
+    /// What becomes of a call by chance, and how long it takes: some milliseconds, and seconds where no answer
+    /// comes or a late one.
+    fn chance(&mut self) -> (Luck, u64) {
+        let luck = self.luck();
+        let most = match luck {
+            Luck::Answered => 20,
+            Luck::Late => 8000,
+            Luck::Lost | Luck::Refused => 1500,
+        };
+        (luck, self.draw(most))
     }
 
     /// Lets a millisecond pass.
@@ -131,47 +160,55 @@ impl World {
         if self.members[at].paused > world {
             return;
         }
-        if let Some((ends, step, sent, luck)) = self.members[at].calling.take() {
-            if ends > world {
-                self.members[at].calling = Some((ends, step, sent, luck));
-                return;
-            }
-            self.answer(at, step, sent, luck);
+        if self.members[at].calling.as_ref().is_some_and(|call| call.ends > world) {
+            return;
+        }
+        if let Some(call) = self.members[at].calling.take() {
+            self.answer(at, call);
         }
         let now = self.members[at].now(world);
         match self.members[at].mind.next(now) {
             Step::Rest(_) => {}
             step @ (Step::Read | Step::Write(..)) => {
-                let luck = self.luck();
-                // A call takes some milliseconds, and seconds where nobody answers.
-                let takes = if luck == Luck::Answered { self.draw(20) } else { self.draw(1500) };
-                self.members[at].calling = Some((world + 1 + takes, step, now, luck));
+                let planned = match step {
+                    Step::Write(..) => self.members[at].plans.pop_front(),
+                    Step::Read | Step::Rest(_) => None,
+                };
+                let (luck, takes) = planned.unwrap_or_else(|| self.chance());
+                let written = (luck == Luck::Late).then(|| self.write(&step)).flatten();
+                let ends = world + 1 + takes;
+                self.members[at].calling = Some(Call { ends, step, sent: now, luck, written });
             }
         }
     }
 
     /// The call is done at its end: a late write meets what others wrote meanwhile.
-    fn answer(&mut self, at: usize, step: Step, sent: Now, luck: Luck) {
+    fn answer(&mut self, at: usize, Call { step, sent, luck, written, .. }: Call) {
         let now = self.members[at].now(self.now);
+        let written = written.or_else(|| match luck {
+            Luck::Answered | Luck::Lost => self.write(&step),
+            Luck::Late | Luck::Refused => None,
+        });
         let effects = match step {
             Step::Rest(_) => Vec::new(),
             Step::Read => {
-                let read = (luck == Luck::Answered).then(|| self.lease());
+                let answered = matches!(luck, Luck::Answered | Luck::Late);
+                let read = answered.then(|| self.lease());
                 self.members[at].mind.read(read.ok_or(()), now)
             }
-            Step::Write(before, lease) => {
-                let outcome = match luck {
-                    Luck::Refused => Err(()),
-                    Luck::Answered | Luck::Lost => {
-                        let bytes = serde_json::to_vec(&lease).unwrap();
-                        let version = self.register.write(NAME, before.as_ref(), &bytes).unwrap();
-                        if luck == Luck::Lost { Err(()) } else { Ok(version) }
-                    }
-                };
+            Step::Write(_, lease) => {
+                let outcome = written.filter(|_| luck != Luck::Lost).ok_or(());
                 self.members[at].mind.wrote(lease, outcome, sent, now)
             }
         };
         self.members[at].take(effects);
+    }
+
+    /// Does what a step writes; none where it writes nothing.
+    fn write(&self, step: &Step) -> Option<Option<Version>> {
+        let Step::Write(before, lease) = step else { return None };
+        let bytes = serde_json::to_vec(lease).unwrap();
+        Some(self.register.write(NAME, before.as_ref(), &bytes).unwrap())
     }
 
     fn lease(&self) -> Option<(LeaderLease, Version)> {
@@ -329,6 +366,22 @@ fn a_store_that_is_away_closes_the_gate_and_opens_it_again_for_the_same_leader()
 }
 
 #[test]
+fn a_leader_sends_by_when_its_renewal_was_sent_and_not_by_when_the_answer_came() {
+    for seed in 0..30 {
+        let mut world = three(seed);
+        world.gap();
+        world.run(2000);
+        let leader = world.leader().unwrap();
+        // The next renewal is there at once, and its answer comes when the gate is closed already. The one
+        // after it arrives too late.
+        world.members[leader].plans = VecDeque::from([(Luck::Late, 4000), (Luck::Answered, 4000)]);
+        world.run(8000);
+        assert_ne!(world.leader(), Some(leader), "another one took over");
+        assert_eq!(world.lease().unwrap().0.term, 2);
+    }
+}
+
+#[test]
 fn storms_of_pauses_faults_and_clocks_never_let_two_send_at_once() {
     for seed in 0..60 {
         let speeds = [950 + seed % 7 * 15, 1000, 1060 - seed % 5 * 20];
@@ -373,5 +426,75 @@ fn storms_of_pauses_faults_and_clocks_never_let_two_send_at_once() {
         world.members.iter_mut().for_each(|member| member.mind.take_part());
         world.run(12_000);
         assert!(world.gap() < 7000, "seed {seed}");
+    }
+}
+
+// Invariant: where the store was away, somebody leads again as soon as it can be known that nobody else does.
+
+/// A world in which a standby's claim is done, nobody answers it, and the store is away for a while then; with
+/// that member.
+fn world_of_a_lost_claim(seed: u64, away: u64) -> (World, usize) {
+    let mut world = three(seed);
+    world.gap();
+    world.run(1000);
+    let killed = world.leader().unwrap();
+    world.members[killed].paused = u64::MAX;
+    for member in &mut world.members {
+        member.plans.push_back((Luck::Lost, 800));
+    }
+    while world.lease().unwrap().0.term == 1 {
+        world.tick();
+        assert!(world.now < 10_000, "nobody claims the lead");
+    }
+    let claimed = world.lease().unwrap().0.leader.unwrap();
+    world.up = false;
+    world.run(away);
+    world.up = true;
+    let at = world.members.iter().position(|member| name(member) == claimed.name).unwrap();
+    world.members[at].plans.clear();
+    (world, at)
+}
+
+#[test]
+fn a_member_whose_claim_was_not_answered_leads_as_soon_as_the_store_is_back() {
+    for (seed, away) in (0..30).flat_map(|seed| [200, 2000, 9000].map(|away| (seed, away))) {
+        let (mut world, claimed) = world_of_a_lost_claim(seed, away);
+        let gap = world.gap();
+        // A call that waits for an answer, a pause, and two calls.
+        assert!(gap < 1900, "seed {seed}, away for {away} ms: {gap} ms");
+        // One that saw the claim, and then nothing for the whole time, may be first.
+        let first = away >= 5000 || world.leader() == Some(claimed);
+        assert!(first, "seed {seed}, away for {away} ms");
+    }
+}
+
+#[test]
+fn a_store_that_is_away_is_asked_a_few_times_a_second() {
+    let mut mind = Mind::new(settings("a"));
+    let other = LeaderLease { leader: Some(settings("b").me), ..first_claim(&mind) };
+    let version = Version("1".to_owned());
+    mind.read(Ok(Some((other, version))), at(0));
+    let mut calls = 0;
+    for millis in 1..=20_000 {
+        match mind.next(at(millis)) {
+            Step::Rest(_) => continue,
+            Step::Read => mind.read(Err(()), at(millis)),
+            Step::Write(_, lease) => mind.wrote(lease, Err(()), at(millis), at(millis)),
+        };
+        calls += 1;
+    }
+    assert!((60..=90).contains(&calls), "{calls} calls in 20 s");
+}
+
+fn at(millis: u64) -> Now {
+    Now { mono: Moment(millis), wall: WallTime(i64::try_from(millis).unwrap()) }
+}
+
+fn first_claim(mind: &Mind) -> LeaderLease {
+    let mut mind = mind.clone();
+    mind.read(Ok(None), at(0));
+    match mind.next(at(0)) {
+        Step::Write(None, lease) => lease,
+        step @ (Step::Read | Step::Rest(_) | Step::Write(..)) => panic!("{step:?}"),
     }
 }

@@ -76,7 +76,7 @@ impl StoreAddress {
         Ok(match self {
             Self::Etcd(address) => Arc::new(EtcdStore::register(address)?),
             Self::Objects(address) => {
-                let register = ObjectRegister::open(address);
+                let register = ObjectRegister::open_to_lead(address);
                 Arc::new(register.map_err(|error| self.refused(error))?)
             }
         })

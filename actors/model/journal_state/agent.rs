@@ -188,6 +188,9 @@ impl AgentEntry {
             standing,
             vmid: Some(self.marks.vmid),
             node: Some(self.node.clone()),
+            address: self.reached_at(),
+            ssh: Some((self.spec.ssh.port, self.spec.ssh.user.clone())),
+            host_keys: self.host_keys.clone(),
             leases: self.leases.keys().cloned().collect(),
             uses: self.uses,
             overrides: self.commands.overrides,
@@ -197,6 +200,13 @@ impl AgentEntry {
             machine: self.machine.clone(),
             ..AgentStatus::started(agent, template, self.since.unwrap_or(self.intended))
         }
+    }
+
+    /// Where holders of its leases reach it, as far as the journal says.
+    fn reached_at(&self) -> Option<String> {
+        let own = || Some(self.addresses.first()?.address.to_string());
+        let called = || Some(self.called?.to_string());
+        self.address.clone().or_else(own).or_else(called)
     }
 
     /// Whether a lease is on it, or the key of one that is over.

@@ -64,6 +64,12 @@ impl GrantedLease {
         (self.expires - now).min(most)
     }
 
+    /// Whether all that it needs in its guest is there, as far as the journal says.
+    pub fn is_ready(&self) -> bool {
+        // One without its runner's name was cut off before the runner could be made.
+        !self.ask.enters() || !self.pending && self.pass().is_some()
+    }
+
     /// It runs out at another time, as is said at that moment.
     pub fn renew(&mut self, expires: WallTime, now: WallTime) {
         self.expires = expires;

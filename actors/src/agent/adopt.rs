@@ -103,9 +103,7 @@ impl Mind {
             (id.clone(), Lease::new(granted, now.mono, now.mono + left, stage))
         };
         let held = entry.leases.iter().map(|(id, granted)| {
-            // A lease without its runner's name was cut off before the runner could be made.
-            let pending = granted.pending || granted.pass().is_none();
-            let admitting = granted.ask.enters() && pending;
+            let admitting = !granted.is_ready();
             let stage = if admitting { Stage::Admitting } else { Stage::Ready };
             let (id, mut lease) = lease(id, granted, stage);
             lease.unseen = !admitting;

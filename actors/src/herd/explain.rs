@@ -166,8 +166,10 @@ impl Herd {
         }
         for (agent, entry) in &journal_state.agents {
             for granted in entry.leases.values() {
-                let shown =
-                    status(&granted.ask, LeasePhase::Granted, "its agent is taken over".into());
+                // Who waits for it, or uses it, need not see that another drover took it over.
+                let phase =
+                    if granted.is_ready() { LeasePhase::Ready } else { LeasePhase::Granted };
+                let shown = status(&granted.ask, phase, "its agent is taken over".into());
                 self.observe(What::Lease(Box::new(on(shown, agent, granted.expires + down))));
             }
         }

@@ -1,9 +1,19 @@
 //! Members of a store, and what each of them does.
 
-use drover_api::MemberOut;
+use drover_api::{MemberOut, MembersOut};
 
 use super::Listed;
 use crate::cli::table::{Cell, Column, Kind, Page, Tone, View, column};
+
+/// Who led last, where that is all that is known.
+pub(in crate::cli) fn last_leader(members: &MembersOut, page: &mut Page) {
+    if let Some(last) = &members.last_leader {
+        page.line(&format!(
+            "No member leads. Last led by {}, silent since {}",
+            last.name, last.silent_since
+        ));
+    }
+}
 
 impl Listed for MemberOut {
     const COLUMNS: &'static [Column] = &[

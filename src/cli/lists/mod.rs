@@ -26,6 +26,7 @@ mod tests;
 pub(super) use agents::gone;
 pub(super) use images::{build_line, described, missing};
 pub(super) use machines::{differs, machine_state};
+pub(super) use members::last_leader;
 pub(super) use snapshots::Snapshot;
 pub(super) use status::status;
 

@@ -2,7 +2,7 @@
 
 use drover_api::{AlarmOut, BreakerOut, ConfigOut, LostJobOut, ReconcileOut, StatusOut, SyncOut};
 
-use super::{build_line, page as list};
+use super::{build_line, last_leader, page as list};
 use crate::cli::sentences::{count, every_cloud, short};
 use crate::cli::table::{Page, Tone, clean};
 
@@ -22,6 +22,7 @@ pub(in crate::cli) fn status(status: &StatusOut, page: &mut Page) {
     troubles(status, page);
     if let Some(members) = &status.members {
         section("MEMBERS", &members.members, page);
+        last_leader(members, page);
     }
     page.heading("CLOUDS");
     list(&status.clouds, page);

@@ -322,3 +322,20 @@ fn forms_that_mean_nothing_are_refused() {
     assert!(refused(Output::Yaml, "run"));
     assert!(!refused(Output::Yaml, "reload"));
 }
+
+#[test]
+fn members_without_a_leader_say_who_led_last_and_since_when_that_one_is_silent() {
+    let members = |last: Value| {
+        let all =
+            json!({ "store": "s", "leader": null, "lastLeader": last, "term": 4, "members": [] });
+        let mut page = Page::new(&view(None));
+        last_leader(&serde_json::from_value(all).unwrap(), &mut page);
+        page.into_text()
+    };
+    let last = json!({ "name": "a", "silentSince": "2026-11-21T08:11:02Z" });
+    assert_eq!(
+        members(last),
+        "No member leads. Last led by a, silent since 2026-11-21T08:11:02Z\n"
+    );
+    assert_eq!(members(Value::Null), "");
+}

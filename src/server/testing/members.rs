@@ -18,6 +18,7 @@ pub fn members() -> MembersOut {
     MembersOut {
         store: "etcd://etcd:2379/drover".to_owned(),
         leader: Some("a".to_owned()),
+        last_leader: None,
         term: 3,
         members: vec![member("a", "leader"), member("b", "standby")],
     }

@@ -7,6 +7,7 @@
 //! The log's callers block, so calls run on a thread of their own.
 
 use std::future::Future;
+use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -33,8 +34,12 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(1);
 const ROUNDS: usize = 2;
 /// The pause between two rounds: a cluster elects a leader in that time, as a rule.
 const ROUND_PAUSE: Duration = Duration::from_millis(500);
-/// The most keys that are asked for at once.
+/// The keys that are asked for at once where their values are large.
 const PAGE_KEYS: u32 = 4;
+/// The most where they are small: even at their largest they fit into an answer.
+const SMALL_PAGE_KEYS: u32 = 32;
+/// The bytes of values that make a page large.
+const LARGE_PAGE_BYTES: usize = 512 << 10;
 /// The same, without their values.
 const PAGE_NAMES: u32 = 1000;
 /// The most bytes of an answer: base64 of a page's keys at their largest.
@@ -224,14 +229,18 @@ impl Gateway {
         range: &KeyRange,
         revision: u64,
     ) -> Result<Vec<(String, Vec<u8>)>, CallError> {
-        let page = json!({ "limit": PAGE_KEYS.to_string(), "revision": revision.to_string() });
-        self.pages(range, page)
+        let page = json!({ "revision": revision.to_string() });
+        self.pages(range, page, PAGE_KEYS..=SMALL_PAGE_KEYS)
     }
 
     /// The keys of a range as they are now, in order.
     pub(super) fn keys(&self, range: &KeyRange) -> Result<Vec<String>, CallError> {
-        let page = json!({ "limit": PAGE_NAMES.to_string(), "keys_only": true });
-        Ok(self.pages(range, page)?.into_iter().map(|(key, _)| key).collect())
+        let page = json!({ "keys_only": true });
+        Ok(self
+            .pages(range, page, PAGE_NAMES..=PAGE_NAMES)?
+            .into_iter()
+            .map(|(key, _)| key)
+            .collect())
     }
 
     /// The first keys of a range.
@@ -248,18 +257,24 @@ impl Gateway {
         Ok(keys.collect())
     }
 
-    /// A range in pages, each asked for as `question` says.
+    /// A range in pages, each asked for as `question` says. A page has more keys, up to so many, where the one
+    /// before was small: a journal of many small writes is read in few calls.
     fn pages(
         &self,
         range: &KeyRange,
         mut question: Value,
+        keys: RangeInclusive<u32>,
     ) -> Result<Vec<(String, Vec<u8>)>, CallError> {
         let KeyRange(mut from, to) = range.clone();
-        let mut found = Vec::new();
+        let (mut found, mut limit) = (Vec::new(), *keys.start());
         loop {
             question["key"] = encoded(&from).into();
             question["range_end"] = encoded(&to).into();
+            question["limit"] = limit.to_string().into();
             let answer: RangeAnswer = self.read(question.clone())?;
+            let bytes: usize = answer.kvs.iter().map(|one| one.value.len()).sum();
+            let is_small = bytes < LARGE_PAGE_BYTES;
+            limit = if is_small { (2 * limit).min(*keys.end()) } else { *keys.start() };
             for one in answer.kvs {
                 let key = String::from_utf8(one.key)
                     .map_err(|_| CallError::Refused("a key is no text".to_owned()))?;

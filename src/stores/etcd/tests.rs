@@ -75,6 +75,18 @@ fn prefixes_are_journals_of_their_own() {
     assert_eq!((numbers(&one).len(), numbers(&other).len()), (2, 5));
 }
 
+#[test]
+fn a_journal_of_many_small_writes_and_some_large_ones_is_read_whole() {
+    let Some(cluster) = Cluster::start(1) else { return };
+    let mut log = open(&cluster, "herd");
+    let sizes = [vec![40; 70], vec![1_300_000; 3], vec![40; 70]].concat();
+    for (seq, bytes) in (0..).zip(&sizes) {
+        log.append(seq, &[large(*bytes)], true).unwrap();
+    }
+    let found: Vec<usize> = read(&log, 0).into_iter().map(|(_, record)| record.len()).collect();
+    assert_eq!(found, sizes);
+}
+
 // Invariant: of two writers at most one goes on.
 
 #[test]

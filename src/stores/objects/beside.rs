@@ -3,7 +3,7 @@
 use drover_vault::{Entry, Register, StoreError, Vault, Version};
 
 use super::ObjectAddress;
-use super::gateway::{CallError, Created, Gateway, Stamp};
+use super::gateway::{CallError, Created, Gateway, Limits, Stamp};
 use super::layout::unique;
 
 /// Where the things of a vault are.
@@ -71,6 +71,19 @@ impl ObjectRegister {
         let gateway = Gateway::new(address)?;
         super::probe::probe(&gateway)?;
         Ok(Self { gateway })
+    }
+
+    /// The same for those who lead or stand by: requests are given up earlier.
+    ///
+    /// # Errors
+    /// As [`ObjectRegister::open`].
+    pub fn open_to_lead(address: &ObjectAddress) -> Result<Self, Fault> {
+        super::probe::probe(&Gateway::new(address)?)?;
+        Self::limited(address)
+    }
+
+    pub(super) fn limited(address: &ObjectAddress) -> Result<Self, Fault> {
+        Ok(Self { gateway: Gateway::limited(address, Limits::REGISTER)? })
     }
 
     /// Prepares the requests of those who only read: the store is not tried.

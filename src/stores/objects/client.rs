@@ -14,8 +14,6 @@ use object_store::client::{
 use proxmox_client::Tls;
 use reqwest::{Client, StatusCode, Url};
 
-/// How long a store may take to answer, and as much longer as what is sent needs.
-const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 /// The slowest line to a store, in bytes a second.
 const SLOWEST: u64 = 1 << 20;
 const CONNECT_LIMIT: Duration = Duration::from_secs(2);
@@ -55,18 +53,25 @@ impl NoAnswer {
 
 /// The client of one store.
 #[derive(Debug, Clone)]
-pub(super) struct Http(Client);
+pub(super) struct Http {
+    client: Client,
+    /// How long the store may take to answer, and as much longer as what is sent needs.
+    answer: Duration,
+}
 
 impl Http {
-    pub(super) fn new(tls: &Tls) -> Result<Self, Box<dyn std::error::Error + Send + Sync>> {
+    pub(super) fn new(
+        tls: &Tls,
+        answer: Duration,
+    ) -> Result<Self, Box<dyn std::error::Error + Send + Sync>> {
         let client = Client::builder()
             .tls_backend_preconfigured(proxmox_client::client_config(tls)?)
             .no_proxy()
             .redirect(reqwest::redirect::Policy::none())
-            .connect_timeout(CONNECT_LIMIT)
+            .connect_timeout(CONNECT_LIMIT.min(answer))
             .tcp_nodelay(true)
             .build()?;
-        Ok(Self(client))
+        Ok(Self { client, answer })
     }
 }
 
@@ -85,9 +90,9 @@ impl HttpService for Http {
         let mut request = reqwest::Request::new(parts.method, url);
         *request.headers_mut() = parts.headers;
         let bytes = body.content_length() as u64;
-        *request.timeout_mut() = Some(ANSWER_LIMIT + Duration::from_secs(bytes / SLOWEST));
+        *request.timeout_mut() = Some(self.answer + Duration::from_secs(bytes / SLOWEST));
         *request.body_mut() = Some(reqwest::Body::wrap(body));
-        let mut answer = self.0.execute(request).await.map_err(NoAnswer::of)?;
+        let mut answer = self.client.execute(request).await.map_err(NoAnswer::of)?;
         let mut body = Vec::new();
         while let Some(part) = answer.chunk().await.map_err(NoAnswer::of)? {
             if body.len() + part.len() > ANSWER_BYTES_MAX {

@@ -26,6 +26,10 @@ use tokio::runtime::{Builder, Runtime};
 use super::address::{ObjectAddress, S3, Service};
 use super::client::{Http, NoAnswer, said};
 
+/// How long a store may take to answer.
+const ANSWER_LIMIT: Duration = Duration::from_secs(5);
+/// The same for a call of the register: those who lead wait for it.
+const REGISTER_ANSWER_LIMIT: Duration = Duration::from_millis(1500);
 /// The pauses before a request is sent again.
 const PAUSES: [Duration; 3] =
     [Duration::from_millis(100), Duration::from_millis(400), Duration::from_millis(1000)];
@@ -72,6 +76,21 @@ impl Stamp {
     }
 }
 
+/// How long requests try.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Limits {
+    /// How long a store may take to answer.
+    answer: Duration,
+    /// The pauses before a request is sent again.
+    pauses: &'static [Duration],
+}
+
+impl Limits {
+    const USUAL: Self = Self { answer: ANSWER_LIMIT, pauses: &PAUSES };
+    /// Of those who ask again by themselves, and soon.
+    pub(super) const REGISTER: Self = Self { answer: REGISTER_ANSWER_LIMIT, pauses: &[] };
+}
+
 /// The requests to one store.
 pub(crate) struct Gateway {
     store: Arc<dyn ObjectStore>,
@@ -80,6 +99,7 @@ pub(crate) struct Gateway {
     place: String,
     bucket: String,
     prefix: String,
+    pauses: &'static [Duration],
 }
 
 /// What one request came to.
@@ -99,8 +119,14 @@ enum Outcome<T> {
 impl Gateway {
     /// Prepares the requests; connects at the first one.
     pub(crate) fn new(address: &ObjectAddress) -> Result<Self, Fault> {
-        let store = store(address)?;
-        Self::over(store, address)
+        Self::over(store(address)?, address)
+    }
+
+    /// The same, for requests that try shorter.
+    pub(super) fn limited(address: &ObjectAddress, limits: Limits) -> Result<Self, Fault> {
+        let mut gateway = Self::over(store_limited(address, limits.answer)?, address)?;
+        gateway.pauses = limits.pauses;
+        Ok(gateway)
     }
 
     /// The same over another store.
@@ -119,6 +145,7 @@ impl Gateway {
             place: address.to_string(),
             bucket: address.bucket().to_owned(),
             prefix: address.prefix().to_owned(),
+            pauses: Limits::USUAL.pauses,
         })
     }
 
@@ -213,18 +240,18 @@ impl Gateway {
 
     /// What an object holds.
     pub(super) fn get(&self, name: &str) -> Result<Option<(Bytes, Stamp)>, CallError> {
-        let (store, path) = (Arc::clone(&self.store), self.path(name));
-        self.wait(async move { get(&store, &path).await }).map_err(CallError::of_a_read)
+        let (store, path, pauses) = (Arc::clone(&self.store), self.path(name), self.pauses);
+        self.wait(async move { get(&store, &path, pauses).await }).map_err(CallError::of_a_read)
     }
 
     /// What each of these objects holds, in this order.
     pub(super) fn get_all(&self, names: &[String]) -> Result<Vec<Option<Bytes>>, CallError> {
-        let store = Arc::clone(&self.store);
+        let (store, pauses) = (Arc::clone(&self.store), self.pauses);
         let paths: Vec<_> = names.iter().map(|name| self.path(name)).collect();
         let read = async move {
             let reads = paths.into_iter().map(|path| {
                 let store = Arc::clone(&store);
-                async move { Ok(get(&store, &path).await?.map(|(bytes, _)| bytes)) }
+                async move { Ok(get(&store, &path, pauses).await?.map(|(bytes, _)| bytes)) }
             });
             stream::iter(reads).buffered(READS_AT_ONCE).try_collect().await
         };
@@ -322,7 +349,7 @@ impl Gateway {
     where
         F: Future<Output = Outcome<T>> + Send + 'static,
     {
-        self.wait(repeat(request))
+        self.wait(repeat(self.pauses, request))
     }
 
     /// Runs a request on its own thread, and waits for it.
@@ -370,11 +397,11 @@ impl CallError {
 
 /// Sends a request until it comes to something. What stays without an answer may have been done, and
 /// so may one that finds a conflict after an attempt without an answer.
-async fn repeat<T, F>(request: impl Fn() -> F) -> Result<T, CallError>
+async fn repeat<T, F>(pauses: &'static [Duration], request: impl Fn() -> F) -> Result<T, CallError>
 where
     F: Future<Output = Outcome<T>>,
 {
-    let (mut unknown, mut pauses) = (false, PAUSES.into_iter());
+    let (mut unknown, mut pauses) = (false, pauses.iter());
     loop {
         let error = match request().await {
             Outcome::Done(done) => return Ok(done),
@@ -383,7 +410,7 @@ where
             Outcome::Again { error, sent } => {
                 unknown |= sent;
                 if let Some(pause) = pauses.next() {
-                    tokio::time::sleep(pause).await;
+                    tokio::time::sleep(*pause).await;
                     continue;
                 }
                 error
@@ -402,8 +429,9 @@ async fn read(store: &dyn ObjectStore, path: &Path) -> object_store::Result<(Byt
 async fn get(
     store: &Arc<dyn ObjectStore>,
     path: &Path,
+    pauses: &'static [Duration],
 ) -> Result<Option<(Bytes, Stamp)>, CallError> {
-    repeat(|| async {
+    repeat(pauses, || async {
         match outcome(read(&**store, path).await) {
             Outcome::Done(found) => Outcome::Done(Some(found)),
             Outcome::Missing(_) => Outcome::Done(None),
@@ -476,12 +504,16 @@ fn with_advice(whole: &str, text: String) -> String {
 
 /// The store of an address.
 pub(super) fn store(address: &ObjectAddress) -> Result<Arc<dyn ObjectStore>, Fault> {
+    store_limited(address, Limits::USUAL.answer)
+}
+
+fn store_limited(address: &ObjectAddress, answer: Duration) -> Result<Arc<dyn ObjectStore>, Fault> {
     let tls = match address.authority() {
         Some(pem) => Tls::Bundle(vec![pem.to_owned()]),
         None if address.is_plain() => Tls::Ignore,
         None => Tls::System,
     };
-    let http = Http::new(&tls)?;
+    let http = Http::new(&tls, answer)?;
     // Requests are repeated above, where it is known what they mean.
     let once = RetryConfig { max_retries: 0, ..RetryConfig::default() };
     match address.service() {

@@ -124,6 +124,11 @@ impl ObjectServer {
         self.text(prefix).parse().unwrap()
     }
 
+    /// The same at another port.
+    pub fn address_at(&self, port: u16, prefix: &str) -> ObjectAddress {
+        self.text_at(port, BUCKET, prefix, "secret").parse().unwrap()
+    }
+
     /// Makes an object so many days old.
     pub fn make_old(&self, object: &str, days: u64) {
         let path = self.folder.path().join("data").join(BUCKET).join(object);

@@ -175,14 +175,15 @@ impl Callers {
             Ok(server) => server,
             Err(answer) => return self.history.end(call, answer, None),
         };
-        let Peer { world, term, .. } = &peers[server];
+        let Peer { world, .. } = &peers[server];
         let waits = match ask {
             Ask::Create(key) => Waits::Create(world.ask_with_key("linux", &key.to_string())),
             Ask::Release(lease) => Waits::Release(world.begin_release(&lease)),
             Ask::Read(lease) => Waits::Read(lease),
         };
         let process = |at: usize| (at, peers[at].processes);
-        let (through, server, term) = (process(through), process(server), *term);
+        let term = peers[server].serves_in();
+        let (through, server) = (process(through), process(server));
         let since = Instant::now();
         self.open.push(Open { call, want, waits, since, through, server, term });
     }
@@ -204,7 +205,7 @@ impl Callers {
             peers[at].participant.is_some() && peers[at].processes == process
         };
         let lost = !lives(open.through) || !lives(open.server) || self.are_cut(through, server);
-        let ended = peers[server].term != open.term || !peers[server].world.runs();
+        let ended = peers[server].serves_in() != open.term || !peers[server].world.runs();
         let ways = [through, server];
         if lost || ended || open.since.elapsed() > CALL_LIMIT {
             return Some(Answer::Unknown);

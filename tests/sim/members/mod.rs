@@ -9,14 +9,16 @@
 //! | `history.rs` | what callers saw, and the checker of it |
 //! | `storm.rs` | the members and callers of one storm, and what must hold |
 //! | `steps.rs` | what goes wrong, by chance |
+//! | `late.rs` | a leader that learns late that its term is over |
 //! | `upgrade.rs` | members of two versions |
 //!
-//! Members are killed, paused, and have clocks apart. They hand over, join and leave. The store is cut from
-//! a member, is slow, or loses answers. A member is cut from the clusters and guests, or from another
-//! member.
+//! Members are killed, paused, and have clocks apart. They hand over, join and leave. A service may outlive its
+//! term. The store is cut from a member, is slow, or loses answers. A member is cut from the clusters and
+//! guests, or from another member.
 
 mod callers;
 mod history;
+mod late;
 mod peer;
 mod steps;
 mod storm;

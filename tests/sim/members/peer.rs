@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use drover::clock::VirtualAmbient;
 use drover_journal::LogError;
-use drover_members::{Leader, Participant, Settings};
+use drover_members::{Leader, Participant, SendBy, Settings};
 use drover_model::gate::Gate;
 use drover_model::time::WallTime;
 use drover_vault::MemoryRegister;
@@ -28,6 +28,10 @@ pub struct Peer {
     pub term: Option<u64>,
     /// When its service starts that does not run yet.
     starts: Option<Instant>,
+    /// The term of the service that runs, and until when that one may send.
+    serves: Option<(u64, SendBy)>,
+    /// Until when a service goes on although its term ended.
+    pub lingers: Option<Instant>,
     /// Since when it waits for a store that takes its time; until when, where the answers alone do.
     waits: Option<Instant>,
     /// Whether its calls to a slow store arrive at once, and their answers are slow.
@@ -65,6 +69,8 @@ impl Peer {
             clock: Clock::new(Arc::new(ambient)),
             term: None,
             starts: None,
+            serves: None,
+            lingers: None,
             waits: None,
             rests: None,
             early: false,
@@ -99,6 +105,7 @@ impl Peer {
         }
         (self.participant, self.term, self.paused) = (None, None, None);
         (self.starts, self.waits, self.rests) = (None, None, None);
+        (self.serves, self.lingers) = (None, None);
     }
 
     /// Leaves the others in order and for good.
@@ -129,9 +136,14 @@ impl Peer {
         self.paused.take_if(|until| *until <= Instant::now()).is_some()
     }
 
-    /// Whether it may change something now.
+    /// Whether its service may change something now.
     pub fn may_act(&self) -> bool {
-        self.participant.as_ref().is_some_and(|one| one.send_by().is_open())
+        self.serves.as_ref().is_some_and(|(_, send_by)| send_by.is_open())
+    }
+
+    /// The term of its service that runs.
+    pub fn serves_in(&self) -> Option<u64> {
+        self.serves.as_ref().map(|(term, _)| *term)
     }
 
     /// The member that leads, as far as this one knows.
@@ -150,20 +162,23 @@ impl Peer {
         }
         // A service whose journal another process took over ends. It starts again where its member still leads
         // a while after.
-        if self.world.store.was_fenced() && self.world.runs() {
-            self.world.kill();
+        let (term, send_by) = (participant.role().borrow().term, participant.send_by());
+        self.lingers.take_if(|until| *until <= Instant::now());
+        let lingers = self.lingers.is_some();
+        if !lingers && self.world.store.was_fenced() && self.world.runs() {
+            self.end_service();
             self.starts = Some(Instant::now() + HOLD / 5);
         }
-        let (term, send_by) = (participant.role().borrow().term, participant.send_by());
         if term != self.term {
-            if self.world.runs() {
-                self.world.kill();
-            }
             self.term = term;
             // It reads the journal first.
             self.starts = term.map(|_| Instant::now() + self.world.store.takes());
         }
-        let due = self.starts.take_if(|at| *at <= Instant::now()).is_some();
+        if self.world.runs() && self.serves_in() != term && !lingers {
+            self.end_service();
+        }
+        let runs = self.world.runs();
+        let due = self.starts.take_if(|at| *at <= Instant::now() && !runs).is_some();
         let Some(term) = self.term.filter(|_| due) else { return };
         // A process that cannot read the journal ends.
         self.unreadable = self.world.unreadable();
@@ -173,10 +188,19 @@ impl Peer {
             self.kill();
             return;
         }
+        let send_by = send_by.for_next_service();
         let gate = until_the_end(send_by.gate(), &self.alone);
+        self.serves = Some((term, send_by));
         self.world.tap.pass(gate.clone());
         self.world.member = Some(Member { term, gate, writes: Arc::clone(writes) });
         self.world.start().await;
+    }
+
+    fn end_service(&mut self) {
+        self.world.kill();
+        (self.serves, self.lingers) = (None, None);
+        // That was the journal of the service that ended.
+        self.world.store.was_fenced();
     }
 
     /// Does what is due of the election.

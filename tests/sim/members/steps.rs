@@ -18,7 +18,7 @@ impl Storm {
     /// One step, and the time until the next one.
     pub async fn step(&mut self) {
         let at = self.any_or_leader();
-        let said = match self.below(28) {
+        let said = match self.below(30) {
             0 => Some(self.kill(at)),
             1..5 => Some(self.pause(at)),
             5 => Some(self.cut_from_store(at)),
@@ -29,7 +29,8 @@ impl Storm {
             11 => Some(self.cut_from_member(at)),
             12 => self.join().map(|at| format!("{} joins", self.peers[at].name)),
             13 => self.leave(at),
-            14..21 => self.callers.ask(&self.peers, at),
+            14 | 15 => Some(self.linger(at)),
+            16..23 => self.callers.ask(&self.peers, at),
             _ => self.callers.release(&self.peers, at),
         };
         self.steps.extend(said);
@@ -96,6 +97,12 @@ impl Storm {
             cuts.remove(&pair);
         }
         format!("cut {} from {}: {cut}", self.peers[at].name, self.peers[other].name)
+    }
+
+    fn linger(&mut self, at: usize) -> String {
+        let span = Duration::from_millis(self.below(40_000));
+        self.peers[at].lingers = Some(Instant::now() + span);
+        format!("for {span:?} a service of {} outlives its term", self.peers[at].name)
     }
 
     fn leave(&mut self, at: usize) -> Option<String> {

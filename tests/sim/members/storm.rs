@@ -195,6 +195,7 @@ impl Storm {
             peer.world.cut_from_clusters(false);
             peer.loses.store(false, Ordering::Release);
             peer.paused = None;
+            peer.lingers = None;
             if newer && !peer.world.store.is_newer() {
                 peer.kill();
                 peer.world.store.upgrade();

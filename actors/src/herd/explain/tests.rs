@@ -196,7 +196,11 @@ fn a_start_shows_waiting_granted_and_ended_leases() {
             runner: None,
             pending: false,
         };
-        leased.leases.insert(LeaseId::new("l2"), granted);
+        leased.leases.insert(LeaseId::new("l2"), granted.clone());
+        // Its key is not in the guest yet.
+        let keyed = LeaseAsk { public_key: Some("ssh-ed25519 K".into()), ..ask("l4", t(), 0) };
+        let pending = GrantedLease { ask: keyed, pending: true, ..granted };
+        leased.leases.insert(LeaseId::new("l4"), pending);
         journal_state.agents.insert(AgentId::new("leased"), leased);
         journal_state.waiting.push(ask("l3", t(), 0));
         let spec = herd(vec![cloud("c", Some(0))], vec![template("c/t", &[])]);
@@ -208,7 +212,8 @@ fn a_start_shows_waiting_granted_and_ended_leases() {
             .world
             .with(|script| script.facts.iter().filter(is_ended).map(|fact| fact.at).collect());
         assert_eq!(times, [ENDED], "it ended long before the start");
-        assert_eq!(shown(&bed, "l2")[0], "granted: its agent is taken over");
+        assert_eq!(shown(&bed, "l2")[0], "ready: its agent is taken over");
+        assert_eq!(shown(&bed, "l4")[0], "granted: its agent is taken over");
         assert_eq!(shown(&bed, "l3")[0], "waiting: waits for an agent");
     });
 }

@@ -38,6 +38,19 @@ fn a_write_to_a_register_whose_answer_was_lost_is_recognised() {
 }
 
 #[test]
+fn a_store_that_hangs_holds_up_those_who_lead_for_a_moment_alone() {
+    let Some(server) = ObjectServer::start() else { return };
+    // It takes connections and never answers.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = server.address_at(silent.local_addr().unwrap().port(), "herd");
+    let register = ObjectRegister::limited(&address).unwrap();
+    let started = std::time::Instant::now();
+    assert!(register.read("leader").is_err());
+    let took = started.elapsed();
+    assert!(took < std::time::Duration::from_millis(3000), "{took:?}");
+}
+
+#[test]
 fn more_than_a_page_of_names_is_listed_whole() {
     let Some(server) = ObjectServer::start() else { return };
     let log = open(&server, "herd");
