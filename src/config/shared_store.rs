@@ -208,7 +208,7 @@ mod tests {
             let given = Environment::of(&[(STORE_VARIABLE, store), (KEY_VARIABLE, key)]);
             load(dir.path(), "  store: etcd://a/b\n", given).unwrap_err().render()
         };
-        let text = rendered("etcd://a/b c", &key);
+        let text = rendered("s3://ci/a b", &key);
         assert!(text.contains(STORE_VARIABLE) && !text.contains("drover.yaml"), "{text}");
         let text = rendered("etcd://a/b", &short);
         assert!(text.contains(&short) && !text.contains("drover.yaml"), "{text}");

@@ -105,14 +105,12 @@ impl Herd {
     }
 
     /// Starts a member that waits for a configuration, and what it says of that.
-    fn waits(&self, mut command: Command) -> (Service, String) {
+    fn waits(&self, mut command: Command) -> ((Service, Lines), String) {
         command.stderr(Stdio::piped());
         let mut service = Service::launch(command);
         let mut log = Lines::of("a member", service.child.0.stderr.take().unwrap());
         let said = log.until(|line| line.contains("waiting for a configuration"));
-        // What it says later goes nowhere, and it never waits for a reader.
-        std::thread::spawn(move || log.until(|_| false));
-        (service, said)
+        ((service, log), said)
     }
 
     fn kill(&mut self, name: &str) {
@@ -289,7 +287,7 @@ fn a_member_without_a_configuration_that_can_be_used_waits_for_one() {
     let (_dir, sim, site) = world();
     let herd = Herd::new(&site, cluster.text("herd"));
     put_by_hand(&herd.address, &yaml(&site, &sim, 4).replace("instanceCap", "instnaceCap"));
-    let (mut service, said) = herd.waits(herd.run("a", true));
+    let ((mut service, _log), said) = herd.waits(herd.run("a", true));
     assert!(said.contains("is refused"), "{said}");
     let good = herd.dir.join("good");
     write(&good, &yaml(&site, &sim, 4));
