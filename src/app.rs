@@ -27,6 +27,7 @@
 //!
 //! Of several drovers on one store: `process` (what outlives a term), `membership` (this process among
 //! the members), `standby`, `lead` (news while it leads), `agreement` (which configuration is in force),
+//! `held` (the configurations that a standby can lead with),
 //! `members` (what people learn), `vaults`, `shard_config` (where the configuration lies in the store).
 
 mod actors_thread;
@@ -35,6 +36,7 @@ mod config_sync;
 mod connections;
 mod doors;
 mod ground;
+mod held;
 mod layout;
 mod lead;
 mod members;
@@ -114,6 +116,9 @@ pub enum RunError {
     /// The configuration cannot be used.
     #[error(transparent)]
     Config(#[from] LoadError),
+    /// The same of files, where the configuration could be in the store.
+    #[error(transparent)]
+    FilesBesideStore(LoadError),
     /// The log level cannot be used.
     #[error(transparent)]
     Level(#[from] LevelError),
@@ -195,6 +200,7 @@ impl RunError {
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Config(_)
+            | Self::FilesBesideStore(_)
             | Self::Level(_)
             | Self::Unsafe(_)
             | Self::Newer(_)
@@ -220,6 +226,11 @@ impl RunError {
     pub fn render(&self) -> String {
         match self {
             Self::Config(error) => error.render(),
+            Self::FilesBesideStore(error) => format!(
+                "{}  help: a store and its key are given: to read the configuration from that store, give \
+                 --config-from-store and leave no YAML file at this path\n",
+                error.render()
+            ),
             Self::Level(_)
             | Self::State { .. }
             | Self::Beside { .. }
@@ -250,7 +261,7 @@ impl RunError {
 /// See [`RunError`].
 pub fn run(settings: &Settings) -> Result<(), RunError> {
     let mut settings = settings.clone();
-    let follower = shard_config::begin(&mut settings)?;
+    let (follower, could_be_stored) = shard_config::begin(&mut settings)?;
     let mut process = process::Process::following(follower);
     loop {
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -262,9 +273,13 @@ pub fn run(settings: &Settings) -> Result<(), RunError> {
         let outcome = runtime.block_on(process.serve(&settings));
         // Running calls are not awaited: the next start finds out their outcomes.
         runtime.shutdown_background();
-        match outcome? {
-            service::Ended::Stopped => return Ok(()),
-            service::Ended::LeadsNoMore(_) => {}
+        match outcome {
+            Ok(service::Ended::Stopped) => return Ok(()),
+            Ok(service::Ended::LeadsNoMore(_)) => {}
+            Err(RunError::Config(error)) if could_be_stored => {
+                return Err(RunError::FilesBesideStore(error));
+            }
+            Err(error) => return Err(error),
         }
     }
 }

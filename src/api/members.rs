@@ -16,6 +16,9 @@ pub struct MemberOut {
     pub role: String,
     /// Why it does not lead; null where it can.
     pub detail: Option<String>,
+    /// Why it cannot use its newest configuration; null where it can.
+    #[serde(default)]
+    pub refused: Option<String>,
     /// For how many seconds nothing was heard of it; null where it is live.
     pub silent_seconds: Option<u64>,
     /// The beginning of the digest of its configuration.

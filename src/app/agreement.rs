@@ -1,21 +1,33 @@
 //! Which configuration is in force, and who may lead with which. Pure.
 //!
-//! All members have the same files. A member whose files differ from what is in force does not lead. An
-//! edit comes into force when every live member has it, or not at all.
+//! All members have the same files. A member leads with what is in force, if it has that: its files may be
+//! an edit that waits for the others. A member that never had what is in force does not lead. An edit comes
+//! into force when every live member has it, or not at all.
 
 use std::time::Duration;
 
 use drover_members::{LeaderLease, Listed};
 use drover_server::NotForgotten;
 
+/// The configurations of a member.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Configs<'a> {
+    /// The digest of its files.
+    pub(super) own: &'a str,
+    /// The digests of what it had before and can still lead with.
+    pub(super) held: &'a [String],
+    /// Whether its files are those of the store.
+    pub(super) is_stored: bool,
+}
+
 /// Why this member may not lead; none where it may.
 pub(super) fn unfit(
     lease: Option<&LeaderLease>,
     listed: &[Listed],
     name: &str,
-    own: &str,
+    Configs { own, held, is_stored }: Configs<'_>,
 ) -> Option<String> {
-    let lease = lease.filter(|lease| lease.config != own)?;
+    let lease = lease.filter(|lease| lease.config != own && !held.contains(&lease.config))?;
     let in_force = short(&lease.config);
     if listed.is_empty() {
         return Some(format!(
@@ -25,10 +37,14 @@ pub(super) fn unfit(
         ));
     }
     let others = others_without(listed, name, own);
+    let help = if is_stored {
+        "each member takes the one of the store within seconds, unless `drover members` says why not"
+    } else {
+        "give every member the same files"
+    };
     (!others.is_empty()).then(|| {
         format!(
-            "its configuration {} is not the one in force, {in_force}, and {} has another: give every \
-             member the same files",
+            "its configuration {} is not the one in force, {in_force}, and {} has another: {help}",
             short(own),
             others.join(", ")
         )
@@ -101,6 +117,7 @@ mod tests {
             drover: "0.1.0".to_owned(),
             leads: false,
             unfit: (name == "d").then(|| "it is not well".to_owned()),
+            refused: None,
             beat: 1,
             name,
             config,
@@ -121,24 +138,41 @@ mod tests {
         }
     }
 
+    fn own(own: &str) -> Configs<'_> {
+        Configs { own, held: &[], is_stored: false }
+    }
+
     // Invariant: a member leads with what is in force, or with what every live member has.
 
     #[test]
     fn a_member_with_other_files_leads_only_where_all_live_ones_have_them() {
         let old = lease("old");
         let two = |other: &str, live| [listed("a", "new", true), listed("b", other, live)];
-        assert_eq!(unfit(None, &[], "a", "new"), None, "nobody led before");
-        assert_eq!(unfit(Some(&old), &[], "a", "old"), None);
-        let unknown = unfit(Some(&old), &[], "a", "new").unwrap_or_default();
+        assert_eq!(unfit(None, &[], "a", own("new")), None, "nobody led before");
+        assert_eq!(unfit(Some(&old), &[], "a", own("old")), None);
+        let unknown = unfit(Some(&old), &[], "a", own("new")).unwrap_or_default();
         assert!(unknown.contains("the other members are not known yet"), "{unknown}");
-        let differs = unfit(Some(&old), &two("old", true), "a", "new").unwrap_or_default();
+        let differs = unfit(Some(&old), &two("old", true), "a", own("new")).unwrap_or_default();
         assert!(
-            differs.contains("new is not the one in force, old, and b has another"),
+            differs
+                .contains("new is not the one in force, old, and b has another: give every member"),
             "{differs}"
         );
-        assert_eq!(unfit(Some(&old), &two("new", true), "a", "new"), None);
-        assert_eq!(unfit(Some(&old), &two("old", false), "a", "new"), None, "b is not there");
-        assert!(unfit(Some(&old), &two("third", true), "a", "new").is_some());
+        assert_eq!(unfit(Some(&old), &two("new", true), "a", own("new")), None);
+        assert_eq!(unfit(Some(&old), &two("old", false), "a", own("new")), None, "b is not there");
+        assert!(unfit(Some(&old), &two("third", true), "a", own("new")).is_some());
+    }
+
+    #[test]
+    fn a_member_leads_with_what_is_in_force_whatever_its_files_have_by_now() {
+        let old = lease("old");
+        let three = [listed("a", "new", true), listed("b", "third", true)];
+        let held = ["first".to_owned(), "old".to_owned()];
+        let has = |held| Configs { own: "new", held, is_stored: true };
+        assert_eq!(unfit(Some(&old), &three, "a", has(&held)), None);
+        assert_eq!(unfit(Some(&old), &[], "a", has(&held)), None);
+        let never = unfit(Some(&old), &three, "a", has(&held[..1])).unwrap_or_default();
+        assert!(never.contains("b has another: each member takes the one of the store"), "{never}");
     }
 
     // Invariant: nobody takes a member out of the list that may be there.

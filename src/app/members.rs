@@ -105,6 +105,7 @@ fn out(one: &Listed, leader: Option<&str>) -> MemberOut {
         drover: card.drover.clone(),
         role: role.to_owned(),
         detail,
+        refused: card.refused.clone().filter(|_| one.live),
         silent_seconds: (!one.live).then_some(one.silent.as_secs()),
         configuration: agreement::short(&card.config).to_owned(),
     }

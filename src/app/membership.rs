@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use causes::chain;
+use drover_api::faults_in_one_line;
 use drover_config::StoreSpec;
 use drover_journal::{Follower, Log, LogError, Opened, Writer, WriterOptions};
 use drover_members::{Card, Election, Leader, Listed, Role, Roll, SendBy, Settings};
@@ -19,6 +20,8 @@ use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
 
+use super::agreement::Configs;
+use super::shard_config::StoreTrouble;
 use super::vaults::LeadersVault;
 use super::{RunError, agreement};
 
@@ -26,6 +29,8 @@ use super::{RunError, agreement};
 const CONFIGURATION: &str = "drover configuration 1";
 /// How long a new leader waits for its last look into the journal as a standby.
 const LOOK_LIMIT: Duration = Duration::from_secs(2);
+/// The most characters of a refusal on a card.
+const REFUSED_CHARS: usize = 500;
 /// How long a leader that gives up waits for that to be written.
 const GIVE_UP_LIMIT: Duration = Duration::from_secs(3);
 
@@ -50,6 +55,8 @@ pub(super) struct Membership {
     followed: Mutex<Followed>,
     /// Why it cannot read the journal that the members share.
     unreadable: Mutex<Option<String>>,
+    /// What is wrong with the configuration in the store; none where the members have files of their own.
+    stored: Option<StoreTrouble>,
 }
 
 /// The journal as far as a standby has followed it, and the way to it.
@@ -60,13 +67,19 @@ struct Followed {
 }
 
 /// What this member says of itself.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Said {
     /// The digest of the files that it has.
     own: String,
-    /// The digest of what it would put in force, or has put in force as the leader.
-    in_force: String,
+    /// The digests of what it had before and can still lead with.
+    held: Vec<String>,
+    /// The digest of the configuration in force that it may replace.
+    replaces: Option<String>,
     unfit: Option<String>,
+    /// Why its files are refused.
+    refused: Option<String>,
+    /// What is wrong with the configuration in the store.
+    store_trouble: Option<String>,
     leads: bool,
 }
 
@@ -122,7 +135,7 @@ impl Membership {
     pub(super) fn start(
         spec: &StoreSpec,
         identity: Identity,
-        agreed_text: &[u8],
+        (agreed_text, stored): (&[u8], Option<StoreTrouble>),
         ambient: &Arc<dyn Ambient>,
     ) -> Result<Arc<Self>, RunError> {
         let beside = |source| RunError::Beside { place: spec.address.to_string(), source };
@@ -135,7 +148,7 @@ impl Membership {
         let register = spec.address.register().map_err(beside)?;
         let process = format!("{:016x}{:016x}", ambient.draw(), ambient.draw());
         let own = digest(&spec.key, agreed_text);
-        let said = Said { in_force: own.clone(), own, unfit: None, leads: false };
+        let said = Said { own, ..Said::default() };
         let system = |source| RunError::System { doing: "cannot start a thread", source };
         let settings = settings(spec, &identity, &process, &said);
         let election = Election::start(settings, register, Arc::clone(ambient)).map_err(system)?;
@@ -154,6 +167,7 @@ impl Membership {
             said: Mutex::new(said),
             followed: Mutex::default(),
             unreadable: Mutex::default(),
+            stored,
         }))
     }
 
@@ -246,30 +260,24 @@ impl Membership {
         self.role.borrow().led_until.map_or(Duration::ZERO, |until| now - WallTime(until))
     }
 
-    /// The digest of the files that this member has.
-    pub(super) fn own(&self) -> String {
-        self.said.lock().own.clone()
-    }
-
     /// The digest of a configuration.
     pub(super) fn digest(&self, agreed_text: &[u8]) -> String {
         digest(&self.spec.key, agreed_text)
     }
 
-    /// This member has these files now. A standby would put them in force; a leader does by
-    /// [`Membership::put_in_force`].
-    pub(super) fn has(&self, digest: String) {
-        self.say(|said| {
-            if !said.leads {
-                said.in_force.clone_from(&digest);
-            }
-            said.own = digest;
-        });
+    /// The files of this member have this configuration now, and it can still lead with those before.
+    pub(super) fn has(&self, digest: String, before: Vec<String>) {
+        self.say(|said| (said.own, said.held) = (digest, before));
     }
 
-    /// As the leader, this member has put its files in force.
+    /// The files of this member are refused for these faults, or have none.
+    pub(super) fn refuses(&self, faults: Option<&str>) {
+        self.say(|said| said.refused = faults.map(faults_in_one_line));
+    }
+
+    /// As the leader, this member has put this configuration in force.
     pub(super) fn put_in_force(&self, digest: String) {
-        self.say(|said| said.in_force = digest);
+        self.election.put_in_force(digest);
     }
 
     /// The live members, this one left out, that do not have a configuration, by their cards as they are
@@ -334,13 +342,16 @@ impl Membership {
         };
         let listed = self.listed.borrow().clone();
         let unreadable = self.unreadable.lock().clone();
+        let trouble = self.stored.as_ref().and_then(StoreTrouble::now).map(|(_, text)| text);
         self.say(|said| {
             said.leads = leads;
-            if !leads {
-                said.in_force.clone_from(&said.own);
-            }
-            let unfit = || agreement::unfit(lease.as_ref(), &listed, self.name(), &said.own);
-            said.unfit = if leads { None } else { unreadable.or_else(unfit) };
+            said.store_trouble = trouble;
+            let (own, is_stored) = (said.own.as_str(), self.stored.is_some());
+            let configs = Configs { own, held: &said.held, is_stored };
+            let unfit = agreement::unfit(lease.as_ref(), &listed, self.name(), configs);
+            let is_fit = !leads && unfit.is_none();
+            said.replaces = lease.filter(|_| is_fit).map(|lease| lease.config);
+            said.unfit = if leads { None } else { unreadable.or(unfit) };
         });
     }
 
@@ -405,12 +416,23 @@ fn digest(key: &ClusterKey, agreed_text: &[u8]) -> String {
     digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
+/// The beginning of a text, as much as a card takes.
+fn cut(text: &str) -> String {
+    let mut shown: String = text.chars().take(REFUSED_CHARS).collect();
+    if shown.len() < text.len() {
+        shown.push('…');
+    }
+    shown
+}
+
 fn settings(spec: &StoreSpec, identity: &Identity, process: &str, said: &Said) -> Settings {
     let (name, url) = (identity.name.clone(), identity.url.clone());
     Settings {
         me: Leader { name, process: process.to_owned(), url },
         hold: spec.leader_lease,
-        config: said.in_force.clone(),
+        config: said.own.clone(),
+        held: said.held.clone(),
+        replaces: said.replaces.clone(),
         unfit: said.unfit.clone(),
     }
 }
@@ -424,6 +446,7 @@ fn card(identity: &Identity, process: &str, said: &Said) -> Card {
         config: said.own.clone(),
         leads: said.leads,
         unfit: said.unfit.clone(),
+        refused: said.store_trouble.as_ref().or(said.refused.as_ref()).map(|text| cut(text)),
         beat: 0,
     }
 }

@@ -14,7 +14,7 @@ use super::membership::{self, Identity, Membership};
 use super::service::{self, Ended, Service};
 use super::shard_config::Follower;
 use super::signals::Signals;
-use super::standby::{Waited, stand_by};
+use super::standby::{Begin, Files, Waited, stand_by};
 use super::{RunError, Settings, members, state_dir, twin, wiring};
 use crate::clock::SystemAmbient;
 use crate::telemetry::{self, LevelHandle};
@@ -58,16 +58,17 @@ impl Process {
     async fn one_term(&mut self, settings: &Settings) -> Result<Ended, RunError> {
         let environment = settings.environment();
         let (watch, first) = Watch::open(&settings.config, environment.clone()).await;
-        let mut checked = match (first, self.files.take()) {
-            (Ok(checked), _) => checked,
+        let files = match (first, self.files.take()) {
+            (Ok(checked), former) => Files { newest: Box::new(checked), former, refused: None },
             // An edit with faults leaves the old configuration in force, between two terms too.
             (Err(error), Some(files)) => {
                 tracing::error!(error = error.render(), "configuration refused");
-                *files
+                Files { newest: files, former: None, refused: Some(error.render()) }
             }
             (Err(error), None) => return Err(error.into()),
         };
-        let level = self.level(&checked, settings)?;
+        let checked = &files.newest;
+        let level = self.level(checked, settings)?;
         if !checked.warnings.is_empty() {
             tracing::warn!(warnings = checked.rendered_warnings(), "configuration has warnings");
         }
@@ -77,25 +78,20 @@ impl Process {
             RunError::System { doing: "the operating system gives no random numbers", source }
         })?);
         let trigger = watch.trigger();
-        let (outcomes, mut changes, watching) = service::changes_of(watch);
+        let (mut changes, watching) = service::changes_of(watch);
         if let Some(follower) = &self.follower {
-            follower.serves(outcomes, trigger.clone());
+            follower.serves(trigger.clone());
         }
-        let ground = match self.member((settings, &state), &checked, &ambient)? {
-            None => Ground::alone(&state),
+        let (ground, begin) = match self.member((settings, &state), checked, &ambient)? {
+            None => (Ground::alone(&state), Begin::with(*files.newest)),
             Some((membership, bound)) => {
-                let waited = stand_by(
-                    &membership,
-                    &mut checked,
-                    bound,
-                    &mut signals,
-                    (&trigger, &mut changes),
-                );
+                let waited =
+                    stand_by(&membership, files, bound, &mut signals, (&trigger, &mut changes));
                 match waited.await? {
                     Waited::Stops => return Ok(Ended::Stopped),
-                    Waited::Leads => {
+                    Waited::Leads(begin) => {
                         members::announce(&membership);
-                        Ground::of_leader(membership, &*ambient)
+                        (Ground::of_leader(membership, &*ambient), begin)
                     }
                 }
             }
@@ -107,11 +103,12 @@ impl Process {
             })?),
             None => None,
         };
-        let files = self.membership.is_some().then(|| Box::new(checked.clone()));
-        let begins = service::Begins { settings, state, ambient, ground, bound };
+        let files = self.membership.is_some().then(|| begin.checked.clone());
+        let stored = self.follower.as_ref().map(Follower::trouble);
+        let begins = service::Begins { settings, state, ambient, ground, bound, stored };
         let ended = Service::serve(
             begins,
-            checked,
+            begin,
             (level, environment),
             (&trigger, &mut changes),
             &mut signals,
@@ -179,7 +176,8 @@ impl Process {
         tracing::info!(member = name, url, store = %store.address, "member of a store");
         let identity = Identity { name, url };
         let agreed = checked.agreed_text();
-        let membership = Membership::start(store, identity, &agreed, ambient)?;
+        let stored = self.follower.as_ref().map(Follower::trouble);
+        let membership = Membership::start(store, identity, (&agreed, stored), ambient)?;
         Ok(Some((Arc::clone(self.membership.insert(membership)), bound)))
     }
 }

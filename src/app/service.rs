@@ -43,7 +43,9 @@ use super::lead::Lead;
 use super::membership::Membership;
 use super::observer::ServiceObserver;
 use super::past_events::PastEvents;
+use super::shard_config::StoreTrouble;
 use super::signals::{SignalAction, Signals};
+use super::standby::Begin;
 use super::start_settings::StartSettings;
 use super::{RunError, Settings, doors, state_dir, twin, wiring};
 use crate::systemd::{self, Notifier};
@@ -109,18 +111,17 @@ pub(super) struct Begins<'a> {
     pub(super) ground: Ground,
     /// The sockets of the API, where this process has them already.
     pub(super) bound: Option<Bound>,
+    /// What is wrong with the configuration in the store, where it lies there.
+    pub(super) stored: Option<StoreTrouble>,
 }
 
 /// Watches the configuration in its own task, so that signals and requests do not interrupt the
-/// reading of files. Others may send outcomes beside it.
-pub(super) fn changes_of(
-    mut watch: Watch,
-) -> (mpsc::Sender<Outcome>, mpsc::Receiver<Outcome>, JoinHandle<()>) {
+/// reading of files.
+pub(super) fn changes_of(mut watch: Watch) -> (mpsc::Receiver<Outcome>, JoinHandle<()>) {
     let (sender, changes) = mpsc::channel(1);
-    let outcomes = sender.clone();
     let watching =
         tokio::spawn(async move { while sender.send(watch.next().await).await.is_ok() {} });
-    (outcomes, changes, watching)
+    (changes, watching)
 }
 
 impl Service {
@@ -130,7 +131,7 @@ impl Service {
     /// See [`RunError`].
     pub(super) async fn serve(
         begins: Begins<'_>,
-        checked: Checked,
+        begin: Begin,
         (level, environment): (LevelHandle, Environment),
         (trigger, changes): (&Trigger, &mut mpsc::Receiver<Outcome>),
         signals: &mut Signals,
@@ -138,8 +139,9 @@ impl Service {
         let (reloads, mut reload_requests) = mpsc::unbounded_channel();
         let mut lead = Lead::of(&begins.ground);
         let is_member = begins.ground.shared.is_some();
-        let files = Box::new(checked.clone());
-        let started = Self::start(begins, checked, (level, environment), reloads, &lead);
+        let Begin { checked, changes: known } = begin;
+        let files = checked.clone();
+        let started = Self::start(begins, *checked, (level, environment), reloads, &lead);
         let mut service = match started.await {
             // The leader before wrote while this one read: the next try reads that too.
             Err(RunError::Takeover(JournalFault::Fenced)) if is_member => {
@@ -162,6 +164,9 @@ impl Service {
             return Err(refused);
         }
         service.notifier.ready(&service.status(&tried));
+        for change in known {
+            service.config_changed(Outcome { change, answers: 0 });
+        }
         let watchdog = tokio::spawn(systemd::feed_watchdog(Arc::clone(&service.actors.alive)));
         let mut heartbeat = tokio::time::interval(HEARTBEAT_INTERVAL);
         let outcome = loop {
@@ -194,7 +199,7 @@ impl Service {
     }
 
     async fn start(
-        Begins { settings, state, ambient, ground, bound }: Begins<'_>,
+        Begins { settings, state, ambient, ground, bound, stored }: Begins<'_>,
         mut checked: Checked,
         (level, environment): (LevelHandle, Environment),
         reloads: mpsc::UnboundedSender<ReloadReply>,
@@ -262,6 +267,10 @@ impl Service {
         }
         if shared.is_some() {
             view.mark_shared();
+        }
+        if let Some(stored) = stored {
+            let check = format!("drover check --config {}", settings.config.display());
+            view.mark_stored_config(check, Box::new(move || stored.now()));
         }
         let past_events = PastEvents::attach(&state, &view);
         view.mark_journal_folded();
@@ -337,7 +346,7 @@ impl Service {
         let start_settings = StartSettings::of(&checked.service);
         let server = bound.serve(handles, auth, Limits::default())?;
         if let Some(shared) = &shared {
-            shared.put_in_force(shared.own());
+            shared.put_in_force(shared.digest(&files.agreed_text()));
         }
         for addr in &server.addrs {
             tracing::info!(%addr, "API served");
@@ -395,8 +404,16 @@ impl Service {
     /// Applies a valid configuration everywhere, or reports the faults of an invalid one.
     fn config_changed(&mut self, outcome: Outcome) {
         let result = match outcome.change {
-            Change::Reloaded(checked) => self.agree_on(checked),
+            Change::Reloaded(checked) => {
+                if let Some(shared) = &self.shared {
+                    shared.refuses(None);
+                }
+                self.agree_on(checked)
+            }
             Change::Refused(text) => {
+                if let Some(shared) = &self.shared {
+                    shared.refuses(Some(&text));
+                }
                 let what = What::ConfigRefused { text: text.clone(), after: self.spec.generation };
                 self.observer.observe(Fact { at: self.ambient.now().wall, what });
                 Err(text)
@@ -430,7 +447,8 @@ impl Service {
     fn agree_on(&mut self, checked: Box<Checked>) -> Result<u64, String> {
         let Some(shared) = self.shared.clone() else { return Ok(self.apply(*checked)) };
         let digest = shared.digest(&checked.agreed_text());
-        shared.has(digest.clone());
+        let in_force = shared.digest(&self.files.agreed_text());
+        shared.has(digest.clone(), vec![in_force]);
         let others = tokio::task::block_in_place(|| shared.others_without(&digest));
         if others.as_ref().is_ok_and(Vec::is_empty) {
             self.waiting = None;

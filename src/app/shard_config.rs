@@ -12,20 +12,32 @@
 //! store while the process lives.
 //!
 //! Failures: a store that does not answer leaves the files as they are. What cannot be opened is refused as
-//! a file with faults is. Without any configuration, in the store or kept, the member does not start.
+//! a file with faults is, and so is a store without any ([`StoreTrouble`]). Without a configuration that can be
+//! used, in the store or kept, a member waits for one. It ends after a minute, and the service manager starts it
+//! again: more than ten failures in 300 s would keep it down.
 
 mod follower;
 mod kept;
+mod trouble;
 
+use std::io::Write as _;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use causes::chain;
 use drover_config::{Environment, state_directory, store_of_environment, yaml_in};
 use drover_members::ConfigStore;
 
 use super::{RunError, Settings, state_dir};
+use crate::systemd::Notifier;
 pub(super) use follower::Follower;
 use kept::KeptConfigs;
+pub(super) use trouble::StoreTrouble;
+
+/// How long a member waits at its start for a configuration that can be used.
+const START_LIMIT: Duration = Duration::from_secs(60);
+/// How often it looks for one meanwhile.
+const START_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Where a member has its configuration from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,12 +97,13 @@ fn found_at(path: &Path) -> FoundThere {
 }
 
 /// Settles where the configuration is. Where it is in the store, reads it from there, sets the settings to
-/// the folder where it lies then, and follows the store. Blocks.
+/// the folder where it lies then, and follows the store. Where it is in files, says whether it could be in
+/// the store. Blocks.
 ///
 /// # Errors
 /// [`RunError::Stored`] for options that do not go together; [`RunError::NotFetched`] where there is no
-/// configuration to start with.
-pub(super) fn begin(settings: &mut Settings) -> Result<Option<Follower>, RunError> {
+/// configuration to start with for a minute.
+pub(super) fn begin(settings: &mut Settings) -> Result<(Option<Follower>, bool), RunError> {
     let environment = settings.environment();
     let has = |name| environment.get(name).is_some();
     let given = Given {
@@ -102,7 +115,7 @@ pub(super) fn begin(settings: &mut Settings) -> Result<Option<Follower>, RunErro
     let origin = origin(given, &settings.config).map_err(RunError::Stored)?;
     settings.config_from_store = origin == Origin::Store;
     if origin == Origin::Files {
-        return Ok(None);
+        return Ok((None, given.store_and_key));
     }
     let state = state_directory(None, &environment);
     settings.state_dir = Some(state_dir::make(&state)?);
@@ -114,19 +127,44 @@ pub(super) fn begin(settings: &mut Settings) -> Result<Option<Follower>, RunErro
     let register = address.patient_register(false);
     let register = register.map_err(|source| RunError::Beside { place: place.clone(), source })?;
     let store = ConfigStore::new(register, &key);
-    fetch_first(&store, &kept, &environment, &place)?;
+    wait_for_first(|| fetch_first(&store, &kept, &environment), &place)?;
     let follower = Follower::start(store, kept, environment);
     let system = |source| RunError::System { doing: "cannot start a thread", source };
-    Ok(Some(follower.map_err(system)?))
+    Ok((Some(follower.map_err(system)?), false))
 }
 
-/// Brings the newest configuration that can be started with to `latest`.
+/// Looks for a configuration to start with until there is one, and says what is in the way.
+fn wait_for_first(
+    mut fetch: impl FnMut() -> Result<Option<String>, RunError>,
+    place: &str,
+) -> Result<(), RunError> {
+    let ends = Instant::now() + START_LIMIT;
+    let mut said = None;
+    while let Some(why) = fetch()? {
+        if Instant::now() >= ends {
+            return Err(RunError::NotFetched { place: place.to_owned(), why });
+        }
+        if said.as_ref() != Some(&why) {
+            // The log is not open: its level is in the configuration.
+            let _ = writeln!(
+                std::io::stderr(),
+                "drover: waiting for a configuration in `{place}`: {}",
+                why.trim_end()
+            );
+            Notifier.status(&format!("waiting for a configuration in {place}"));
+            said = Some(why);
+        }
+        std::thread::sleep(START_INTERVAL);
+    }
+    Ok(())
+}
+
+/// Brings the newest configuration that can be started with to `latest`. Says why there is none.
 fn fetch_first(
     store: &ConfigStore,
     kept: &KeptConfigs,
     environment: &Environment,
-    place: &str,
-) -> Result<(), RunError> {
+) -> Result<Option<String>, RunError> {
     let state = |source| RunError::State { path: kept.latest(), source };
     let fault = match store.read() {
         Ok(Some(found)) => {
@@ -143,14 +181,14 @@ fn fetch_first(
         Err(error) => Some(chain(&error)),
     };
     if kept.named_latest().is_none() {
-        let why = fault.unwrap_or_default();
-        return Err(RunError::NotFetched { place: place.to_owned(), why });
+        return Ok(fault);
     }
-    if kept.accept(environment) {
-        return Ok(());
-    }
+    let Err(faults) = kept.accept(environment) else { return Ok(None) };
     // The follower reports the faults once the log is open: it finds that the store has another one.
-    kept.fall_back().map_err(state)
+    if kept.fall_back().map_err(state)? && kept.accept(environment).is_ok() {
+        return Ok(None);
+    }
+    Ok(Some(fault.unwrap_or_else(|| format!("the one there is refused:\n{}", faults.render()))))
 }
 
 #[cfg(test)]

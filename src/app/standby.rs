@@ -9,6 +9,7 @@ use drover_server::{Bound, Limits, Running, StandbyDoors};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
+use super::held::Held;
 use super::membership::Membership;
 use super::signals::{SignalAction, Signals};
 use super::{RunError, members, wiring};
@@ -22,23 +23,54 @@ const FIRST_LOOK_LIMIT: Duration = Duration::from_secs(5);
 
 /// How the time of standing by ended.
 pub(super) enum Waited {
-    Leads,
+    Leads(Begin),
     Stops,
 }
 
-/// Stands by until this member leads or is to stop. `checked` follows the files.
+/// What a term begins with.
+pub(super) struct Begin {
+    /// The configuration in force.
+    pub(super) checked: Box<Checked>,
+    /// What the files had since then, for the service to take up.
+    pub(super) changes: Vec<Change>,
+}
+
+impl Begin {
+    /// With what the files have.
+    pub(super) fn with(checked: Checked) -> Self {
+        Self { checked: Box::new(checked), changes: Vec::new() }
+    }
+}
+
+/// What a member has in its files when it begins to stand by.
+pub(super) struct Files {
+    pub(super) newest: Box<Checked>,
+    /// The configuration of its last term.
+    pub(super) former: Option<Box<Checked>>,
+    /// Why the files are refused; the newest is what they had before then.
+    pub(super) refused: Option<String>,
+}
+
+/// Stands by until this member leads or is to stop.
 ///
 /// # Errors
 /// [`RunError::Web`]; [`RunError::GaveUp`] where the election ended.
 pub(super) async fn stand_by(
     membership: &Arc<Membership>,
-    checked: &mut Checked,
+    Files { newest, former, mut refused }: Files,
     bound: &Bound,
     signals: &mut Signals,
     (trigger, changes): (&Trigger, &mut mpsc::Receiver<Outcome>),
 ) -> Result<Waited, RunError> {
     let (leads, leader) = watch::channel(members::known_to_lead(&membership.role().borrow()));
-    let server = serve(membership, leader, checked, bound)?;
+    let server = serve(membership, leader, &newest, bound)?;
+    let digest = |checked: &Checked| membership.digest(&checked.agreed_text());
+    let mut held = Held::new(digest(&newest), newest);
+    if let Some(former) = former {
+        held = held.beside(digest(&former), former);
+    }
+    membership.has(held.digest().to_owned(), held.before());
+    membership.refuses(refused.as_deref());
     let watchdog = tokio::spawn(systemd::feed_watchdog(Arc::new(|| true)));
     let (mut role, mut listed) = (membership.role(), membership.listed());
     // A member that cannot read the journal must not win: the others would wait for its lease to end.
@@ -60,7 +92,10 @@ pub(super) async fn stand_by(
             differs
         });
         if now.term.is_some() {
-            break Ok(Waited::Leads);
+            let (checked, newest) = held.with(now.lease.as_ref().map(|lease| &*lease.config));
+            let newest = newest.map(Change::Reloaded).into_iter();
+            let changes = newest.chain(refused.map(Change::Refused)).collect();
+            break Ok(Waited::Leads(Begin { checked, changes }));
         }
         let standing = members::standing(membership);
         if reported.as_ref() != Some(&standing) {
@@ -78,12 +113,18 @@ pub(super) async fn stand_by(
             },
             Some(outcome) = changes.recv() => match outcome.change {
                 Change::Reloaded(new) => {
-                    *checked = *new;
-                    server.replace_auth(wiring::auth(&checked.service));
-                    membership.has(membership.digest(&checked.agreed_text()));
+                    server.replace_auth(wiring::auth(&new.service));
+                    let in_force = now.lease.as_ref().map(|lease| &*lease.config);
+                    held.replace(digest(&new), new, in_force);
+                    membership.has(held.digest().to_owned(), held.before());
+                    membership.refuses(None);
+                    refused = None;
                 }
                 // The configuration's watch has logged the faults.
-                Change::Refused(_) => {}
+                Change::Refused(faults) => {
+                    membership.refuses(Some(&faults));
+                    refused = Some(faults);
+                }
             },
             action = signals.next() => match action {
                 SignalAction::Reload => drop(trigger.pull()),

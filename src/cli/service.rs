@@ -44,7 +44,9 @@ pub(super) fn run(global: &Global, options: RunOptions) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let faults = match &error {
-                app::RunError::Config(error) => error.located(),
+                app::RunError::Config(error) | app::RunError::FilesBesideStore(error) => {
+                    error.located()
+                }
                 app::RunError::Level(_)
                 | app::RunError::State { .. }
                 | app::RunError::Beside { .. }

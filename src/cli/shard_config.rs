@@ -1,6 +1,6 @@
 //! `drover shard-config`: the configuration of a herd in the store of its members.
 //!
-//! A put goes by comparison: what somebody else put meanwhile is never lost. `get` writes the number of the
+//! A put goes by comparison: what somebody else put meanwhile is never lost. `get` writes the id of the
 //! configuration beside the files that it writes, so that the put of an edit knows what was edited.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,12 +29,22 @@ use super::report::{self, FAILED, USAGE};
 use super::sentences::clean;
 use super::stdout::{put, put_value};
 
-/// The file beside those of `get` with the number of the configuration that they are of.
+/// The file beside those of `get` with the id of the configuration that they are of.
 const BASE: &str = ".shard-config";
 /// The name in the store of a single file that has none of a YAML file.
 const SINGLE: &str = "drover.yaml";
 
 type Files = BTreeMap<String, String>;
+
+/// The configuration that an edit began with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Base {
+    /// The number alone: of `--expect`, or beside files of an older drover. A number comes again after
+    /// `--force`.
+    Number(u64),
+    /// The number and the digest.
+    Id(String),
+}
 
 /// A file that a put changes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -96,9 +106,9 @@ fn put_config(global: &Global, options: &ShardPutOptions) -> Result<ExitCode, Ex
         }
         read => (read.map_err(failed(global))?, true),
     };
-    let base = options.expect.or_else(|| number_beside(&path));
+    let base = options.expect.map(Base::Number).or_else(|| base_beside(&path));
     if is_readable {
-        based_on(base, before.as_ref()).map_err(|text| refused(global, FAILED, &text))?;
+        based_on(base.as_ref(), before.as_ref()).map_err(|text| refused(global, FAILED, &text))?;
     }
     let by = (jiff::Timestamp::now().to_string(), who());
     let config = ShardConfig::after(before.as_ref(), files, by);
@@ -117,13 +127,10 @@ fn put_config(global: &Global, options: &ShardPutOptions) -> Result<ExitCode, Ex
         };
         done.map_err(failed(global))?;
     }
-    let number = match &before {
-        Some(before) if !is_put => before.config.number,
-        None if !is_put => 0,
-        Some(_) | None => config.number,
-    };
-    if path.join(BASE).is_file() && !options.dry_run {
-        let kept = replace(&path.join(BASE), &format!("{number}\n"), None);
+    let there = if is_put { Some(&config) } else { before.as_ref().map(|before| &before.config) };
+    let number = there.map_or(0, |there| there.number);
+    if let Some(there) = there.filter(|_| path.join(BASE).is_file() && !options.dry_run) {
+        let kept = replace(&path.join(BASE), &format!("{}\n", there.id()), None);
         kept.map_err(|error| not_written(global, &path.join(BASE), &error))?;
     }
     let out = PutOut {
@@ -162,30 +169,39 @@ fn files_of(checked: &Checked, is_folder: bool) -> Files {
     files.map(|file| (name(&file.path), file.text().to_owned())).collect()
 }
 
-/// The number that `get` wrote beside the files.
-fn number_beside(path: &Path) -> Option<u64> {
+/// What `get` wrote beside the files.
+fn base_beside(path: &Path) -> Option<Base> {
     let text = fs::read_to_string(path.join(BASE)).ok()?;
-    text.trim().parse().ok()
+    let text = text.trim();
+    Some(text.parse().map_or_else(|_| Base::Id(text.to_owned()), Base::Number))
 }
 
 /// Refuses an edit of what is not the configuration in the store any more.
-fn based_on(base: Option<u64>, found: Option<&Found>) -> Result<(), String> {
-    let (Some(base), number) = (base, found.map_or(0, |found| found.config.number)) else {
-        return Ok(());
+fn based_on(base: Option<&Base>, found: Option<&Found>) -> Result<(), String> {
+    let Some(base) = base else { return Ok(()) };
+    let (is_same, yours) = match base {
+        Base::Number(number) => {
+            (*number == found.map_or(0, |found| found.config.number), number.to_string())
+        }
+        Base::Id(id) => (found.is_some_and(|found| found.config.id() == *id), clean(id)),
     };
-    if base == number {
+    if is_same {
         return Ok(());
     }
     let there = match found {
-        Some(found) => format!(
-            "configuration {number}, put by {} at {}",
-            clean(&found.config.put_by),
-            clean(&found.config.put_at)
+        Some(Found { config, .. }) => format!(
+            "configuration {}, put by {} at {}",
+            match base {
+                Base::Number(_) => config.number.to_string(),
+                Base::Id(_) => config.id(),
+            },
+            clean(&config.put_by),
+            clean(&config.put_at)
         ),
         None => "no configuration".to_owned(),
     };
     Err(format!(
-        "the store has {there}, and yours is based on {base}: nothing was put. Get the one in the store \
+        "the store has {there}, and yours is based on {yours}: nothing was put. Get the one in the store \
          with `drover shard-config get DIR`, and make your change there"
     ))
 }
@@ -332,7 +348,7 @@ fn write_into(global: &Global, directory: &Path, config: &ShardConfig) -> Result
     for (name, text) in &config.files {
         written(&directory.join(name), text)?;
     }
-    written(&directory.join(BASE), &format!("{}\n", config.number))
+    written(&directory.join(BASE), &format!("{}\n", config.id()))
 }
 
 fn show(global: &Global, options: &StoreOptions) -> Result<ExitCode, ExitCode> {
@@ -362,6 +378,10 @@ fn show(global: &Global, options: &StoreOptions) -> Result<ExitCode, ExitCode> {
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
+    use std::sync::Arc;
+
+    use drover_vault::MemoryRegister;
+
     use super::*;
 
     fn files(all: &[(&str, &str)]) -> Files {
@@ -382,10 +402,42 @@ mod tests {
 
     #[test]
     fn an_edit_of_an_older_configuration_is_refused() {
+        let (zero, three) = (Base::Number(0), Base::Number(3));
         assert_eq!(based_on(None, None), Ok(()));
-        assert_eq!(based_on(Some(0), None), Ok(()));
-        let refused = based_on(Some(3), None).unwrap_err();
+        assert_eq!(based_on(Some(&zero), None), Ok(()));
+        let refused = based_on(Some(&three), None).unwrap_err();
         assert!(refused.contains("no configuration, and yours is based on 3"), "{refused}");
+    }
+
+    #[test]
+    fn an_edit_of_another_configuration_with_the_same_number_is_refused() {
+        let key = ClusterKey::new(&"0123456789abcdef0123456789abcdef".into()).unwrap();
+        let store = ConfigStore::new(Arc::new(MemoryRegister::default()), &key);
+        let config = |text: &str| {
+            let by = ("2026-11-28T09:00:00Z".to_owned(), "ops@lab".to_owned());
+            ShardConfig::after(None, files(&[("drover.yaml", text)]), by).unwrap()
+        };
+        store.put(None, &config("a: 1")).unwrap();
+        let found = store.read().unwrap();
+        let same = Base::Id(config("a: 1").id());
+        assert_eq!(based_on(Some(&same), found.as_ref()), Ok(()));
+        assert_eq!(based_on(Some(&Base::Number(1)), found.as_ref()), Ok(()));
+        let other = Base::Id(config("a: 2").id());
+        let refused = based_on(Some(&other), found.as_ref()).unwrap_err();
+        insta::assert_snapshot!(refused, @"the store has configuration 000001-57538e5eb3ab, put by ops@lab at 2026-11-28T09:00:00Z, and yours is based on 000001-b9e4f32d4fad: nothing was put. Get the one in the store with `drover shard-config get DIR`, and make your change there");
+        assert!(based_on(Some(&Base::Id("damaged".to_owned())), found.as_ref()).is_err());
+    }
+
+    #[test]
+    fn what_is_beside_the_files_is_an_id_or_the_number_of_an_older_drover() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(base_beside(dir.path()), None);
+        let base = |text: &str| {
+            fs::write(dir.path().join(BASE), text).unwrap();
+            base_beside(dir.path()).unwrap()
+        };
+        assert_eq!(base("7\n"), Base::Number(7));
+        assert_eq!(base("000007-1a2b3c4d5e6f\n"), Base::Id("000007-1a2b3c4d5e6f".to_owned()));
     }
 
     #[test]

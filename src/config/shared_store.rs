@@ -8,6 +8,7 @@ use std::time::Duration;
 use causes::chain;
 use drover_stores::StoreAddress;
 use drover_vault::{ClusterKey, KeyError};
+use secrecy::SecretString;
 
 use super::context::{Bases, Context};
 use super::environment::Environment;
@@ -48,7 +49,7 @@ pub(super) fn store(raw: &RawService, layer: &Layer, cx: &mut Context<'_>) -> Op
         let fault = layer.fault("store", "a store needs `clusterKey`, which all members have");
         cx.faults.push(fault.help(
             "make a key with `openssl rand -hex 32`, copy it to each member, and name it by \
-             `clusterKey: {secretFile: …}`",
+             `clusterKey: {secretFile: …}` or --cluster-key-file",
         ));
     }
     if raw.listen.is_none() {
@@ -60,7 +61,14 @@ pub(super) fn store(raw: &RawService, layer: &Layer, cx: &mut Context<'_>) -> Op
         cx.faults.push(fault.help("give every member the same files, or use one drover"));
     }
     let address = text.parse::<StoreAddress>();
-    let address = address.map_err(|error| cx.faults.push(layer.fault("store", chain(&error))));
+    let of_environment = cx.environment.get(STORE_VARIABLE).is_some();
+    let address = address.map_err(|error| {
+        cx.faults.push(match of_environment {
+            true => Fault::nowhere(STORE_VARIABLE, chain(&error))
+                .help("--store or DROVER_STORE gives it"),
+            false => layer.fault("store", chain(&error)),
+        });
+    });
     if let (Ok(address), Some(written)) = (&address, &raw.store) {
         same_store(address, written, layer, cx);
     }
@@ -87,22 +95,34 @@ fn key(layer: &Layer, cx: &mut Context<'_>) -> Option<ClusterKey> {
     let given = layer.nested("clusterKey");
     let Some(given) = given.first() else {
         let secret = cx.secret_of_variable(KEY_VARIABLE)?;
-        let wrong =
-            |error: KeyError| cx.faults.push(Fault::nowhere(KEY_VARIABLE, error.to_string()));
-        return ClusterKey::new(&secret).map_err(wrong).ok();
+        let wrong = |text: String| cx.faults.push(Fault::nowhere(KEY_VARIABLE, text));
+        return key_of_file(&secret, cx.environment).map_err(wrong).ok();
     };
     let secret = cx.secret(given)?;
     let name = given.chosen().unwrap_or("secretFile");
     let wrong = |error: KeyError| cx.faults.push(given.fault(name, error.to_string()));
     let key = ClusterKey::new(&secret).map_err(wrong).ok()?;
+    let key = match given.text("secretFile") {
+        Some(file) => key.of_file(file),
+        None => key,
+    };
     if cx.environment.is_for_stored()
         && let Some(other) = cx.secret_of_variable(KEY_VARIABLE)
         && ClusterKey::new(&other).is_ok_and(|other| !key.is_same(&other))
     {
-        let fault = given.fault(name, format!("it is another key than that of {KEY_VARIABLE}"));
+        let file = cx.environment.get(KEY_VARIABLE).unwrap_or_default();
+        let text = format!("it is another key than that of {KEY_VARIABLE}, `{file}`");
+        let fault = given.fault(name, text);
         cx.faults.push(fault.help("leave `clusterKey` out, or name the same key"));
     }
     Some(key)
+}
+
+/// The key in the file that the environment names; what is wrong with it in words.
+fn key_of_file(secret: &SecretString, environment: &Environment) -> Result<ClusterKey, String> {
+    let file = environment.get(KEY_VARIABLE).unwrap_or_default();
+    let key = ClusterKey::new(secret).map_err(|error| format!("`{file}`: {error}"))?;
+    Ok(key.of_file(file))
 }
 
 /// The store and the key that the environment gives, before any file is read.
@@ -115,7 +135,8 @@ pub fn store_of_environment(
     let store = environment
         .get(STORE_VARIABLE)
         .ok_or("no store is named: give --store, or --storage, --bucket and --shard")?;
-    let address = store.parse::<StoreAddress>().map_err(|error| chain(&error))?;
+    let wrong = |error| format!("{STORE_VARIABLE} or --store: {}", chain(&error));
+    let address = store.parse::<StoreAddress>().map_err(wrong)?;
     let key = key_of_environment(environment)?;
     Ok((address, key.ok_or("no key is named: give --cluster-key-file")?))
 }
@@ -130,7 +151,7 @@ pub fn key_of_environment(environment: &Environment) -> Result<Option<ClusterKey
         let fault = cx.faults.first().map(|fault| fault.message.clone());
         return fault.map_or(Ok(None), Err);
     };
-    ClusterKey::new(&secret).map(Some).map_err(|error| format!("{KEY_VARIABLE}: {error}"))
+    key_of_file(&secret, environment).map(Some)
 }
 
 #[cfg(test)]
@@ -182,8 +203,24 @@ mod tests {
         assert!(refused(of("etcd://a/b", "")).contains("--cluster-key-file"));
         assert!(refused(of("etcd://a/b", "/nowhere/key")).contains("/nowhere/key"));
         let short = secret(dir.path(), "short", "abc");
-        assert!(refused(of("etcd://a/b", &short)).contains("32 are needed"));
+        let said = refused(of("etcd://a/b", &short));
+        assert!(said.contains("32 are needed") && said.contains(&short), "{said}");
         assert!(refused(of("ftp://a", &key)).contains("no address of a store"));
+    }
+
+    #[test]
+    fn a_fault_of_the_environment_is_at_no_line_of_the_yaml() {
+        let dir = tempfile::tempdir().unwrap();
+        let key = secret(dir.path(), "key", KEY);
+        let short = secret(dir.path(), "short", "abc");
+        let rendered = |store: &str, key: &str| {
+            let given = Environment::of(&[(STORE_VARIABLE, store), (KEY_VARIABLE, key)]);
+            load(dir.path(), "  store: etcd://a/b\n", given).unwrap_err().render()
+        };
+        let text = rendered("s3://ci/a b", &key);
+        assert!(text.contains(STORE_VARIABLE) && !text.contains("drover.yaml"), "{text}");
+        let text = rendered("etcd://a/b", &short);
+        assert!(text.contains(&short) && !text.contains("drover.yaml"), "{text}");
     }
 
     #[test]

@@ -34,6 +34,7 @@ pub struct Role {
 
 enum Command {
     Configure(Box<Settings>),
+    PutInForce(String),
     GiveUp(Option<String>),
     TakePart,
 }
@@ -76,6 +77,11 @@ impl Election {
     /// Takes other settings.
     pub fn configure(&self, settings: Settings) {
         self.say(Command::Configure(Box::new(settings)));
+    }
+
+    /// As the leader, this member has put the configuration with this digest in force.
+    pub fn put_in_force(&self, config: String) {
+        self.say(Command::PutInForce(config));
     }
 
     /// Leads no more, for the member that is named; takes no part until [`Election::take_part`].
@@ -134,8 +140,12 @@ impl Participant {
 
     /// Takes other settings.
     pub fn configure(&mut self, settings: Settings) {
-        let now = self.ambient.now();
-        self.mind.configure(settings, now);
+        self.mind.configure(settings);
+    }
+
+    /// As the leader, this member has put the configuration with this digest in force.
+    pub fn put_in_force(&mut self, config: String) {
+        self.mind.put_in_force(config, self.ambient.now());
     }
 
     /// Leads no more, for the member that is named; takes no part until [`Participant::take_part`].
@@ -154,6 +164,7 @@ impl Participant {
         loop {
             match commands.recv_timeout(self.step()) {
                 Ok(Command::Configure(settings)) => self.configure(*settings),
+                Ok(Command::PutInForce(config)) => self.put_in_force(config),
                 Ok(Command::GiveUp(next)) => self.give_up(next),
                 Ok(Command::TakePart) => self.take_part(),
                 Err(mpsc::RecvTimeoutError::Timeout) => {}

@@ -21,9 +21,14 @@ pub struct Settings {
     pub me: Leader,
     /// How long after a renewal no other member takes the leader lease.
     pub hold: Duration,
-    /// The digest of the configuration that this member has.
+    /// The digest of the configuration that this member has in its files.
     pub config: String,
-    /// Why this member does not lead; none where it may.
+    /// The digests of those that it had there before, and can still lead with.
+    pub held: Vec<String>,
+    /// The digest of the configuration in force that it may replace by its own, because every live member
+    /// has that.
+    pub replaces: Option<String>,
+    /// Why this member does not lead with any; none where it may.
     pub unfit: Option<String>,
 }
 
@@ -95,6 +100,8 @@ pub struct Mind {
     wrote: Option<(LeaderLease, Now)>,
     /// The member that is to lead next, where this one is to stop.
     gives_up: Option<Option<String>>,
+    /// The digest of what it has put in force as the leader.
+    in_force: String,
     /// When the leader before renewed last, by its wall clock.
     led_until: Option<i64>,
 }
@@ -108,6 +115,7 @@ impl Mind {
             state,
             wrote: None,
             gives_up: None,
+            in_force: String::new(),
             led_until: None,
         }
     }
@@ -116,14 +124,18 @@ impl Mind {
         &self.settings
     }
 
-    /// Takes other settings. A leader writes another configuration down at once.
-    pub fn configure(&mut self, settings: Settings, now: Now) {
-        let other = settings.config != self.settings.config;
+    /// Takes other settings.
+    pub fn configure(&mut self, settings: Settings) {
         self.settings = settings;
+    }
+
+    /// Another configuration is in force: a leader writes that down at once.
+    pub fn put_in_force(&mut self, config: String, now: Now) {
         if let State::Leading { renews_at, .. } = &mut self.state
-            && other
+            && config != self.in_force
         {
             *renews_at = now.mono;
+            self.in_force = config;
         }
     }
 
@@ -199,16 +211,30 @@ impl Mind {
         }
         match &self.found {
             Found::Unknown => Step::Rest(due),
-            Found::Nobody => Step::Write(None, self.claim(0, now)),
+            Found::Nobody => Step::Write(None, self.claim(0, &self.settings.config, now)),
             Found::Lease(seen) => {
                 let free_at = self.free_at(seen);
-                if now.mono >= free_at {
-                    Step::Write(Some(seen.version.clone()), self.claim(seen.lease.term, now))
-                } else {
-                    Step::Rest(due.min(free_at))
+                match self.config_after(&seen.lease) {
+                    Some(config) if now.mono >= free_at => {
+                        let claim = self.claim(seen.lease.term, config, now);
+                        Step::Write(Some(seen.version.clone()), claim)
+                    }
+                    Some(_) => Step::Rest(due.min(free_at)),
+                    None => Step::Rest(due),
                 }
             }
         }
+    }
+
+    /// What this member would put in force after that lease: the same configuration where it has that, else
+    /// its own where every live member has it. None where it may not lead.
+    fn config_after<'a>(&'a self, lease: &'a LeaderLease) -> Option<&'a str> {
+        let Settings { config, held, replaces, .. } = &self.settings;
+        let in_force = &lease.config;
+        if config == in_force || held.contains(in_force) {
+            return Some(in_force);
+        }
+        (replaces.as_ref() == Some(in_force)).then_some(config)
     }
 
     /// When this member may take a lease that it has seen.
@@ -222,22 +248,22 @@ impl Mind {
         seen.at + seen.lease.hold()
     }
 
-    fn claim(&self, last: u64, now: Now) -> LeaderLease {
+    fn claim(&self, last: u64, config: &str, now: Now) -> LeaderLease {
         LeaderLease {
             format: FORMAT,
             term: last + 1,
             leader: Some(self.settings.me.clone()),
             renewals: 0,
             hold_ms: u64::try_from(self.settings.hold.as_millis()).unwrap_or(u64::MAX),
-            config: self.settings.config.clone(),
+            config: config.to_owned(),
             renewed_at: now.wall.0,
             next: None,
         }
     }
 
     fn renewal(&self, term: u64, seen: &Seen, now: Now) -> LeaderLease {
-        let renewal =
-            LeaderLease { renewals: seen.lease.renewals + 1, ..self.claim(term - 1, now) };
+        let claim = self.claim(term - 1, &self.in_force, now);
+        let renewal = LeaderLease { renewals: seen.lease.renewals + 1, ..claim };
         match &self.gives_up {
             Some(next) => LeaderLease { leader: None, next: next.clone(), ..renewal },
             None => renewal,
@@ -361,6 +387,7 @@ impl Mind {
             None => vec![Effect::Extends(sent_until(sent, self.settings.hold))],
         };
         if !was {
+            self.in_force.clone_from(&lease.config);
             effects.insert(0, Effect::Leads { term: lease.term, led_until: self.led_until });
         }
         effects

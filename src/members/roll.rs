@@ -43,6 +43,9 @@ pub struct Card {
     /// Why it does not lead and would not; none where it would.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unfit: Option<String>,
+    /// Why it cannot use its newest configuration; none where it can.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
     /// Rises with each card.
     pub beat: u64,
 }

@@ -59,8 +59,8 @@ pub enum ShardConfigError {
     #[error("{0}")]
     Bounds(String),
     #[error(
-        "somebody put another configuration meanwhile: look at it with `drover shard-config show`, and \
-         put yours again"
+        "somebody put another configuration meanwhile, and nothing was put: get that one with `drover \
+         shard-config get DIR`, and make your change there"
     )]
     Overtaken,
 }
@@ -119,7 +119,8 @@ impl ShardConfig {
         Ok(())
     }
 
-    /// A name that another configuration does not have.
+    /// A name that another configuration does not have: its number and the beginning of its digest. The
+    /// number alone comes again where somebody replaced what cannot be read.
     pub fn id(&self) -> String {
         let mut hash = Sha256::new();
         for (name, text) in &self.files {

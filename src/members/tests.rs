@@ -21,7 +21,14 @@ fn settings(name: &str) -> Settings {
         process: format!("{name}-1"),
         url: format!("http://{name}:8080"),
     };
-    Settings { me, hold: HOLD, config: "c1".to_owned(), unfit: None }
+    Settings {
+        me,
+        hold: HOLD,
+        config: "c1".to_owned(),
+        held: Vec::new(),
+        replaces: None,
+        unfit: None,
+    }
 }
 
 /// What became of a call to the register.
@@ -319,13 +326,84 @@ fn a_member_that_is_unfit_never_leads() {
     for at in [0, 2] {
         let unfit = Some("its configuration differs".to_owned());
         let other = Settings { unfit, ..world.members[at].mind.settings().clone() };
-        world.members[at].mind.configure(other, Now { mono: Moment(0), wall: WallTime(0) });
+        world.members[at].mind.configure(other);
     }
     world.gap();
     assert_eq!(world.leader(), Some(1));
     world.members[1].paused = u64::MAX;
     world.run(60_000);
     assert_eq!(world.leader(), None);
+}
+
+/// Members with these files; some of them have had another configuration before.
+fn with_configs(seed: u64, configs: [(&str, &[&str]); 3]) -> World {
+    let mut world = three(seed);
+    for (member, (own, held)) in world.members.iter_mut().zip(configs) {
+        let held = held.iter().map(|one| (*one).to_owned()).collect();
+        let settings = member.mind.settings().clone();
+        member.mind.configure(Settings { config: own.to_owned(), held, ..settings });
+    }
+    world
+}
+
+// Invariant: a member leads with the configuration in force where it has that, whatever its files say by now.
+// One that never had it leads only where it may replace it.
+
+#[test]
+fn an_edit_under_way_holds_up_no_change_of_leader_and_is_not_in_force_by_it() {
+    for seed in 0..10 {
+        let mut world = with_configs(seed, [("c1", &[]), ("c1", &[]), ("c1", &[])]);
+        world.gap();
+        world.run(1000);
+        let killed = world.leader().unwrap();
+        world.members[killed].paused = u64::MAX;
+        // The others have other files each, and the dead one has none of them.
+        for (at, own) in [(0, "c2"), (1, "c3"), (2, "c4")] {
+            let mind = &mut world.members[at].mind;
+            let held = vec!["c1".to_owned()];
+            mind.configure(Settings { config: own.to_owned(), held, ..mind.settings().clone() });
+        }
+        let gap = world.gap();
+        assert!((3000..=5600).contains(&gap), "{gap} ms");
+        world.run(3000);
+        assert_eq!(world.lease().unwrap().0.config, "c1");
+    }
+}
+
+#[test]
+fn a_member_that_never_had_what_is_in_force_leads_where_all_live_ones_have_its_files_alone() {
+    let mut world = with_configs(8, [("c1", &[]), ("c2", &[]), ("c2", &[])]);
+    world.members[1].paused = 2000;
+    world.members[2].paused = 2000;
+    world.gap();
+    assert_eq!(world.leader(), Some(0));
+    world.members[0].paused = u64::MAX;
+    world.run(30_000);
+    assert_eq!(world.leader(), None);
+    let mind = &mut world.members[2].mind;
+    let replaces = Some("c1".to_owned());
+    mind.configure(Settings { replaces, ..mind.settings().clone() });
+    world.gap();
+    assert_eq!(world.leader(), Some(2));
+    assert_eq!(world.lease().unwrap().0.config, "c2");
+}
+
+#[test]
+fn what_a_leader_puts_in_force_is_in_its_lease_at_once_and_another_one_keeps_it() {
+    let mut world = with_configs(9, [("c1", &["c2"]), ("c1", &["c2"]), ("c1", &["c2"])]);
+    world.gap();
+    let leader = world.leader().unwrap();
+    let now = world.members[leader].now(world.now);
+    world.members[leader].mind.put_in_force("c2".to_owned(), now);
+    world.run(50);
+    assert_eq!(world.lease().unwrap().0.config, "c2");
+    let now = world.members[leader].now(world.now);
+    let effects = world.members[leader].mind.give_up(None, now);
+    world.members[leader].take(effects);
+    world.run(50);
+    world.gap();
+    assert_ne!(world.leader(), Some(leader));
+    assert_eq!(world.lease().unwrap().0.config, "c2", "its files have another one");
 }
 
 // Invariant: two never send at once, whatever is slow, lost, paused or apart.

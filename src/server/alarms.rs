@@ -22,10 +22,16 @@ pub(super) fn alarms(view: &View) -> Vec<AlarmOut> {
         let text = format!("cannot be written, nothing new is started: {trouble}");
         all.push(about("journal".to_owned(), text, ""));
     }
-    if let Some((at, refusal)) = view.config().refused {
+    let config = view.config();
+    if let Some((at, refusal)) = config.refused {
         let text =
             format!("refused, the old configuration stays: {}", faults_in_one_line(&refusal));
-        let alarm = about(CONFIGURATION.to_owned(), text, "drover check");
+        let alarm = about(CONFIGURATION.to_owned(), text, view.check_command());
+        all.push(AlarmOut { since: Some(rfc3339(at)), ..alarm });
+    }
+    if let Some((at, trouble)) = config.store_trouble {
+        let text = format!("not read from the store, the old one stays: {trouble}");
+        let alarm = about(CONFIGURATION.to_owned(), text, "drover shard-config show");
         all.push(AlarmOut { since: Some(rfc3339(at)), ..alarm });
     }
     let due = view.restart_due();
@@ -229,6 +235,29 @@ mod tests {
         reported(&view, cloud(CloudHealth::Well, 2));
         reported(&view, build(ImagePhase::Failed, Some(NextBuild::Again)));
         assert_eq!(alarms(&view).len(), 1, "{}", lines(&view));
+    }
+
+    // Invariant: what the store has and cannot be used is an alarm of its own, whatever the files have.
+
+    #[test]
+    fn a_configuration_that_the_store_lost_is_an_alarm_until_it_is_back() {
+        let view = View::new(1);
+        let trouble = Arc::new(parking_lot::Mutex::new(None));
+        let noted = Arc::clone(&trouble);
+        let check = "drover check --config /var/lib/drover/shard-config/latest".to_owned();
+        view.mark_stored_config(check, Box::new(move || noted.lock().clone()));
+        assert_eq!(lines(&view), "");
+        refused(&view);
+        *trouble.lock() = Some((WallTime(2000), "it cannot be opened".to_owned()));
+        insta::assert_snapshot!(lines(&view), @r"
+        configuration | refused, the old configuration stays: agentConfigurations.linux.instanceCap: expected a whole number, found text (/etc/drover/drover.yaml:32:18); unknown key `clouds` | drover check --config /var/lib/drover/shard-config/latest | 2026-11-21T08:11:02Z
+        configuration | not read from the store, the old one stays: it cannot be opened | drover shard-config show | 1970-01-01T00:00:02Z
+        ");
+        // As a reload does whose files are well.
+        reported(&view, What::ConfigApplied { generation: Generation(5), reconcile_seconds: None });
+        assert!(lines(&view).starts_with("configuration | not read from the store"));
+        *trouble.lock() = None;
+        assert_eq!(lines(&view), "");
     }
 
     // Invariant: a value that is not in force yet is an alarm until it is, or is taken back.

@@ -27,9 +27,11 @@ pub(super) async fn show(state: web::Data<State>) -> HttpResponse {
 }
 
 /// What a member answers that stands by: all else is the leader's.
-pub(super) fn of_standby(members: &MembersOut) -> HttpResponse {
+pub(super) fn of_standby(members: &MembersOut, name: &str) -> HttpResponse {
     let mut page = Page(String::new());
     member(&mut page, members, false);
+    let own = members.members.iter().find(|one| one.name == name);
+    refused(&mut page, own.is_some_and(|own| own.refused.is_some()));
     answered(page.0)
 }
 
@@ -72,8 +74,7 @@ fn render(view: &View, members: Option<&MembersOut>) -> String {
     page.head("drover_config_generation", "gauge", "The configuration in force.");
     let generation = config.generation.map_or(0, |generation| generation.0);
     page.line("drover_config_generation", &[], generation);
-    page.head("drover_config_refused", "gauge", "Whether a newer configuration was refused.");
-    page.line("drover_config_refused", &[], config.refused.is_some().into());
+    refused(&mut page, config.refusal().is_some());
     let last = view.sync().and_then(|sync| sync.last_attempt);
     let failed = last.is_some_and(|last| last.fault.is_some());
     page.head("drover_config_sync_failed", "gauge", "Whether the last sync with git failed.");
@@ -81,6 +82,11 @@ fn render(view: &View, members: Option<&MembersOut>) -> String {
     page.head("drover_ready", "gauge", "Whether the service is ready for work.");
     page.line("drover_ready", &[], view.ready().into());
     page.0
+}
+
+fn refused(page: &mut Page, is_refused: bool) {
+    page.head("drover_config_refused", "gauge", "Whether a newer configuration was refused.");
+    page.line("drover_config_refused", &[], is_refused.into());
 }
 
 fn member(page: &mut Page, members: &MembersOut, leads: bool) {

@@ -207,7 +207,7 @@ impl Shown<GoneOut> for GoneAgent {
 
 impl Shown<ConfigOut> for ConfigStatus {
     fn shown(&self) -> ConfigOut {
-        let (refused_at, refusal) = self.refused.clone().unzip();
+        let (refused_at, refusal) = self.refusal().cloned().unzip();
         ConfigOut {
             generation: self.generation.map(|generation| generation.0),
             orphan_cleanup_period_seconds: self.reconcile_seconds,

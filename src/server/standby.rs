@@ -138,7 +138,7 @@ async fn leaderz(standby: web::Data<Standby>) -> Rejection {
 }
 
 async fn own_metrics(standby: web::Data<Standby>) -> HttpResponse {
-    metrics::of_standby(&(standby.doors.members)())
+    metrics::of_standby(&(standby.doors.members)(), &standby.doors.member)
 }
 
 async fn members(standby: web::Data<Standby>) -> web::Json<MembersOut> {

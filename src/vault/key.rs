@@ -1,6 +1,7 @@
 //! The key that every member has from its operator, and what is made of it.
 
 use std::fmt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use hmac::{Hmac, KeyInit as _, Mac as _};
@@ -19,7 +20,11 @@ pub enum KeyError {
 
 /// The key of the members. What needs a key gets one of its own, made of this one.
 #[derive(Clone)]
-pub struct ClusterKey(Arc<SecretBox<[u8; 32]>>);
+pub struct ClusterKey {
+    key: Arc<SecretBox<[u8; 32]>>,
+    /// The file that it is in; none where it is in none, or nobody said.
+    file: Option<PathBuf>,
+}
 
 impl fmt::Debug for ClusterKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -38,12 +43,22 @@ impl ClusterKey {
             return Err(KeyError::Short(text.len()));
         }
         let key = derive(text.as_bytes(), "drover cluster key 1");
-        Ok(Self(Arc::new(SecretBox::new(Box::new(key)))))
+        Ok(Self { key: Arc::new(SecretBox::new(Box::new(key))), file: None })
+    }
+
+    /// The same key, which is in that file: errors name it.
+    #[must_use]
+    pub fn of_file(self, file: impl Into<PathBuf>) -> Self {
+        Self { file: Some(file.into()), ..self }
+    }
+
+    pub(crate) fn file(&self) -> Option<&Path> {
+        self.file.as_deref()
     }
 
     /// A key for one use.
     pub(crate) fn of(&self, purpose: &str) -> [u8; 32] {
-        derive(self.0.expose_secret(), purpose)
+        derive(self.key.expose_secret(), purpose)
     }
 
     /// Whether another one was made of the same text.

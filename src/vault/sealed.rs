@@ -4,6 +4,8 @@
 //! XChaCha20-Poly1305 (draft-irtf-cfrg-xchacha-03; a random nonce never comes again). Its name is
 //! authenticated with it, so that nobody can put one thing in another's place.
 
+use std::path::{Path, PathBuf};
+
 use chacha20poly1305::aead::{Aead as _, KeyInit as _, Payload};
 use chacha20poly1305::{XChaCha20Poly1305, XNonce};
 use rand::TryRng as _;
@@ -22,6 +24,8 @@ const PURPOSE: &str = "drover vault 1";
 /// What encrypts things under a key of one use, and opens them.
 pub struct Sealer {
     cipher: XChaCha20Poly1305,
+    /// The file of the key, where that is known.
+    file: Option<PathBuf>,
 }
 
 /// A vault whose things are encrypted.
@@ -35,17 +39,24 @@ pub struct SealedVault<V> {
 pub enum NotOpened {
     #[error("it was written by a newer drover: run that one")]
     Newer,
+    /// The text says where this key is, or is empty.
     #[error(
-        "it was encrypted under another service.clusterKey, or changed since: give every member the \
+        "it was encrypted under another service.clusterKey{of}, or changed since: give every member the \
          same key"
     )]
-    OtherKey,
+    OtherKey { of: String },
 }
 
 impl Sealer {
     /// Makes the key of a purpose.
     pub fn new(key: &ClusterKey, purpose: &str) -> Self {
-        Self { cipher: XChaCha20Poly1305::new(&key.of(purpose).into()) }
+        let file = key.file().map(Path::to_owned);
+        Self { cipher: XChaCha20Poly1305::new(&key.of(purpose).into()), file }
+    }
+
+    fn other_key(&self) -> NotOpened {
+        let of = self.file.as_ref().map(|file| format!(" than that in `{}`", file.display()));
+        NotOpened::OtherKey { of: of.unwrap_or_default() }
     }
 
     /// Encrypts a thing under its name.
@@ -69,13 +80,14 @@ impl Sealer {
     /// # Errors
     /// [`NotOpened`] for what this key did not seal, or somebody changed or moved.
     pub fn open(&self, name: &str, sealed: &[u8]) -> Result<Vec<u8>, NotOpened> {
-        let (format, rest) = sealed.split_first().ok_or(NotOpened::OtherKey)?;
+        let (format, rest) = sealed.split_first().ok_or_else(|| self.other_key())?;
         if *format > FORMAT {
             return Err(NotOpened::Newer);
         }
-        let (nonce, sealed) = rest.split_at_checked(NONCE_BYTES).ok_or(NotOpened::OtherKey)?;
+        let (nonce, sealed) = rest.split_at_checked(NONCE_BYTES).ok_or_else(|| self.other_key())?;
         let payload = Payload { msg: sealed, aad: name.as_bytes() };
-        self.cipher.decrypt(XNonce::from_slice(nonce), payload).map_err(|_| NotOpened::OtherKey)
+        let opened = self.cipher.decrypt(XNonce::from_slice(nonce), payload);
+        opened.map_err(|_| self.other_key())
     }
 }
 

@@ -127,6 +127,35 @@ impl Members {
         }
     }
 
+    /// Gives a member's files another cap of the template, at once.
+    fn edit(&self, at: usize, cap: &str) {
+        let file = self.all[at].config.join("drover.yaml");
+        let text = std::fs::read_to_string(&file).unwrap();
+        let line = |line: &str| match line.split_once("instanceCap: ") {
+            Some((before, _)) => format!("{before}instanceCap: {cap}\n"),
+            None => format!("{line}\n"),
+        };
+        let fresh = self.all[at].config.join(".new");
+        std::fs::write(&fresh, text.lines().map(line).collect::<String>()).unwrap();
+        std::fs::rename(fresh, file).unwrap();
+    }
+
+    /// What a member knows of one of all.
+    fn known(&self, at: usize, of: usize) -> Value {
+        let all = self.asked(at, "/v1/members").unwrap_or_default();
+        let named = |one: &&Value| one["name"] == self.all[of].name;
+        all["members"]
+            .as_array()
+            .and_then(|all| all.iter().find(named))
+            .cloned()
+            .unwrap_or_default()
+    }
+
+    fn cap(&self, at: usize) -> Value {
+        let all = self.asked(at, "/v1/templates").unwrap_or_default();
+        all["templates"][0]["cap"].clone()
+    }
+
     /// The first member that is not this one.
     pub fn other(&self, than: usize) -> usize {
         (0..3).find(|at| *at != than && self.all[*at].service.is_some()).unwrap()
@@ -399,13 +428,7 @@ fn jobs_of_gitea_run_once_each(name: &str, store: (Box<dyn std::any::Any>, Strin
 fn an_edit_waits_until_every_member_has_it() {
     let Some((_dir, _sim, members)) = three() else { return };
     let leader = members.leader();
-    let edit = |at: usize| {
-        let file = members.all[at].config.join("drover.yaml");
-        let text = std::fs::read_to_string(&file).unwrap();
-        let fresh = members.all[at].config.join(".new");
-        std::fs::write(&fresh, text.replace("instanceCap: 4", "instanceCap: 3")).unwrap();
-        std::fs::rename(fresh, file).unwrap();
-    };
+    let edit = |at: usize| members.edit(at, "3");
     let cap = || members.json(leader, &["templates"])["templates"][0]["cap"].clone();
     assert_eq!(cap(), 4);
     edit(leader);
@@ -419,6 +442,77 @@ fn an_edit_waits_until_every_member_has_it() {
         assert!(Instant::now() < deadline, "the edit does not come into force");
     }
     assert_eq!(members.leader(), leader);
+}
+
+#[test]
+fn a_leader_that_dies_while_edits_are_under_way_is_followed_with_what_is_in_force() {
+    let Some((_dir, _sim, mut members)) = three() else { return };
+    let leader = members.leader();
+    let others: Vec<usize> = (0..3).filter(|at| *at != leader).collect();
+    let until = |members: &Members, what: &str, done: &dyn Fn() -> bool| {
+        let deadline = Instant::now() + WAIT_LIMIT;
+        while !done() {
+            let all = members.asked(others[0], "/v1/members");
+            assert!(Instant::now() < deadline, "it does not come to this: {what}; {all:?}");
+        }
+    };
+    let in_force = members.known(leader, leader)["configuration"].clone();
+    // Each of the others has an edit of its own, and the leader has none of them.
+    members.edit(others[0], "3");
+    members.edit(others[1], "2");
+    until(&members, "the edits are known", &|| {
+        let of = |at: usize| members.known(leader, at)["configuration"].clone();
+        others.iter().all(|at| of(*at).is_string() && of(*at) != in_force)
+    });
+    members.kill(leader);
+    let gap = members.gap(others[0]).as_millis();
+    note(&format!("no leader serves after a kill amid edits, of {LEASE_SECS} s: {gap} ms"));
+    let next = members.leader();
+    assert_eq!(members.cap(next), 4);
+    // An edit that all live ones have comes into force.
+    let last = if next == others[0] { others[1] } else { others[0] };
+    let wanted = if next == others[0] { 3 } else { 2 };
+    members.edit(last, &wanted.to_string());
+    until(&members, "the edit is in force", &|| members.cap(next) == wanted);
+    assert_eq!(members.leader(), next);
+}
+
+#[test]
+fn a_standby_that_refuses_its_files_says_so_to_all_and_when_it_leads() {
+    let Some((_dir, _sim, members)) = three() else { return };
+    let leader = members.leader();
+    let standby = members.other(leader);
+    let until = |what: &str, done: &dyn Fn() -> bool| {
+        let deadline = Instant::now() + WAIT_LIMIT;
+        while !done() {
+            assert!(Instant::now() < deadline, "it does not come to this: {what}");
+        }
+    };
+    let metric = |at: usize| {
+        let mut curl = Command::new("curl");
+        curl.args(["-sS", "--unix-socket"]).arg(&members.all[at].socket);
+        let out = curl.arg("http://drover/metrics").output().unwrap();
+        String::from_utf8(out.stdout).unwrap()
+    };
+    members.edit(standby, "many");
+    let refused = || members.known(leader, standby)["refused"].clone();
+    until("a refusal", &|| refused().as_str().is_some_and(|why| why.contains("instanceCap")));
+    assert_eq!(members.known(leader, standby)["role"], "standby", "it can lead as before");
+    let out = members.command(leader, &["members"]).output().unwrap();
+    let text = String::from_utf8_lossy(&out.stdout).into_owned();
+    assert!(text.contains("cannot use its newest configuration: "), "{text}");
+    assert!(metric(standby).contains("drover_config_refused 1\n"), "{}", metric(standby));
+    assert!(metric(leader).contains("drover_config_refused 0\n"));
+    // The alarm is that of the member that leads then.
+    members.json(leader, &["transfer-leadership", members.all[standby].name]);
+    until("the alarm of the next leader", &|| {
+        let alarms = members.asked(leader, "/v1/status").unwrap_or_default()["alarms"].to_string();
+        alarms.contains("instanceCap")
+    });
+    members.edit(standby, "4");
+    until("all is well", &|| {
+        refused().is_null() && metric(standby).contains("drover_config_refused 0\n")
+    });
 }
 
 #[test]

@@ -104,6 +104,15 @@ impl Herd {
         self.members.push(Member { name: name.to_owned(), service: Some(service), _log });
     }
 
+    /// Starts a member that waits for a configuration, and what it says of that.
+    fn waits(&self, mut command: Command) -> ((Service, Lines), String) {
+        command.stderr(Stdio::piped());
+        let mut service = Service::launch(command);
+        let mut log = Lines::of("a member", service.child.0.stderr.take().unwrap());
+        let said = log.until(|line| line.contains("waiting for a configuration"));
+        ((service, log), said)
+    }
+
     fn kill(&mut self, name: &str) {
         let member = self.members.iter_mut().find(|member| member.name == name).unwrap();
         member.service.as_ref().unwrap().child.signal("KILL");
@@ -189,9 +198,9 @@ fn members_take_edits((_store, address): (Box<dyn Any>, String)) {
     let (_dir, sim, site) = world();
     let mut herd = Herd::new(&site, address);
     // Nobody has put one: a member says what to do.
-    let out = herd.run("a", true).output().unwrap();
-    assert_eq!(out.status.code(), Some(1), "{}", text(&out));
-    assert!(text(&out).contains("drover shard-config put"), "{}", text(&out));
+    let (waiting, said) = herd.waits(herd.run("a", true));
+    assert!(said.contains("drover shard-config put"), "{said}");
+    drop(waiting);
 
     let first = herd.dir.join("first.yaml");
     std::fs::write(&first, yaml(&site, &sim, 4)).unwrap();
@@ -217,7 +226,7 @@ fn members_take_edits((_store, address): (Box<dyn Any>, String)) {
     edit(&two, "instanceCap: 4", "instanceCap: 2");
     let (code, said) = herd.shard_config(&["shard-config", "put", two.to_str().unwrap()]);
     assert_eq!(code, Some(1), "{said}");
-    assert!(said.contains("configuration 3") && said.contains("based on 2"), "{said}");
+    assert!(said.contains("configuration 000003-") && said.contains("based on 000002-"), "{said}");
     herd.until("the edit", || herd.cap("a") == Some(3.into()));
     herd.until("all have it", || {
         let all = herd.asked("a", "/v1/members");
@@ -244,6 +253,18 @@ fn members_take_edits((_store, address): (Box<dyn Any>, String)) {
     damage(&herd.address);
     herd.until("what is said of it", || herd.status("a").contains("cannot be opened"));
     assert_eq!(herd.cap("a"), Some(3.into()));
+    // Neither a reload of files that are well takes that back, nor another leader.
+    let mut command = drover();
+    let out = command.arg("--socket").arg(herd.socket("a")).arg("reload").output().unwrap();
+    assert!(out.status.success(), "{}", text(&out));
+    assert!(herd.status("a").contains("cannot be opened"), "{}", herd.status("a"));
+    let leader = || herd.asked("a", "/v1/members").unwrap_or_default()["leader"].clone();
+    let before = leader();
+    let mut command = drover();
+    command.arg("--socket").arg(herd.socket("a")).arg("transfer-leadership").output().unwrap();
+    herd.until("another leader that says the same", || {
+        !leader().is_null() && leader() != before && herd.status("a").contains("cannot be opened")
+    });
     edit(&one, "instnaceCap: 1", "instanceCap: 2");
     let (code, said) = herd.shard_config(&["shard-config", "put", one.to_str().unwrap()]);
     assert!(code == Some(1) && said.contains("--force"), "{said}");
@@ -252,6 +273,28 @@ fn members_take_edits((_store, address): (Box<dyn Any>, String)) {
     assert_eq!(code, Some(0), "{said}");
     herd.until("the repair", || herd.cap("c") == Some(2.into()));
     herd.until("all is well", || !herd.status("a").contains("cannot be opened"));
+    // The number begins again by that, and an older copy with the same number is refused.
+    let (old, _) = (herd.get("three"), edit(&one, "instanceCap: 2", "instanceCap: 1"));
+    damage(&herd.address);
+    assert_eq!(herd.shard_config(&force).0, Some(0));
+    let (code, said) = herd.shard_config(&["shard-config", "put", old.to_str().unwrap()]);
+    assert!(code == Some(1) && said.contains("yours is based on 000001-"), "{said}");
+}
+
+#[test]
+fn a_member_without_a_configuration_that_can_be_used_waits_for_one() {
+    let Some(cluster) = Cluster::start(1) else { return };
+    let (_dir, sim, site) = world();
+    let herd = Herd::new(&site, cluster.text("herd"));
+    put_by_hand(&herd.address, &yaml(&site, &sim, 4).replace("instanceCap", "instnaceCap"));
+    let ((mut service, _log), said) = herd.waits(herd.run("a", true));
+    assert!(said.contains("is refused"), "{said}");
+    let good = herd.dir.join("good");
+    write(&good, &yaml(&site, &sim, 4));
+    herd.put(&good);
+    service.hear("READY=1");
+    service.drain();
+    herd.until("the configuration", || herd.cap("a") == Some(4.into()));
 }
 
 // Invariant: herds of one store do not see each other.
@@ -314,12 +357,22 @@ fn what_does_not_go_together_is_refused_with_what_to_do() {
 
     let mut command = herd.run("a", true);
     command.env("DROVER_CLUSTER_KEY_FILE", &other);
-    let out = command.output().unwrap();
-    assert_eq!(out.status.code(), Some(1));
-    let said = self::text(&out);
-    assert!(said.contains("another service.clusterKey"), "{said}");
+    let (_waiting, said) = herd.waits(command);
+    let of = format!("another service.clusterKey than that in `{}`", other.display());
+    assert!(said.contains(&of), "{said}");
     write(&herd.dir.join("a.etc"), &good);
     let out = herd.run("a", true).output().unwrap();
     let said = self::text(&out);
     assert!(out.status.code() == Some(2) && said.contains("move the files away"), "{said}");
+    // Files that cannot be used, where the configuration could be in the store.
+    write(&herd.dir.join("b.etc"), "a: b\n");
+    let out = herd.run("b", false).output().unwrap();
+    let said = self::text(&out);
+    assert!(out.status.code() == Some(2) && said.contains("--config-from-store"), "{said}");
+    let parts =
+        ["shard-config", "put", "own", "--storage", "s3", "--bucket", "ci", "--shard", "a b"];
+    let mut command = drover();
+    command.args(parts).arg("--cluster-key-file").arg(herd.key()).current_dir(&herd.dir);
+    let said = self::text(&command.output().unwrap());
+    assert!(said.contains("DROVER_STORE") && !said.contains("drover.yaml"), "{said}");
 }

@@ -6,27 +6,26 @@ use std::time::Duration;
 
 use causes::chain;
 use drover_config::Environment;
-use drover_config::watch::{Change, Outcome, Trigger};
+use drover_config::watch::Trigger;
 use drover_members::{ConfigStore, ShardConfig};
+use drover_model::time::WallTime;
 use parking_lot::Mutex;
 
 use super::kept::KeptConfigs;
+use super::trouble::StoreTrouble;
 
 /// How often the store is read.
 const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
+/// What is shown of a store from which somebody took the configuration away.
+const NONE_THERE: &str =
+    "the store has no configuration any more: `drover shard-config put` puts one there";
+
 /// Follows the store until it is dropped.
 pub(in crate::app) struct Follower {
-    term: Arc<Mutex<Option<Term>>>,
+    trigger: Arc<Mutex<Option<Trigger>>>,
+    refused: StoreTrouble,
     _ends: mpsc::Sender<()>,
-}
-
-/// Those who use the configuration now.
-struct Term {
-    outcomes: tokio::sync::mpsc::Sender<Outcome>,
-    trigger: Trigger,
-    /// The last refusal that they heard.
-    refused: Option<String>,
 }
 
 /// What is done on the thread.
@@ -34,9 +33,12 @@ struct Runner {
     store: ConfigStore,
     kept: KeptConfigs,
     environment: Environment,
-    term: Arc<Mutex<Option<Term>>>,
+    /// Reads the files again for those who use them now.
+    trigger: Arc<Mutex<Option<Trigger>>>,
     /// What was logged last; none while all is well.
     trouble: Option<String>,
+    /// The same of what is shown: a store that is silent does not belong there.
+    refused: StoreTrouble,
 }
 
 impl Follower {
@@ -49,21 +51,30 @@ impl Follower {
         kept: KeptConfigs,
         environment: Environment,
     ) -> io::Result<Self> {
-        let term = Arc::new(Mutex::new(None));
+        let (trigger, refused) =
+            (Arc::<Mutex<Option<Trigger>>>::default(), StoreTrouble::default());
         let (ends, ended) = mpsc::channel();
-        let runner = Runner { store, kept, environment, term: Arc::clone(&term), trouble: None };
+        let runner = Runner {
+            store,
+            kept,
+            environment,
+            trigger: Arc::clone(&trigger),
+            trouble: None,
+            refused: refused.clone(),
+        };
         let thread = std::thread::Builder::new().name("shard-config".into());
         thread.spawn(move || runner.run(&ended))?;
-        Ok(Self { term, _ends: ends })
+        Ok(Self { trigger, refused, _ends: ends })
     }
 
-    /// From now on these hear what cannot be used, and read the files again when there are new ones.
-    pub(in crate::app) fn serves(
-        &self,
-        outcomes: tokio::sync::mpsc::Sender<Outcome>,
-        trigger: Trigger,
-    ) {
-        *self.term.lock() = Some(Term { outcomes, trigger, refused: None });
+    /// From now on this one has the files read again when there are new ones.
+    pub(in crate::app) fn serves(&self, trigger: Trigger) {
+        *self.trigger.lock() = Some(trigger);
+    }
+
+    /// What is wrong with the configuration in the store, as it is found.
+    pub(in crate::app) fn trouble(&self) -> StoreTrouble {
+        self.refused.clone()
     }
 }
 
@@ -77,37 +88,41 @@ impl Runner {
     fn turn(&mut self) {
         match self.store.read() {
             Ok(Some(found)) => self.found(&found.config),
-            Ok(None) => self.trouble("the store has no configuration any more"),
-            Err(error) if error.is_refusal() => {
-                let text = chain(&error);
-                self.trouble(&text);
-                self.refuse(text);
-            }
-            Err(error) => self.trouble(&chain(&error)),
+            Ok(None) => self.refuse(NONE_THERE.to_owned()),
+            Err(error) if error.is_refusal() => self.refuse(chain(&error)),
+            Err(error) => self.log(&chain(&error)),
         }
     }
 
     fn found(&mut self, config: &ShardConfig) {
+        self.refused.note(None, now());
         if self.trouble.take().is_some() {
             tracing::info!("the configuration of the store is read again");
         }
         if self.kept.named_latest().as_deref() == Some(&*config.id()) {
-            self.recover();
             return;
         }
         // A secret may have come since the one before was refused.
-        self.kept.accept(&self.environment);
+        drop(self.kept.accept(&self.environment));
         if let Err(error) = self.kept.put(config) {
-            return self.trouble(&format!("the configuration cannot be kept: {error}"));
+            return self.refuse(format!("it cannot be kept in the state directory: {error}"));
         }
         let (number, by) = (config.number, &config.put_by);
         tracing::info!(number, by, "the store has another configuration");
-        self.pull();
-        self.kept.accept(&self.environment);
+        if let Some(trigger) = &*self.trigger.lock() {
+            trigger.pull();
+        }
+        drop(self.kept.accept(&self.environment));
+    }
+
+    /// Shows that what the store has cannot be used.
+    fn refuse(&mut self, text: String) {
+        self.log(&text);
+        self.refused.note(Some(text), now());
     }
 
     /// Logs what is in the way, once.
-    fn trouble(&mut self, text: &str) {
+    fn log(&mut self, text: &str) {
         if self.trouble.as_deref() != Some(text) {
             tracing::warn!(
                 "configuration of the store not read, the old one stays in force: {text}"
@@ -115,33 +130,82 @@ impl Runner {
             self.trouble = Some(text.to_owned());
         }
     }
+}
 
-    /// Reports what cannot be used as a file with faults is, once in each term.
-    fn refuse(&self, text: String) {
-        let mut term = self.term.lock();
-        let Some(term) = term.as_mut().filter(|term| term.refused.as_ref() != Some(&text)) else {
-            return;
+fn now() -> WallTime {
+    WallTime(jiff::Timestamp::now().as_millisecond())
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test says what it expects")]
+
+    use drover_vault::{ClusterKey, Entry, Register, StoreError, Version};
+
+    use super::*;
+
+    const GOOD: &str = "cloudConfigurations:\n  a: {name: A, apiUrl: \"https://127.0.0.1:1\", \
+        credentialsId: t}\ncredentials:\n  t: {kind: proxmoxToken, tokenId: a@pve!a, secret: x-y-z}\n";
+
+    /// A register whose entry somebody damages or deletes, or that does not answer.
+    #[derive(Clone, Default)]
+    struct Fragile(Arc<Mutex<Option<Option<Vec<u8>>>>>);
+
+    impl Register for Fragile {
+        fn place(&self) -> String {
+            "fragile".to_owned()
+        }
+
+        fn read(&self, name: &str) -> Result<Option<Entry>, StoreError> {
+            let silent = || StoreError::refused(name, "read", "no answer");
+            let bytes = self.0.lock().clone().ok_or_else(silent)?;
+            Ok(bytes.map(|bytes| Entry { bytes, version: Version("1".to_owned()) }))
+        }
+
+        fn write(
+            &self,
+            _: &str,
+            _: Option<&Version>,
+            bytes: &[u8],
+        ) -> Result<Option<Version>, StoreError> {
+            *self.0.lock() = Some(Some(bytes.to_owned()));
+            Ok(Some(Version("1".to_owned())))
+        }
+    }
+
+    // Invariant: what the store has is shown as refused while that cannot be used, and a store that is silent
+    // changes nothing of that.
+
+    #[test]
+    fn a_configuration_that_was_damaged_or_deleted_is_shown_until_it_is_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let key = ClusterKey::new(&"0123456789abcdef0123456789abcdef".into()).unwrap();
+        let register = Fragile::default();
+        let store = ConfigStore::new(Arc::new(register.clone()), &key);
+        let files = [("drover.yaml".to_owned(), GOOD.to_owned())].into();
+        let config = ShardConfig::after(None, files, (String::new(), String::new())).unwrap();
+        store.put(None, &config).unwrap();
+        let sound = register.0.lock().clone();
+        let refused = StoreTrouble::default();
+        let mut runner = Runner {
+            store,
+            kept: KeptConfigs::at(dir.path()),
+            environment: Environment::default(),
+            trigger: Arc::default(),
+            trouble: None,
+            refused: refused.clone(),
         };
-        let outcome = Outcome { change: Change::Refused(text.clone()), answers: 0 };
-        // Where they are busy, the next turn tries again.
-        if term.outcomes.try_send(outcome).is_ok() {
-            term.refused = Some(text);
-        }
-    }
-
-    /// Takes a refusal back: the files are read again, and are in force.
-    fn recover(&self) {
-        let mut term = self.term.lock();
-        if let Some(term) = term.as_mut().filter(|term| term.refused.is_some()) {
-            term.refused = None;
-            term.trigger.pull();
-        }
-    }
-
-    fn pull(&self) {
-        if let Some(term) = self.term.lock().as_mut() {
-            term.refused = None;
-            term.trigger.pull();
-        }
+        let mut shown = |entry: Option<Option<Vec<u8>>>| {
+            *register.0.lock() = entry;
+            runner.turn();
+            refused.now().map(|(_, text)| text)
+        };
+        assert_eq!(shown(sound.clone()), None);
+        assert_eq!(shown(None), None, "a store that is silent says nothing");
+        assert_eq!(shown(Some(None)).as_deref(), Some(NONE_THERE));
+        assert_eq!(shown(None).as_deref(), Some(NONE_THERE));
+        let damaged = shown(Some(Some(b"a: 1".to_vec()))).unwrap();
+        assert!(damaged.contains("cannot be opened"), "{damaged}");
+        assert_eq!(shown(sound), None);
     }
 }

@@ -13,7 +13,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 
-use drover_config::Environment;
+use drover_config::{Environment, LoadError};
 use drover_members::ShardConfig;
 
 /// The folder in the state directory.
@@ -91,29 +91,28 @@ impl KeptConfigs {
         File::open(&self.folder)?.sync_all()
     }
 
-    /// Marks the newest one as one to start with, unless it has faults. Says whether it has none.
-    pub(super) fn accept(&self, environment: &Environment) -> bool {
-        let latest = self.named_latest();
-        let Some(name) =
-            latest.filter(|_| drover_config::load(&self.latest(), environment).is_ok())
-        else {
-            return false;
-        };
+    /// Marks the newest one as one to start with.
+    ///
+    /// # Errors
+    /// Its faults: it is not marked then.
+    pub(super) fn accept(&self, environment: &Environment) -> Result<(), LoadError> {
+        drover_config::load(&self.latest(), environment)?;
+        let Some(name) = self.named_latest() else { return Ok(()) };
         if self.target(ACCEPTED).as_ref() != Some(&name)
             && let Err(error) = self.link(ACCEPTED, &name)
         {
             tracing::warn!(%error, "the configuration of the store is not kept for the next start");
         }
         self.prune();
-        true
+        Ok(())
     }
 
-    /// Makes the accepted one the newest again, where there is one.
+    /// Makes the accepted one the newest again. Says whether there is one.
     ///
     /// # Errors
     /// The system's reason.
-    pub(super) fn fall_back(&self) -> io::Result<()> {
-        self.target(ACCEPTED).map_or(Ok(()), |name| self.link(LATEST, &name))
+    pub(super) fn fall_back(&self) -> io::Result<bool> {
+        self.target(ACCEPTED).map_or(Ok(false), |name| self.link(LATEST, &name).map(|()| true))
     }
 
     /// Removes what neither link leads to.
@@ -150,22 +149,22 @@ mod tests {
         let environment = Environment::default();
         let text = || fs::read_to_string(kept.latest().join("drover.yaml")).unwrap();
         assert_eq!(kept.named_latest(), None);
-        assert!(!kept.accept(&environment));
-        kept.fall_back().unwrap();
+        assert!(kept.accept(&environment).is_err());
+        assert!(!kept.fall_back().unwrap());
         kept.put(&config("a: b\n")).unwrap();
-        assert!(!kept.accept(&environment));
-        kept.fall_back().unwrap();
+        assert!(kept.accept(&environment).is_err());
+        assert!(!kept.fall_back().unwrap());
         assert_eq!(text(), "a: b\n", "nothing better is there");
         kept.put(&config(GOOD)).unwrap();
-        assert!(kept.accept(&environment));
+        kept.accept(&environment).unwrap();
         let broken = config("cloudConfigurations: 5\n");
         kept.put(&broken).unwrap();
         assert_eq!(kept.named_latest(), Some(broken.id()));
-        assert!(!kept.accept(&environment));
-        kept.fall_back().unwrap();
+        assert!(kept.accept(&environment).is_err());
+        assert!(kept.fall_back().unwrap());
         assert_eq!(text(), GOOD);
         kept.put(&config(&format!("# again\n{GOOD}"))).unwrap();
-        assert!(kept.accept(&environment));
+        kept.accept(&environment).unwrap();
         let versions = fs::read_dir(dir.path().join(FOLDER).join(VERSIONS)).unwrap();
         assert_eq!(versions.count(), 1, "the others are removed");
     }

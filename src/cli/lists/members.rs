@@ -46,6 +46,9 @@ impl Listed for MemberOut {
         if let Some(why) = &self.detail {
             page.line(&format!("{} does not lead: {why}", self.name));
         }
+        if let Some(why) = &self.refused {
+            page.line(&format!("{} cannot use its newest configuration: {why}", self.name));
+        }
         if let Some(seconds) = self.silent_seconds {
             page.line(&format!("{} has been silent for {seconds} s", self.name));
         }

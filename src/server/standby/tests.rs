@@ -238,8 +238,12 @@ async fn the_metrics_of_a_standby_are_its_own() {
         (answer.status().as_u16(), answer.text().await.unwrap())
     };
     let (_, page) = ask(&standby.base, "viewer").await;
-    let lines =
-        ["drover_leads 0\n", "drover_leader_term 3\n", "drover_members{role=\"standby\"} 1\n"];
+    let lines = [
+        "drover_leads 0\n",
+        "drover_leader_term 3\n",
+        "drover_members{role=\"standby\"} 1\n",
+        "drover_config_refused 0\n",
+    ];
     assert!(
         lines.iter().all(|line| page.contains(line)) && !page.contains("drover_ready"),
         "{page}"

@@ -12,6 +12,7 @@ pub fn members() -> MembersOut {
         drover: "0.1.0".to_owned(),
         role: role.to_owned(),
         detail: None,
+        refused: None,
         silent_seconds: None,
         configuration: "5b2c4f0e91aa".to_owned(),
     };

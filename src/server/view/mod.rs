@@ -79,6 +79,8 @@ pub struct View {
     configured: Mutex<Arc<HerdSpec>>,
     /// What people run to restart the service; blank where it is not known.
     restart_command: OnceLock<&'static str>,
+    /// The configuration in the store of the members; none where it is in files that people edit.
+    stored_config: OnceLock<StoredConfig>,
     calls: OnceLock<Meter>,
     /// When this start of the service began.
     began: OnceLock<WallTime>,
@@ -87,6 +89,16 @@ pub struct View {
 
 /// Reads how many calls to clusters run and wait, by a cloud of each cluster.
 pub type Meter = Box<dyn Fn() -> Vec<(CloudId, Vec<CallLoad>)> + Send + Sync>;
+
+/// Since when what is wrong with the configuration in a store, and what; none while nothing is.
+pub type StoreTroubles = Box<dyn Fn() -> Option<(WallTime, String)> + Send + Sync>;
+
+/// A configuration in the store of the members.
+struct StoredConfig {
+    /// What people run to check the files that the member has of it.
+    check: String,
+    trouble: StoreTroubles,
+}
 
 /// What is over, and counts of it.
 #[derive(Default)]
@@ -157,6 +169,7 @@ impl View {
             managed: Mutex::default(),
             configured: Mutex::default(),
             restart_command: OnceLock::new(),
+            stored_config: OnceLock::new(),
             calls: OnceLock::new(),
             began: OnceLock::new(),
             feed: feed::Feed::new(run),
@@ -418,7 +431,19 @@ impl View {
 
     /// The configuration in force and the last refusal.
     pub fn config(&self) -> ConfigStatus {
-        self.past().config.clone()
+        let store_trouble = self.stored_config.get().and_then(|stored| (stored.trouble)());
+        ConfigStatus { store_trouble, ..self.past().config.clone() }
+    }
+
+    /// The configuration lies in the store of the members: people check it by this command.
+    pub fn mark_stored_config(&self, check: String, trouble: StoreTroubles) {
+        // It lies where it lay at the start.
+        let _ = self.stored_config.set(StoredConfig { check, trouble });
+    }
+
+    /// What people run to check the configuration that was read last.
+    pub fn check_command(&self) -> &str {
+        self.stored_config.get().map_or("drover check", |stored| &stored.check)
     }
 
     /// The last restarts of actors, oldest first.

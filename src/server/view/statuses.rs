@@ -30,8 +30,18 @@ pub struct ConfigStatus {
     /// Seconds between two reconciliations of every cloud; none where each has its own.
     pub reconcile_seconds: Option<u64>,
     pub applied: Option<WallTime>,
-    /// When a newer one was refused, and why; none when the newest is in force.
+    /// When newer files were refused, and why; none when the newest are in force.
     pub refused: Option<(WallTime, String)>,
+    /// Since when the store has no configuration that can be used, and why; none while it has one, and where
+    /// the configuration does not lie in a store.
+    pub store_trouble: Option<(WallTime, String)>,
+}
+
+impl ConfigStatus {
+    /// Why a newer one is not in force: files, or what the store has.
+    pub fn refusal(&self) -> Option<&(WallTime, String)> {
+        self.refused.as_ref().or(self.store_trouble.as_ref())
+    }
 }
 
 /// A job that was lost with its machine.

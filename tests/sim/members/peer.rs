@@ -94,7 +94,14 @@ impl Peer {
         };
         let process = format!("{}-{}", self.name, self.processes);
         let me = Leader { name: self.name.to_owned(), process, url: String::new() };
-        let settings = Settings { me, hold: HOLD, config: "same".to_owned(), unfit: None };
+        let settings = Settings {
+            me,
+            hold: HOLD,
+            config: "same".to_owned(),
+            held: Vec::new(),
+            replaces: None,
+            unfit: None,
+        };
         let clock = Arc::new(self.clock.clone());
         self.participant = Some(Participant::new(settings, Arc::new(way), clock));
     }
