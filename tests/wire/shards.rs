@@ -250,6 +250,8 @@ fn members_take_edits((_store, address): (Box<dyn Any>, String)) {
     herd.kill("b");
     herd.launch("b");
     assert_eq!(herd.cap("b"), Some(3.into()));
+    put_by_hand(&herd.address, &yaml(&site, &sim, 3));
+    herd.until("one without faults", || !herd.status("a").contains("instnaceCap"));
     damage(&herd.address);
     herd.until("what is said of it", || herd.status("a").contains("cannot be opened"));
     assert_eq!(herd.cap("a"), Some(3.into()));
