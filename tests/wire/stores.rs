@@ -140,7 +140,7 @@ fn a_copy_takes_along_what_lies_beside_the_journal_under_the_key_of_the_members(
     let (code, said) = journal(&["copy", text, &store]);
     assert!(code == 1 && said.contains("give --cluster-key-file"), "{code}: {said}");
     let (code, said) = journal(&["verify", &store]);
-    assert!(code == 1 && said.contains("nothing is beneath"), "{code}: {said}");
+    assert!(code == 1 && said.contains("no journal is at"), "{code}: {said}");
 
     let (code, said) = journal(&["copy", text, &store, "--cluster-key-file", &key]);
     assert!(code == 0 && said.contains("beside it: copied too"), "{code}: {said}");
