@@ -22,6 +22,7 @@
 
 mod address;
 mod etcd;
+mod files;
 mod nearby;
 mod objects;
 #[cfg(any(test, feature = "testing"))]

@@ -4,13 +4,14 @@
 //! question mark: `caFile`, `certFile` and `keyFile`, `user` and `passwordFile`.
 
 use std::fmt;
-use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use secrecy::SecretString;
 
 use super::identity::{Identity, IdentityError};
+use crate::files;
 
 /// The port of etcd where none is given.
 const PORT: u16 = 2379;
@@ -18,8 +19,6 @@ const PORT: u16 = 2379;
 pub(super) const OWN_NAMES: [&str; 5] = ["beside", "head", "records", "register", "snapshots"];
 /// The prefix where none is given.
 const PREFIX: &str = "/drover";
-/// The most bytes that a file with a password or an authority may have.
-const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// Where a journal in etcd is.
 #[derive(Debug, Clone)]
@@ -126,11 +125,11 @@ impl FromStr for EtcdAddress {
         let (mut certificate, mut key) = (None, None);
         for option in query.split('&').filter(|option| !option.is_empty()) {
             match option.split_once('=') {
-                Some(("caFile", path)) => authority = Some(read(Path::new(path))?),
-                Some(("certFile", path)) => certificate = Some(read(Path::new(path))?),
-                Some(("keyFile", path)) => key = Some(read_secret(Path::new(path))?),
+                Some(("caFile", path)) => authority = Some(file(path, files::read)?),
+                Some(("certFile", path)) => certificate = Some(file(path, files::read)?),
+                Some(("keyFile", path)) => key = Some(file(path, files::read_secret)?),
                 Some(("user", name)) => user = Some(name.to_owned()),
-                Some(("passwordFile", path)) => password = Some(read_secret(Path::new(path))?),
+                Some(("passwordFile", path)) => password = Some(file(path, files::read_secret)?),
                 Some(_) | None => return Err(AddressError::Option(option.to_owned())),
             }
         }
@@ -171,24 +170,10 @@ fn member(text: &str) -> Option<String> {
     sound.then(|| format!("{host}:{port}"))
 }
 
-/// Reads a file that its owner alone may read.
-fn read_secret(path: &Path) -> Result<String, AddressError> {
-    use std::os::unix::fs::PermissionsExt as _;
-    let fault = |source| AddressError::File { path: path.to_owned(), source };
-    let mode = fs::metadata(path).map_err(fault)?.permissions().mode() & 0o777;
-    if mode & 0o077 != 0 {
-        let text = format!("others can read it (mode {mode:04o}): run `chmod 600` on it");
-        return Err(fault(std::io::Error::other(text)));
-    }
-    read(path)
-}
-
-fn read(path: &Path) -> Result<String, AddressError> {
-    let fault = |source| AddressError::File { path: path.to_owned(), source };
-    if fs::metadata(path).map_err(fault)?.len() > FILE_BYTES_MAX {
-        return Err(fault(std::io::Error::other("it is larger than 1 MiB")));
-    }
-    fs::read_to_string(path).map_err(fault)
+/// Reads a file as `read` does.
+fn file(path: &str, read: fn(&Path) -> io::Result<String>) -> Result<String, AddressError> {
+    let path = Path::new(path);
+    read(path).map_err(|source| AddressError::File { path: path.to_owned(), source })
 }
 
 /// As people write it; options are left out.
@@ -203,6 +188,7 @@ impl fmt::Display for EtcdAddress {
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
+    use std::fs;
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;

@@ -4,11 +4,13 @@
 //! environment says in the names of AWS and Google counts where no option does.
 
 use std::fmt;
-use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use secrecy::SecretString;
+
+use crate::files;
 
 /// What lies beneath each journal's prefix.
 pub(super) const OWN_NAMES: [&str; 5] = ["beside", "log", "parts", "probes", "register"];
@@ -16,8 +18,6 @@ pub(super) const OWN_NAMES: [&str; 5] = ["beside", "log", "parts", "probes", "re
 const PREFIX: &str = "drover";
 /// The region where none is given: what stores that know no regions expect.
 const REGION: &str = "us-east-1";
-/// The most bytes of a file with a secret or an authority.
-const FILE_BYTES_MAX: u64 = 1 << 20;
 /// Where a machine of AWS finds a role's login; read from the environment as they are.
 const ROLE_VARIABLES: [&str; 6] = [
     "AWS_WEB_IDENTITY_TOKEN_FILE",
@@ -195,7 +195,7 @@ impl ObjectAddress {
         let options = Options { given, environment };
         let endpoint = options.endpoint(scheme)?;
         let is_plain = endpoint.as_ref().is_some_and(|endpoint| endpoint.starts_with("http:"));
-        let authority = options.file("caFile")?;
+        let authority = options.file("caFile", files::read)?;
         if authority.is_some() && is_plain {
             return Err(ObjectAddressError::NoTls);
         }
@@ -222,8 +222,14 @@ impl Options<'_> {
         names.iter().find_map(|name| (self.environment)(name).filter(|value| !value.is_empty()))
     }
 
-    fn file(&self, name: &str) -> Result<Option<String>, ObjectAddressError> {
-        self.given(name).map(|path| read_file(Path::new(&path))).transpose()
+    /// The text of the file that an option names, as `read` reads it.
+    fn file(
+        &self,
+        name: &str,
+        read: fn(&Path) -> io::Result<String>,
+    ) -> Result<Option<String>, ObjectAddressError> {
+        let Some(path) = self.given(name).map(PathBuf::from) else { return Ok(None) };
+        read(&path).map(Some).map_err(|source| ObjectAddressError::File { path, source })
     }
 
     fn endpoint(&self, scheme: &str) -> Result<Option<String>, ObjectAddressError> {
@@ -260,7 +266,10 @@ impl Options<'_> {
             // Stores of one's own seldom have a name for each bucket.
             None => has_endpoint,
         };
-        let files = (self.file("accessKeyIdFile")?, self.file("secretAccessKeyFile")?);
+        let files = (
+            self.file("accessKeyIdFile", files::read)?,
+            self.file("secretAccessKeyFile", files::read_secret)?,
+        );
         let login = match files {
             (Some(id), Some(secret)) => Some(S3Login {
                 id: id.trim().to_owned(),
@@ -306,14 +315,6 @@ fn is_name(text: &str) -> bool {
     !text.is_empty() && text.chars().all(is_sound) && text != "." && text != ".."
 }
 
-fn read_file(path: &Path) -> Result<String, ObjectAddressError> {
-    let fault = |source| ObjectAddressError::File { path: path.to_owned(), source };
-    if fs::metadata(path).map_err(fault)?.len() > FILE_BYTES_MAX {
-        return Err(fault(std::io::Error::other("it is larger than 1 MiB")));
-    }
-    fs::read_to_string(path).map_err(fault)
-}
-
 /// As people write it; options are left out, but for the endpoint.
 impl fmt::Display for ObjectAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -332,6 +333,9 @@ impl fmt::Display for ObjectAddress {
 #[cfg(test)]
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt as _;
 
     use secrecy::ExposeSecret as _;
 
@@ -434,6 +438,11 @@ mod tests {
         };
         let (id, secret) = (file("id", "me\n"), file("secret", "hush\n"));
         let text = format!("s3://a?accessKeyIdFile={id}&secretAccessKeyFile={secret}");
+        let mode = |mode| fs::set_permissions(&secret, fs::Permissions::from_mode(mode)).unwrap();
+        mode(0o644);
+        let refused = causes::chain(&read_with(&text, &[]).unwrap_err());
+        assert!(refused.contains("chmod 600"), "{refused}");
+        mode(0o600);
         let address = read_with(&text, &[]).unwrap();
         let login = s3(&address).login.as_ref().unwrap();
         assert_eq!((login.id.as_str(), login.secret.expose_secret()), ("me", "hush"));

@@ -2,6 +2,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -45,7 +46,9 @@ impl ObjectServer {
         // A folder of the server's is a bucket.
         std::fs::create_dir_all(folder.path().join("data").join(BUCKET)).unwrap();
         for (name, text) in [("id", ACCESS_KEY), ("secret", SECRET_KEY), ("wrong", "not-it")] {
-            std::fs::write(folder.path().join(name), text).unwrap();
+            let path = folder.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
         }
         let mut server = Self { program, folder, port: 0, process: None };
         let started = Instant::now();
