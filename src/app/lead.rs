@@ -60,6 +60,11 @@ impl Lead {
         })
     }
 
+    /// Whether it may not send at the moment.
+    pub(super) fn is_cut_off(&self) -> bool {
+        self.send_by.as_ref().is_some_and(|send_by| !send_by.is_open())
+    }
+
     /// Until when this service may send; none where it may always.
     pub(super) fn send_by(&self) -> Option<SendBy> {
         self.send_by.clone()

@@ -64,6 +64,8 @@ pub(super) struct Service {
     files: Box<Checked>,
     /// A configuration that comes into force when every live member has it, and why not yet.
     waiting: Option<(Box<Checked>, String)>,
+    /// The faults of the newest files, where these are refused.
+    refused: Option<String>,
     state: PathBuf,
     spec: HerdSpec,
     log_level: String,
@@ -145,6 +147,11 @@ impl Service {
         let mut service = match started.await {
             // The leader before wrote while this one read: the next try reads that too.
             Err(RunError::Takeover(JournalFault::Fenced)) if is_member => {
+                return Ok(Ended::LeadsNoMore(files));
+            }
+            // The store did not answer in time, so that nothing could be written beside the journal.
+            Err(RunError::Beside { place, source }) if lead.is_cut_off() => {
+                tracing::warn!(place, error = chain(&source), "term ends before it served");
                 return Ok(Ended::LeadsNoMore(files));
             }
             started => started?,
@@ -355,6 +362,7 @@ impl Service {
             strict: settings.strict,
             shared,
             waiting: None,
+            refused: None,
             files,
             state,
             spec: checked.herd,
@@ -408,14 +416,15 @@ impl Service {
                 if let Some(shared) = &self.shared {
                     shared.refuses(None);
                 }
+                self.refused = None;
                 self.agree_on(checked)
             }
             Change::Refused(text) => {
                 if let Some(shared) = &self.shared {
                     shared.refuses(Some(&text));
                 }
-                let what = What::ConfigRefused { text: text.clone(), after: self.spec.generation };
-                self.observer.observe(Fact { at: self.ambient.now().wall, what });
+                self.report_refused(text.clone());
+                self.refused = Some(text.clone());
                 Err(text)
             }
         };
@@ -467,8 +476,7 @@ impl Service {
         );
         if self.waiting.as_ref().is_none_or(|(_, before)| *before != text) {
             tracing::warn!("{text}");
-            let what = What::ConfigRefused { text: text.clone(), after: self.spec.generation };
-            self.observer.observe(Fact { at: self.ambient.now().wall, what });
+            self.report_refused(text.clone());
         }
         self.waiting = Some((checked, text.clone()));
         Err(text)
@@ -481,9 +489,19 @@ impl Service {
         }
         if let Some((checked, _)) = self.waiting.as_ref() {
             let checked = checked.clone();
-            // Who asked for it was answered when it came.
-            drop(self.agree_on(checked));
+            // Who asked for it was answered when it came. The newest files may have faults by now.
+            if self.agree_on(checked).is_ok()
+                && let Some(text) = self.refused.clone()
+            {
+                self.report_refused(text);
+            }
         }
+    }
+
+    /// Shows that newer files are not in force.
+    fn report_refused(&self, text: String) {
+        let what = What::ConfigRefused { text, after: self.spec.generation };
+        self.observer.observe(Fact { at: self.ambient.now().wall, what });
     }
 
     fn apply(&mut self, mut checked: Checked) -> u64 {

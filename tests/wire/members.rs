@@ -436,11 +436,18 @@ fn an_edit_waits_until_every_member_has_it() {
     let text = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(!refused.status.success() && text.contains("has another"), "{text}");
     assert_eq!(cap(), 4);
+    // Newer files of the leader have faults when the edit comes into force: that stays in sight.
+    members.edit(leader, "many");
+    let refused = members.command(leader, &["reload"]).output().unwrap();
+    assert!(!refused.status.success());
     (0..3).filter(|at| *at != leader).for_each(edit);
     let deadline = Instant::now() + WAIT_LIMIT;
     while cap() != 3 {
         assert!(Instant::now() < deadline, "the edit does not come into force");
     }
+    let text = String::from_utf8(members.command(leader, &["status"]).output().unwrap().stdout);
+    let text = text.unwrap();
+    assert!(text.contains("instanceCap"), "{text}");
     assert_eq!(members.leader(), leader);
 }
 
