@@ -4,10 +4,10 @@ use std::any::Any;
 use std::path::Path;
 
 use drover_stores::testing::{Cluster, ObjectServer};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::api::call;
-use crate::harness::{Service, drover, world};
+use crate::harness::{Service, Site, drover, world};
 use crate::members::{Members, etcd, s3};
 
 /// What `drover journal` says, and its exit code.
@@ -15,6 +15,15 @@ fn journal(args: &[&str]) -> (i32, String) {
     let out = drover().arg("journal").args(args).output().unwrap();
     let text = String::from_utf8_lossy(&out.stdout).into_owned();
     (out.status.code().unwrap(), text + &String::from_utf8_lossy(&out.stderr))
+}
+
+/// A lease of a service that was killed.
+fn left_behind(site: &Site) -> Value {
+    let mut service = Service::start(site);
+    let lease = site.json(&["lease", "--labels", "linux"]);
+    service.child.signal("KILL");
+    service.child.wait();
+    lease
 }
 
 /// What a journal holds, without its place and size.
@@ -30,10 +39,7 @@ fn held(place: &str) -> Vec<String> {
 fn a_journal_goes_into_etcd_and_comes_back_to_a_service_that_knows_its_lease() {
     let Some(mut etcd) = Cluster::start(3) else { return };
     let (_dir, _sim, site) = world();
-    let mut service = Service::start(&site);
-    let lease = site.json(&["lease", "--labels", "linux"]);
-    service.child.signal("KILL");
-    service.child.wait();
+    let lease = left_behind(&site);
 
     let state = site.dir.path().join("state");
     let (state, file) = (state.to_str().unwrap(), site.dir.path().join("copy.redb"));
@@ -65,10 +71,7 @@ fn a_journal_goes_into_etcd_and_comes_back_to_a_service_that_knows_its_lease() {
 fn a_journal_goes_into_an_object_store_and_comes_back() {
     let Some(mut server) = ObjectServer::start() else { return };
     let (_dir, _sim, site) = world();
-    let mut service = Service::start(&site);
-    let lease = site.json(&["lease", "--labels", "linux"]);
-    service.child.signal("KILL");
-    service.child.wait();
+    let lease = left_behind(&site);
 
     let state = site.dir.path().join("state");
     let (state, file) = (state.to_str().unwrap(), site.dir.path().join("copy.redb"));
@@ -209,10 +212,7 @@ fn nothing_is_copied_while_a_drover_leads((store, address): (Box<dyn Any>, Strin
 fn a_look_into_a_journal_finds_it_as_a_start_does_and_says_what_is_not_there() {
     let Some(etcd) = Cluster::start(1) else { return };
     let (_dir, _sim, site) = world();
-    let mut service = Service::start(&site);
-    let lease = site.json(&["lease", "--labels", "linux"]);
-    service.child.signal("KILL");
-    service.child.wait();
+    let lease = left_behind(&site);
     let state = site.dir.path().join("state");
     let store = etcd.text("herd/ci");
     let (code, text) = journal(&["copy", state.to_str().unwrap(), &store, "--journal-only"]);
