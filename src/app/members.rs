@@ -7,10 +7,15 @@ use drover_model::time::WallTime;
 use super::agreement;
 use super::membership::Membership;
 
-/// The name and URL of the member that leads, or led last: this one among them. None where nobody is known to.
+/// The name and URL of the member that leads: this one among them. None where nobody is known to.
 pub(super) fn known_to_lead(role: &Role) -> Option<(String, String)> {
     let leader = role.lease.as_ref()?.leader.as_ref()?;
-    Some((leader.name.clone(), leader.url.clone()))
+    (!is_silent(role)).then(|| (leader.name.clone(), leader.url.clone()))
+}
+
+/// Whether the last leader fell silent. A member that does not reach the store cannot know that.
+fn is_silent(role: &Role) -> bool {
+    role.silent && role.trouble.is_none()
 }
 
 /// What a standby waits for.
@@ -29,7 +34,6 @@ pub(super) fn standing(membership: &Membership) -> Standing {
     let role = role.borrow();
     match known_to_lead(&role) {
         _ if role.trouble.is_some() => Standing::CutOff,
-        _ if role.silent => Standing::NobodyLeads,
         Some((leader, _)) if leader != membership.name() => Standing::Behind(leader),
         Some(_) | None => Standing::NobodyLeads,
     }
@@ -40,7 +44,9 @@ impl std::fmt::Display for Standing {
         match self {
             Self::CutOff => f.write_str("the store does not answer"),
             Self::Behind(leader) => write!(f, "member {leader} leads"),
-            Self::NobodyLeads => f.write_str("no member leads at the moment"),
+            Self::NobodyLeads => {
+                f.write_str("no member leads at the moment, and `drover members` says more")
+            }
         }
     }
 }
@@ -80,15 +86,14 @@ pub(super) fn listed(membership: &Membership) -> MembersOut {
     MembersOut { store: membership.place(), leader, last_leader, term, members }
 }
 
-/// The member that leads, or the one that led last and is silent. A member that does not reach the store cannot
-/// know who is silent.
+/// The member that leads, or the one that led last and is silent.
 fn leader(role: &Role) -> (Option<String>, Option<LastLeaderOut>) {
-    let leader = known_to_lead(role).map(|(name, _)| name);
-    let Some(lease) = role.lease.as_ref().filter(|_| role.silent && role.trouble.is_none()) else {
-        return (leader, None);
+    let Some(lease) = role.lease.as_ref().filter(|_| is_silent(role)) else {
+        return (known_to_lead(role).map(|(name, _)| name), None);
     };
     let silent_since = WallTime(lease.renewed_at).rfc3339();
-    (None, leader.map(|name| LastLeaderOut { name, silent_since }))
+    let last = lease.leader.as_ref().map(|leader| leader.name.clone());
+    (None, last.map(|name| LastLeaderOut { name, silent_since }))
 }
 
 fn out(one: &Listed, leader: Option<&str>) -> MemberOut {

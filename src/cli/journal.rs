@@ -148,6 +148,7 @@ fn copy(
     let refused = |text: String| refused(global, &text);
     let key = key_in(key_file).map_err(refused)?;
     let (from, to) = (Place::named(from).map_err(refused)?, Place::named(to).map_err(refused)?);
+    to.is_clear().map_err(refused)?;
     let ambient = SystemAmbient::new()
         .map_err(|error| refused(format!("the system gives no clock: {error}")))?;
     let source = Quiet::watch(global, &from, &ambient).map_err(refused)?;

@@ -188,21 +188,21 @@ fn based_on(base: Option<&Base>, found: Option<&Found>) -> Result<(), String> {
     if is_same {
         return Ok(());
     }
-    let there = match found {
-        Some(Found { config, .. }) => format!(
-            "configuration {}, put by {} at {}",
-            match base {
-                Base::Number(_) => config.number.to_string(),
-                Base::Id(_) => config.id(),
-            },
-            clean(&config.put_by),
-            clean(&config.put_at)
-        ),
-        None => "no configuration".to_owned(),
+    let Some(Found { config, .. }) = found else {
+        return Err(format!(
+            "the store has no configuration, and yours is based on {yours}: nothing was put. If nobody took it \
+             away on purpose, put yours there with `--expect 0`"
+        ));
+    };
+    let there = match base {
+        Base::Number(_) => config.number.to_string(),
+        Base::Id(_) => config.id(),
     };
     Err(format!(
-        "the store has {there}, and yours is based on {yours}: nothing was put. Get the one in the store \
-         with `drover shard-config get DIR`, and make your change there"
+        "the store has configuration {there}, put by {} at {}, and yours is based on {yours}: nothing was put. \
+         Get the one in the store with `drover shard-config get DIR`, and make your change there",
+        clean(&config.put_by),
+        clean(&config.put_at)
     ))
 }
 

@@ -191,6 +191,10 @@ impl<'a> Context<'a> {
         self.private_text(&path).map_err(|(text, trouble)| {
             let message = format!("credential `{name}`: systemd did not start drover, and {text}");
             layer.fault(key, message).help(match trouble {
+                Trouble::Absent if self.environment.is_for_stored() => format!(
+                    "let the unit of each member have it: `LoadCredential={name}:/etc/drover/credentials/{name}`, \
+                     and the secret in that file, mode 0600"
+                ),
                 Trouble::Absent => format!(
                     "put the secret there, mode 0600, and `LoadCredential={name}:{shown}` into the unit"
                 ),

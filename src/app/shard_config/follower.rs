@@ -19,7 +19,7 @@ const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
 /// What is shown of a store from which somebody took the configuration away.
 const NONE_THERE: &str =
-    "the store has no configuration any more: `drover shard-config put` puts one there";
+    "the store has no configuration any more: `drover shard-config put --expect 0` puts one there";
 
 /// Follows the store until it is dropped.
 pub(in crate::app) struct Follower {

@@ -11,6 +11,8 @@ use drover_vault::{FolderVault, Register, Vault};
 
 use crate::app::JOURNAL;
 
+/// How the name of a file of the embedded journal ends.
+const FILE_ENDING: &str = "redb";
 /// How the name of a text file ends.
 const TEXT_ENDING: &str = "jsonl";
 
@@ -106,6 +108,26 @@ impl Place {
                 let last = address.log().and_then(|log| log.last());
                 last.map(|last| last == 0).map_err(|error| chain(&error))
             }
+        }
+    }
+
+    /// Whether a copy may go there.
+    ///
+    /// # Errors
+    /// A folder that is not there yet looks like a file of that name.
+    pub(super) fn is_clear(&self) -> Result<(), String> {
+        match self {
+            Self::File(path)
+                if !path.exists()
+                    && path.extension().is_none_or(|ending| ending != FILE_ENDING) =>
+            {
+                let shown = path.display();
+                Err(format!(
+                    "`{shown}` is not there: make the state directory first (`mkdir -m 700 {shown}`), or name a \
+                     file that ends with .{FILE_ENDING} or .{TEXT_ENDING}"
+                ))
+            }
+            Self::File(_) | Self::Text(_) | Self::Store(_) => Ok(()),
         }
     }
 

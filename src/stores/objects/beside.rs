@@ -104,9 +104,9 @@ impl Register for ObjectRegister {
         let object = register(name);
         let found = self.gateway.get(&object).map_err(|error| fault(name, "read", error))?;
         let Some((bytes, stamp)) = found else { return Ok(None) };
-        let Some((_, held)) = bytes.split_at_checked(NAME_BYTES) else {
-            return Err(StoreError::refused(name, "read", "it is no entry of a register"));
-        };
+        // What somebody put there that is no entry is for those who know what it should hold: they say what is
+        // wrong with it, and can replace it.
+        let held = bytes.get(NAME_BYTES..).unwrap_or(&bytes);
         Ok(Some(Entry { bytes: held.to_vec(), version: version(&stamp) }))
     }
 
