@@ -436,7 +436,7 @@ fn an_edit_waits_until_every_member_has_it() {
     let text = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(!refused.status.success() && text.contains("has another"), "{text}");
     assert_eq!(cap(), 4);
-    // Newer files of the leader have faults when the edit comes into force: that stays in sight.
+    // Newer files of the leader have faults when the edit comes into force: it goes on saying so.
     members.edit(leader, "many");
     let refused = members.command(leader, &["reload"]).output().unwrap();
     assert!(!refused.status.success());

@@ -148,6 +148,9 @@ fn a_copy_takes_along_what_lies_beside_the_journal_under_the_key_of_the_members(
     let (code, said) = journal(&["copy", text, &store, "--cluster-key-file", &key]);
     assert!(code == 0 && said.contains("beside it: copied too"), "{code}: {said}");
     let back = dir.join("back");
+    let (code, said) =
+        journal(&["copy", &store, back.to_str().unwrap(), "--cluster-key-file", &key]);
+    assert!(code == 1 && said.contains("make the state directory first"), "{code}: {said}");
     std::fs::create_dir(&back).unwrap();
     let path = back.to_str().unwrap();
     let (code, said) = journal(&["copy", &store, path, "--cluster-key-file", &other]);

@@ -51,6 +51,20 @@ fn a_store_that_hangs_holds_up_those_who_lead_for_a_moment_alone() {
 }
 
 #[test]
+fn what_somebody_put_in_place_of_an_entry_is_read_and_can_be_replaced() {
+    let Some(server) = ObjectServer::start() else { return };
+    let log = open(&server, "herd");
+    let register = ObjectRegister::open(&server.address("herd")).unwrap();
+    for text in ["", "hello"] {
+        log.gateway.overwrite("register/leader", text.into()).unwrap();
+        let found = register.read("leader").unwrap().unwrap();
+        assert_eq!(found.bytes, text.as_bytes());
+        assert!(register.write("leader", Some(&found.version), b"sound").unwrap().is_some());
+        assert_eq!(register.read("leader").unwrap().unwrap().bytes, b"sound");
+    }
+}
+
+#[test]
 fn more_than_a_page_of_names_is_listed_whole() {
     let Some(server) = ObjectServer::start() else { return };
     let log = open(&server, "herd");
