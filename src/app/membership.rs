@@ -141,9 +141,7 @@ impl Membership {
         let beside = |source| RunError::Beside { place: spec.address.to_string(), source };
         let vault = spec.address.vault().map_err(beside)?;
         let vault = SealedVault::new(vault, &spec.key);
-        if !vault.is_marked().map_err(beside)? {
-            vault.mark().map_err(beside)?;
-        }
+        vault.mark_if_new().map_err(beside)?;
         let vault: Arc<dyn Vault> = Arc::new(vault);
         let register = spec.address.register().map_err(beside)?;
         let process = format!("{:016x}{:016x}", ambient.draw(), ambient.draw());

@@ -106,6 +106,14 @@ impl<V: Vault> SealedVault<V> {
         Ok(self.get(MARK)?.is_some())
     }
 
+    /// Marks the vault as one of this key, unless somebody has. Blocks.
+    ///
+    /// # Errors
+    /// As [`SealedVault::is_marked`], and when it cannot be written.
+    pub fn mark_if_new(&self) -> Result<(), StoreError> {
+        if self.is_marked()? { Ok(()) } else { self.mark() }
+    }
+
     /// Marks the vault as one of this key. Blocks.
     ///
     /// # Errors

@@ -106,9 +106,7 @@ fn sealed(
         return Ok(vault);
     }
     let vault = SealedVault::new(vault, key);
-    if !vault.is_marked()? {
-        vault.mark()?;
-    }
+    vault.mark_if_new()?;
     Ok(Arc::new(vault))
 }
 
