@@ -21,8 +21,6 @@ pub(super) struct Ground {
     pub(super) vault: Arc<dyn Vault>,
     /// Where that is, for people.
     pub(super) place: String,
-    /// What calls pass that change something.
-    pub(super) gate: Gate,
     /// Until when this service may send; none where it may always.
     pub(super) send_by: Option<SendBy>,
     /// The machine that the journal belongs to.
@@ -39,7 +37,6 @@ impl Ground {
         Self {
             vault: Arc::new(FolderVault::new(state)),
             place: state.display().to_string(),
-            gate: Gate::default(),
             send_by: None,
             machine: crate::machine::read(),
             down: state_dir::down_time(state),
@@ -53,12 +50,16 @@ impl Ground {
         Self {
             vault: membership.leaders_vault(&send_by),
             place: membership.place(),
-            gate: send_by.gate(),
             send_by: Some(send_by),
             machine: membership.machine(),
             down: membership.down(ambient.now().wall),
             shared: Some(membership),
         }
+    }
+
+    /// What calls pass that change something.
+    pub(super) fn gate(&self) -> Gate {
+        self.send_by.as_ref().map_or_else(Gate::default, SendBy::gate)
     }
 
     /// Opens the journal and folds it. Blocks.

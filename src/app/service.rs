@@ -246,7 +246,8 @@ impl Service {
         state_dir::write_heartbeat(&state);
 
         let runtime = Handle::current();
-        let Ground { vault, place, gate, machine, down, shared, .. } = ground;
+        let gate = ground.gate();
+        let Ground { vault, place, machine, down, shared, .. } = ground;
         let beside = |source| RunError::Beside { place: place.clone(), source };
         let key = Arc::new(CallInKey::open(&*vault).map_err(beside)?);
         let downloads = Downloads::open(Arc::new(HttpWeb), state.join(state_dir::DOWNLOADS))
@@ -411,20 +412,17 @@ impl Service {
 
     /// Applies a valid configuration everywhere, or reports the faults of an invalid one.
     fn config_changed(&mut self, outcome: Outcome) {
+        self.refused = match &outcome.change {
+            Change::Reloaded(_) => None,
+            Change::Refused(text) => Some(text.clone()),
+        };
+        if let Some(shared) = &self.shared {
+            shared.refuses(self.refused.as_deref());
+        }
         let result = match outcome.change {
-            Change::Reloaded(checked) => {
-                if let Some(shared) = &self.shared {
-                    shared.refuses(None);
-                }
-                self.refused = None;
-                self.agree_on(checked)
-            }
+            Change::Reloaded(checked) => self.agree_on(checked),
             Change::Refused(text) => {
-                if let Some(shared) = &self.shared {
-                    shared.refuses(Some(&text));
-                }
                 self.report_refused(text.clone());
-                self.refused = Some(text.clone());
                 Err(text)
             }
         };
