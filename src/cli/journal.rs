@@ -13,7 +13,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
 
-use drover_config::{Environment, KEY_VARIABLE, key_of_environment};
+use drover_config::key_of_environment;
 use drover_journal::{Inspection, RecordHead};
 use drover_vault::ClusterKey;
 use serde::Serialize;
@@ -21,7 +21,7 @@ use serde_json::json;
 
 use super::config::{config_path, load};
 use super::global::Global;
-use super::options::{JournalAction, StorePlace};
+use super::options::{JournalAction, StoreOptions, StorePlace};
 use super::report::{self, FAILED};
 use super::sentences::{clean, count};
 use super::stdout::{put, put_value};
@@ -181,9 +181,8 @@ fn copy(
 
 /// The key of the members in a file.
 fn key_in(file: Option<&Path>) -> Result<Option<ClusterKey>, String> {
-    let Some(file) = file else { return Ok(None) };
-    let environment = Environment::of_process();
-    key_of_environment(&environment.with(KEY_VARIABLE, &file.display().to_string()))
+    let cluster_key_file = file.map(Path::to_owned);
+    key_of_environment(&StoreOptions { cluster_key_file, ..StoreOptions::default() }.environment())
 }
 
 fn copied(out: &CopyOut, why: &str) -> String {

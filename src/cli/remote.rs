@@ -205,15 +205,9 @@ async fn once(
             })?;
         }
         Command::Members { list, action: None } => {
-            let out: MembersOut = client.get("/v1/members", CALL_LIMIT).await?;
-            let MembersOut { store, leader, last_leader, term: number, members } = out;
-            let whole = |members| MembersOut {
-                store: store.clone(),
-                leader: leader.clone(),
-                last_leader: last_leader.clone(),
-                term: number,
-                members,
-            };
+            let mut out: MembersOut = client.get("/v1/members", CALL_LIMIT).await?;
+            let members = std::mem::take(&mut out.members);
+            let whole = |members| MembersOut { members, ..out.clone() };
             lists::show(term, json, &list, members, whole, lists::last_leader)?;
         }
         Command::TransferLeadership { member } => {

@@ -24,7 +24,7 @@ const NONE_THERE: &str =
 /// Follows the store until it is dropped.
 pub(in crate::app) struct Follower {
     trigger: Arc<Mutex<Option<Trigger>>>,
-    refused: StoreTrouble,
+    trouble: StoreTrouble,
     _ends: mpsc::Sender<()>,
 }
 
@@ -36,9 +36,9 @@ struct Runner {
     /// Reads the files again for those who use them now.
     trigger: Arc<Mutex<Option<Trigger>>>,
     /// What was logged last; none while all is well.
-    trouble: Option<String>,
-    /// The same of what is shown: a store that is silent does not belong there.
-    refused: StoreTrouble,
+    logged: Option<String>,
+    /// What is shown, where a store that is silent does not belong.
+    shown: StoreTrouble,
 }
 
 impl Follower {
@@ -51,7 +51,7 @@ impl Follower {
         kept: KeptConfigs,
         environment: Environment,
     ) -> io::Result<Self> {
-        let (trigger, refused) =
+        let (trigger, trouble) =
             (Arc::<Mutex<Option<Trigger>>>::default(), StoreTrouble::default());
         let (ends, ended) = mpsc::channel();
         let runner = Runner {
@@ -59,12 +59,12 @@ impl Follower {
             kept,
             environment,
             trigger: Arc::clone(&trigger),
-            trouble: None,
-            refused: refused.clone(),
+            logged: None,
+            shown: trouble.clone(),
         };
         let thread = std::thread::Builder::new().name("shard-config".into());
         thread.spawn(move || runner.run(&ended))?;
-        Ok(Self { trigger, refused, _ends: ends })
+        Ok(Self { trigger, trouble, _ends: ends })
     }
 
     /// From now on this one has the files read again when there are new ones.
@@ -74,7 +74,7 @@ impl Follower {
 
     /// What is wrong with the configuration in the store, as it is found.
     pub(in crate::app) fn trouble(&self) -> StoreTrouble {
-        self.refused.clone()
+        self.trouble.clone()
     }
 }
 
@@ -95,8 +95,8 @@ impl Runner {
     }
 
     fn found(&mut self, config: &ShardConfig) {
-        self.refused.note(None, now());
-        if self.trouble.take().is_some() {
+        self.shown.note(None, now());
+        if self.logged.take().is_some() {
             tracing::info!("the configuration of the store is read again");
         }
         if self.kept.named_latest().as_deref() == Some(&*config.id()) {
@@ -118,16 +118,16 @@ impl Runner {
     /// Shows that what the store has cannot be used.
     fn refuse(&mut self, text: String) {
         self.log(&text);
-        self.refused.note(Some(text), now());
+        self.shown.note(Some(text), now());
     }
 
     /// Logs what is in the way, once.
     fn log(&mut self, text: &str) {
-        if self.trouble.as_deref() != Some(text) {
+        if self.logged.as_deref() != Some(text) {
             tracing::warn!(
                 "configuration of the store not read, the old one stays in force: {text}"
             );
-            self.trouble = Some(text.to_owned());
+            self.logged = Some(text.to_owned());
         }
     }
 }
@@ -192,8 +192,8 @@ mod tests {
             kept: KeptConfigs::at(dir.path()),
             environment: Environment::default(),
             trigger: Arc::default(),
-            trouble: None,
-            refused: refused.clone(),
+            logged: None,
+            shown: refused.clone(),
         };
         let mut shown = |entry: Option<Option<Vec<u8>>>| {
             *register.0.lock() = entry;

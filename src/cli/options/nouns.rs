@@ -1,8 +1,7 @@
 //! The kinds of things that commands list and show, and arguments that name one of them.
 
-use std::time::Duration;
-
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 
