@@ -22,7 +22,7 @@ use serde_json::json;
 use super::config::{config_path, load};
 use super::global::Global;
 use super::options::{JournalAction, StoreOptions, StorePlace};
-use super::report::{self, FAILED};
+use super::report::{self, FAILED, USAGE};
 use super::sentences::{clean, count};
 use super::stdout::{put, put_value};
 use crate::app::JOURNAL;
@@ -147,7 +147,8 @@ fn copy(
 ) -> Result<ExitCode, ExitCode> {
     let refused = |text: String| refused(global, &text);
     let key = key_in(key_file).map_err(refused)?;
-    let (from, to) = (Place::named(from).map_err(refused)?, Place::named(to).map_err(refused)?);
+    let named = |name: &str| Place::named(name).map_err(|text| misused(global, &text));
+    let (from, to) = (named(from)?, named(to)?);
     to.is_clear().map_err(refused)?;
     let ambient = SystemAmbient::new()
         .map_err(|error| refused(format!("the system gives no clock: {error}")))?;
@@ -207,13 +208,18 @@ fn copied(out: &CopyOut, why: &str) -> String {
 /// The journal that is named, or that of the store that is, or that of the configuration.
 fn place(global: &Global, journal: Option<&str>, store: &StorePlace) -> Result<Place, ExitCode> {
     if let Some(name) = journal.map(str::to_owned).or_else(|| store.address()) {
-        return Place::named(&name).map_err(|text| refused(global, &text));
+        return Place::named(&name).map_err(|text| misused(global, &text));
     }
     let service = load(&config_path(global), global.json)?.service;
     Ok(match service.store {
         Some(spec) => Place::Store(spec.address),
         None => Place::File(service.state_directory.join(JOURNAL)),
     })
+}
+
+/// What was asked cannot be meant.
+fn misused(global: &Global, text: &str) -> ExitCode {
+    report::fail(global.json, USAGE, text, &format!("drover: {text}\n"))
 }
 
 fn refused(global: &Global, text: &str) -> ExitCode {

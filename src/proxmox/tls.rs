@@ -3,7 +3,8 @@
 //!
 //! [`client_config`] builds the TLS configuration for a [`Tls`] setting. A refusal
 //! ([`CertificateRefused`]) always shows the certificate that the node presented, with its
-//! fingerprint, so that a person can compare it on the node and pin it.
+//! fingerprint, so that a person can compare it on the node and pin it. Servers of another kind are
+//! checked by [`client_config_with`], with advice of their own.
 
 use std::fmt;
 use std::sync::Arc;
@@ -46,7 +47,24 @@ impl PresentedCertificate {
     }
 }
 
-/// RefusalReason a certificate was refused.
+/// What a refusal asks a person to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Advice {
+    /// Where the certificate has none of the pinned fingerprints.
+    pub unpinned: &'static str,
+    /// Where no trusted authority signed it, or for another name.
+    pub untrusted: &'static str,
+}
+
+/// The advice for a node of Proxmox VE.
+const FOR_A_NODE: Advice = Advice {
+    unpinned: "compare it on the node with `pvenode cert info`, and pin the new one only if it is \
+               the node's",
+    untrusted: "give the cluster's authority (`/etc/pve/pve-root-ca.pem`) as CA bundle, or pin this \
+                fingerprint after comparing it on the node with `pvenode cert info`",
+};
+
+/// Why a certificate was refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum RefusalReason {
     /// It has none of these fingerprints.
@@ -60,6 +78,7 @@ enum RefusalReason {
 pub struct CertificateRefused {
     certificate: PresentedCertificate,
     reason: RefusalReason,
+    advice: Advice,
 }
 
 impl CertificateRefused {
@@ -77,23 +96,26 @@ impl fmt::Display for CertificateRefused {
         match &self.reason {
             RefusalReason::Pins(pins) => write!(
                 f,
-                "the certificate is not a pinned one: saw SHA-256 `{sha256}`{about}, expected `{}`; \
-                 compare it on the node with `pvenode cert info`, and pin the new one only if it \
-                 is the node's",
-                pins.join("` or `")
+                "the certificate is not a pinned one: saw SHA-256 `{sha256}`{about}, expected `{}`; {}",
+                pins.join("` or `"),
+                self.advice.unpinned,
             ),
             RefusalReason::Authority(text) => write!(
                 f,
-                "the certificate is not trusted ({text}): saw SHA-256 `{sha256}`{about}; give the \
-                 cluster's authority (`/etc/pve/pve-root-ca.pem`) as CA bundle, or pin this \
-                 fingerprint after comparing it on the node with `pvenode cert info`"
+                "the certificate is not trusted ({text}): saw SHA-256 `{sha256}`{about}; {}",
+                self.advice.untrusted,
             ),
         }
     }
 }
 
-/// Builds the TLS configuration of a connection.
+/// Builds the TLS configuration of a connection to a node.
 pub fn client_config(tls: &Tls) -> Result<ClientConfig, PveError> {
+    client_config_with(tls, FOR_A_NODE)
+}
+
+/// The same for a server of another kind, whose refusals say what to do there.
+pub fn client_config_with(tls: &Tls, advice: Advice) -> Result<ClientConfig, PveError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let trust = match tls {
         Tls::System => Trust::Authority(authority(system_roots()?, &provider)?),
@@ -104,7 +126,7 @@ pub fn client_config(tls: &Tls) -> Result<ClientConfig, PveError> {
         Tls::Pins(pins) => Trust::Pins(pins.clone()),
         Tls::Ignore => Trust::Nothing,
     };
-    let verifier = Arc::new(Verifier { trust, provider: provider.clone() });
+    let verifier = Arc::new(Verifier { trust, advice, provider: provider.clone() });
     let versions =
         ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     let builder = versions.map_err(|error| setup("no TLS version is usable", error))?;
@@ -166,12 +188,16 @@ enum Trust {
 #[derive(Debug)]
 struct Verifier {
     trust: Trust,
+    advice: Advice,
     provider: Arc<CryptoProvider>,
 }
 
-fn refuse(end_entity: &CertificateDer<'_>, reason: RefusalReason) -> rustls::Error {
-    let refused = CertificateRefused { certificate: PresentedCertificate::of(end_entity), reason };
-    rustls::Error::Other(OtherError(Arc::new(refused)))
+impl Verifier {
+    fn refuse(&self, end_entity: &CertificateDer<'_>, reason: RefusalReason) -> rustls::Error {
+        let certificate = PresentedCertificate::of(end_entity);
+        let refused = CertificateRefused { certificate, reason, advice: self.advice };
+        rustls::Error::Other(OtherError(Arc::new(refused)))
+    }
 }
 
 impl ServerCertVerifier for Verifier {
@@ -191,12 +217,12 @@ impl ServerCertVerifier for Verifier {
                     return Ok(ServerCertVerified::assertion());
                 }
                 let pins = pins.iter().map(|pin| fingerprint(pin)).collect();
-                Err(refuse(end_entity, RefusalReason::Pins(pins)))
+                Err(self.refuse(end_entity, RefusalReason::Pins(pins)))
             }
             Trust::Authority(inner) => inner
                 .verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
                 .map_err(|error| {
-                    refuse(end_entity, RefusalReason::Authority(bounded(&error.to_string())))
+                    self.refuse(end_entity, RefusalReason::Authority(bounded(&error.to_string())))
                 }),
         }
     }

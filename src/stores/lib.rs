@@ -27,6 +27,7 @@ mod nearby;
 mod objects;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+mod tls_advice;
 
 pub use address::{StoreAddress, StoreAddressError};
 pub use etcd::{AddressError, EtcdAddress, EtcdLog, EtcdStore, IdentityError};

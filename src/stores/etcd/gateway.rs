@@ -17,6 +17,7 @@ use base64::engine::general_purpose::STANDARD;
 use causes::chain;
 use parking_lot::Mutex;
 use proxmox_client::Tls;
+use proxmox_client::tls::client_config_with;
 use reqwest::{Client, StatusCode};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::Deserialize;
@@ -26,6 +27,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use super::address::EtcdAddress;
 use super::layout::KeyRange;
+use crate::tls_advice;
 
 /// How long a member may take to answer.
 const ANSWER_LIMIT: Duration = Duration::from_secs(3);
@@ -36,8 +38,9 @@ const ROUNDS: usize = 2;
 const ROUND_PAUSE: Duration = Duration::from_millis(500);
 /// The keys that are asked for at once where their values are large.
 const PAGE_KEYS: u32 = 4;
-/// The most where they are small: even at their largest they fit into an answer.
-const SMALL_PAGE_KEYS: u32 = 32;
+/// The most where they are small. At their largest so many fit into no answer: the page is then asked
+/// for again as a small one.
+const SMALL_PAGE_KEYS: u32 = 512;
 /// The bytes of values that make a page large.
 const LARGE_PAGE_BYTES: usize = 512 << 10;
 /// The same, without their values.
@@ -54,6 +57,9 @@ pub(crate) enum CallError {
     /// It may have been done.
     #[error("no answer came, and it may have been written: {0}")]
     Unknown(String),
+    /// A page that was read has too many bytes.
+    #[error("{0}: the answer has more than 64 MiB")]
+    TooLarge(String),
 }
 
 /// A part of a transaction.
@@ -183,7 +189,7 @@ impl Gateway {
             None if address.bases().iter().all(|base| base.starts_with("http:")) => Tls::Ignore,
             None => Tls::System,
         };
-        let mut tls = proxmox_client::client_config(&tls)?;
+        let mut tls = client_config_with(&tls, tls_advice::FOR_A_STORE)?;
         if let Some(identity) = address.identity() {
             identity.show_on(&mut tls);
         }
@@ -271,7 +277,13 @@ impl Gateway {
             question["key"] = encoded(&from).into();
             question["range_end"] = encoded(&to).into();
             question["limit"] = limit.to_string().into();
-            let answer: RangeAnswer = self.read(question.clone())?;
+            let answer = match self.read(question.clone()) {
+                Err(CallError::TooLarge(_)) if limit > *keys.start() => {
+                    limit = *keys.start();
+                    continue;
+                }
+                answer => answer?,
+            };
             let bytes: usize = answer.kvs.iter().map(|one| one.value.len()).sum();
             let is_small = bytes < LARGE_PAGE_BYTES;
             limit = if is_small { (2 * limit).min(*keys.end()) } else { *keys.start() };
@@ -320,6 +332,7 @@ impl Gateway {
     fn read(&self, question: Value) -> Result<RangeAnswer, CallError> {
         self.call("kv/range", question).map_err(|error| match error {
             CallError::Refused(text) | CallError::Unknown(text) => CallError::Refused(text),
+            CallError::TooLarge(_) => error,
         })
     }
 
@@ -413,7 +426,7 @@ impl Inner {
         }
         match last {
             CallError::Refused(text) if unknown => Err(CallError::Unknown(text)),
-            CallError::Refused(_) | CallError::Unknown(_) => Err(last),
+            CallError::Refused(_) | CallError::Unknown(_) | CallError::TooLarge(_) => Err(last),
         }
     }
 
@@ -445,7 +458,7 @@ impl Inner {
             Outcome::Next(CallError::Unknown(text)) => {
                 return Err(Outcome::Next(CallError::Refused(text)));
             }
-            other @ (Outcome::Next(CallError::Refused(_))
+            other @ (Outcome::Next(CallError::Refused(_) | CallError::TooLarge(_))
             | Outcome::Refused(_)
             | Outcome::Login(_)) => return Err(other),
         };
@@ -478,8 +491,7 @@ impl Inner {
             match answer.chunk().await {
                 Ok(Some(part)) if body.len() + part.len() <= ANSWER_BYTES_MAX => body.extend(part),
                 Ok(Some(_)) => {
-                    let text = format!("{base}: the answer has more than 64 MiB");
-                    return Outcome::Refused(CallError::Unknown(text));
+                    return Outcome::Refused(CallError::TooLarge(base.clone()));
                 }
                 Ok(None) => break,
                 Err(error) => {

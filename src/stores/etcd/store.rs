@@ -59,7 +59,7 @@ impl EtcdStore {
 fn failed(name: &str, doing: &'static str, error: CallError) -> StoreError {
     match error {
         CallError::Refused(_) => StoreError::refused(name, doing, error),
-        CallError::Unknown(_) => {
+        CallError::Unknown(_) | CallError::TooLarge(_) => {
             StoreError::Unknown { name: name.to_owned(), doing, source: error.into() }
         }
     }

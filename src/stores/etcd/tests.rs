@@ -180,6 +180,20 @@ fn a_write_beyond_a_request_of_etcd_is_one_write() {
     assert_eq!(log.append(9, &records(10..=10), true).unwrap(), 10);
 }
 
+#[test]
+fn a_journal_whose_small_records_are_followed_by_large_ones_is_read_whole() {
+    let Some(cluster) = Cluster::start(1) else { return };
+    let mut log = open(&cluster, "herd");
+    // Pages of 4, 8 and so on to 128 keys hold the small ones, so 256 large ones are asked for at once.
+    let small = (1..=252).map(record);
+    let large = (0..150).map(|_| large(400_000));
+    let mut last = 0;
+    for one in small.chain(large) {
+        last = log.append(last, &[one], true).unwrap();
+    }
+    assert_eq!((last, read(&log, 0).len()), (402, 402));
+}
+
 // Invariant: a write that was reported as failed is not part of the log.
 
 #[test]

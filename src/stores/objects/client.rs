@@ -12,10 +12,13 @@ use object_store::client::{
     HttpResponseBody, HttpService,
 };
 use proxmox_client::Tls;
+use proxmox_client::tls::client_config_with;
 use reqwest::{Client, StatusCode, Url};
 
 /// The slowest line to a store, in bytes a second.
 const SLOWEST: u64 = 1 << 20;
+use crate::tls_advice;
+
 const CONNECT_LIMIT: Duration = Duration::from_secs(2);
 /// The most bytes of an answer.
 pub(super) const ANSWER_BYTES_MAX: usize = 64 << 20;
@@ -65,7 +68,7 @@ impl Http {
         answer: Duration,
     ) -> Result<Self, Box<dyn std::error::Error + Send + Sync>> {
         let client = Client::builder()
-            .tls_backend_preconfigured(proxmox_client::client_config(tls)?)
+            .tls_backend_preconfigured(client_config_with(tls, tls_advice::FOR_A_STORE)?)
             .no_proxy()
             .redirect(reqwest::redirect::Policy::none())
             .connect_timeout(CONNECT_LIMIT.min(answer))
