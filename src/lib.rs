@@ -9,5 +9,6 @@ pub(crate) mod demo;
 pub(crate) mod host;
 pub(crate) mod known;
 pub(crate) mod machine;
+pub(crate) mod pages;
 pub(crate) mod systemd;
 pub(crate) mod telemetry;

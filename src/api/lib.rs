@@ -8,6 +8,7 @@
 //!   does not send has a default.
 //! - The server refuses unknown fields of a request. It takes the names that it knows from
 //!   [`fields_of`] the request's type.
+//! - [`sentence`] says an event in words, for the command line and the page.
 //! - [`Role`] says who may do what, [`nearest`] finds the word that somebody meant.
 //!
 //! The package depends on `drover-model` for the phases of agents, leases, breakers and clouds: a phase
@@ -30,6 +31,7 @@ mod declared;
 mod events;
 mod faults;
 mod fields;
+mod happened;
 mod holds;
 mod images;
 mod leases;
@@ -46,6 +48,7 @@ mod status;
 mod sync;
 mod templates;
 mod why;
+mod words;
 
 pub use addresses::{AddressPoolOut, AddressPoolsOut};
 pub use agents::{
@@ -64,6 +67,7 @@ pub use declared::{
 pub use events::EventKind;
 pub use faults::faults_in_one_line;
 pub use fields::fields_of;
+pub use happened::sentence;
 pub use holds::{CloneOut, HoldIn, HoldNextOut, HoldOut};
 pub use images::{
     BuildImageIn, BuildImageOut, ImageBuildOut, ImageBuildsOut, ImageOut, ImagePlanOut,
@@ -97,3 +101,4 @@ pub use templates::{CanaryOut, GivenUpOut, ProvisionIn, ProvisionOut, TemplateOu
 pub use why::{
     AccountOut, FailedOut, KindOut, OtherOut, ServingOut, WhyNodeOut, WhyOut, WhySubjectOut,
 };
+pub use words::{count, health};

@@ -11,7 +11,7 @@ use drover_model::ambient::mint_lease;
 use drover_model::ports::Ambient;
 use drover_runtime::reply::Reply;
 use drover_server::view::View;
-use drover_server::{Doors, NotReloaded};
+use drover_server::{Doors, NotReloaded, SessionKey};
 use drover_shell::user_data::UserDataStore;
 use futures_util::FutureExt as _;
 use tokio::sync::mpsc;
@@ -21,6 +21,7 @@ use super::config_sync::ConfigSync;
 use super::lead::Lead;
 use super::members;
 use super::service::ReloadReply;
+use crate::pages;
 use crate::telemetry::LevelHandle;
 
 /// After this time, a request for a reload is answered without its outcome.
@@ -44,9 +45,16 @@ pub(super) fn doors(
     let membership = lead.membership().cloned();
     let send_by = lead.send_by();
     let transfer = lead.transfer();
+    // Members have one key, also those that stand by.
+    let session_key = membership.as_ref().map_or_else(
+        || SessionKey::new(key.derived("page sessions 1")),
+        |one| SessionKey::of_members(one.key()),
+    );
     Doors {
         herd: actors.commands.clone(),
         leads: Arc::new(move || send_by.as_ref().is_none_or(SendBy::is_open)),
+        session_key,
+        book: pages::book(),
         key: membership.as_ref().map(|one| one.key().clone()),
         members: Arc::new(move || membership.as_ref().map(|one| members::listed(one))),
         transfer: Arc::new(move |next| std::future::ready(transfer(next)).boxed()),

@@ -7,7 +7,7 @@ use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use causes::chain;
-use drover_api::EventKind;
+use drover_api::{EventKind, sentence};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::io::Interest;
@@ -15,7 +15,6 @@ use tokio::net::unix::pipe::Sender;
 
 use super::client::Client;
 use super::error::{CallError, CliError};
-use super::happened::sentence;
 use super::options::EventsOptions;
 use super::sentences::clean;
 use super::term::Term;

@@ -19,7 +19,6 @@ mod error;
 mod events;
 mod explain;
 mod global;
-mod happened;
 mod help;
 mod hold;
 mod identity;

@@ -2,18 +2,9 @@
 
 use drover_api::{ProvisionOut, ResyncOut, ResyncPlanOut, UnreadOut};
 use drover_model::finding::Does;
-use drover_model::phase::CloudHealth;
 
 pub(super) use super::table::clean;
-
-/// A number of things, such as `1 agent` or `no agents`.
-pub(super) fn count(number: usize, thing: &str) -> String {
-    match number {
-        0 => format!("no {thing}s"),
-        1 => format!("1 {thing}"),
-        more => format!("{more} {thing}s"),
-    }
-}
+pub(super) use drover_api::{count, health};
 
 /// What of the known words a slip may have meant, to stand behind a semicolon; blank where none is near.
 pub(super) fn did_you_mean<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> String {
@@ -23,14 +14,6 @@ pub(super) fn did_you_mean<'a>(word: &str, known: impl Iterator<Item = &'a str>)
 
 pub(super) fn dash(text: Option<impl ToString>) -> String {
     text.map_or_else(|| "-".to_owned(), |text| text.to_string())
-}
-
-/// A cloud's health in a word for people.
-pub(super) fn health(health: CloudHealth) -> &'static str {
-    match health {
-        CloudHealth::Well => "healthy",
-        CloudHealth::Connecting | CloudHealth::Degraded => health.name(),
-    }
 }
 
 /// That the service says how often its clouds are reconciled.

@@ -3,61 +3,7 @@
 //! A topic is a page's path below `src/book` without `.md`, such as `ci/gitea`; its last part will do
 //! where only one page has it. [`PAGES`] follows the order of `SUMMARY.md`.
 
-/// A page of the book.
-#[derive(Debug, Clone, Copy)]
-pub struct Page {
-    /// Its path below `src/book`, without `.md`.
-    pub topic: &'static str,
-    /// The page in Markdown.
-    pub text: &'static str,
-}
-
-macro_rules! pages {
-    ($($topic:literal),* $(,)?) => {
-        &[$(Page { topic: $topic, text: include_str!(concat!("../book/", $topic, ".md")) }),*]
-    };
-}
-
-/// Every page, in the order of the book.
-pub static PAGES: &[Page] = pages![
-    "introduction",
-    "quickstart",
-    "install",
-    "concepts",
-    "configuration",
-    "reference/configuration",
-    "git",
-    "reference/cli",
-    "images",
-    "containers",
-    "ci/index",
-    "ci/gitea",
-    "ci/forgejo",
-    "ci/github",
-    "ci/gitlab",
-    "ci/jenkins",
-    "ci/woodpecker",
-    "ci/others",
-    "ci/from-the-jenkins-plugin",
-    "ci/from-garm-or-scripts",
-    "leases",
-    "machines",
-    "operations",
-    "members",
-    "state",
-    "troubleshooting",
-    "metrics",
-    "rights",
-    "security",
-    "simulator",
-    "reference/simulator",
-    "architecture",
-    "agents",
-    "minds",
-    "safety",
-    "proxmox",
-    "contributing",
-];
+pub use crate::pages::{PAGES, Page};
 
 /// Topics that are commands too: for the bare name `drover help` prints the help of the command.
 pub(super) const COMMANDS_TOO: [&str; 5] = ["images", "leases", "machines", "members", "agents"];
@@ -75,19 +21,10 @@ const ALIASES: [(&str, &str); 8] = [
 ];
 
 impl Page {
-    /// The page as people read it: without the comments of those who write it.
-    pub(super) fn shown(&self) -> String {
-        without_comments(self.text)
-    }
-
     /// What `drover help` prints the page for.
     fn asked_by(&self) -> String {
         let end = if COMMANDS_TOO.contains(&self.topic) { ".md" } else { "" };
         format!("{}{end}", self.topic)
-    }
-
-    pub fn title(&self) -> &'static str {
-        self.text.lines().find_map(|line| line.strip_prefix("# ")).unwrap_or(self.topic)
     }
 
     /// Whether a word names it: its whole name, with or without `.md`; the folder of an index; or
@@ -112,25 +49,6 @@ pub fn page(word: &str) -> Option<&'static Page> {
         PAGES.iter().find(|page| page.topic == *topic)
     };
     whole.or_else(|| parts.next().filter(|_| parts.next().is_none())).or_else(other)
-}
-
-/// A text of Markdown without its HTML comments; a line that was a comment alone goes with it, and so
-/// does the empty line behind it where one stands before it.
-fn without_comments(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some((before, behind)) = rest.split_once("<!--") {
-        let Some((_, after)) = behind.split_once("-->") else { break };
-        shown.push_str(before);
-        let is_line = before.is_empty() || before.ends_with('\n');
-        rest = match after.strip_prefix('\n').filter(|_| is_line) {
-            Some(next) if shown.ends_with("\n\n") => next.strip_prefix('\n').unwrap_or(next),
-            Some(next) => next,
-            None => after,
-        };
-    }
-    shown.push_str(rest);
-    shown
 }
 
 /// All topics with their titles, for the end of `drover help`.
@@ -166,18 +84,5 @@ mod tests {
             assert_eq!(page(alias).map(|page| page.topic), Some(topic), "{alias}");
         }
         assert!(page("upgrade").unwrap().text.contains("\n## Upgrade\n"));
-    }
-
-    // Invariant: nobody reads what was written for those who write the book.
-
-    #[test]
-    fn comments_are_left_out_with_their_lines() {
-        let text =
-            "# A\n\n<!-- Generated:\n`x`. -->\n\nB <!-- of C -->D\n<!-- end -->\nE <!-- open\n";
-        assert_eq!(without_comments(text), "# A\n\nB D\nE <!-- open\n");
-        for known in PAGES {
-            assert!(!known.shown().contains("<!--"), "{}", known.topic);
-            assert!(!known.shown().contains("\n\n\n"), "{}", known.topic);
-        }
     }
 }

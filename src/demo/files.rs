@@ -1,6 +1,7 @@
 //! The files of the demo: keys, the configuration, and the folder of all.
 
 use std::io;
+use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
@@ -18,6 +19,28 @@ const WRONG_VALUE: &str = "instanceCap: three";
 pub struct DemoFiles {
     folder: tempfile::TempDir,
     yaml: String,
+    page: Page,
+}
+
+/// Where people find the operator's page, and how they log in.
+#[derive(Debug, Clone)]
+pub struct Page {
+    port: u16,
+    token: String,
+}
+
+impl Page {
+    /// A port that is free, and a token that nobody knows.
+    fn new() -> io::Result<Self> {
+        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
+        let token = rand::random::<[u8; 16]>().iter().map(|byte| format!("{byte:02x}")).collect();
+        Ok(Self { port, token })
+    }
+
+    /// The address, and the token.
+    pub fn shown(&self) -> String {
+        format!("http://127.0.0.1:{}/ (token {})", self.port, self.token)
+    }
 }
 
 impl DemoFiles {
@@ -30,7 +53,8 @@ impl DemoFiles {
         let folder = tempfile::Builder::new().prefix(leftovers::PREFIX).tempdir();
         let folder = folder.map_err(DemoError::system)?;
         leftovers::claim(folder.path()).map_err(DemoError::system)?;
-        Ok(Self { folder, yaml: String::new() })
+        let page = Page::new().map_err(DemoError::system)?;
+        Ok(Self { folder, yaml: String::new(), page })
     }
 
     /// Writes keys and the configuration for the service on this cluster.
@@ -43,10 +67,12 @@ impl DemoFiles {
         let text = key.to_openssh().map_err(|error| DemoError::system(io::Error::other(error)))?;
         self.yaml = include_str!("demo.yaml")
             .replace("DIR", &dir.display().to_string())
+            .replace("PORT", &self.page.port.to_string())
             .replace("URL", &cluster.url());
         let write = || {
             write_private(&dir.join("agent-key"), text.expose_secret())?;
             write_private(&dir.join("proxmox-token"), &cluster.token_secret)?;
+            write_private(&dir.join("page-token"), &self.page.token)?;
             std::fs::write(dir.join("ca.pem"), cluster.ca_pem())?;
             self.write_yaml(&self.yaml)
         };
@@ -81,6 +107,10 @@ impl DemoFiles {
         let new = self.folder.path().join("drover.yaml.new");
         std::fs::write(&new, text)?;
         std::fs::rename(new, self.yaml_file())
+    }
+
+    pub fn page(&self) -> &Page {
+        &self.page
     }
 
     pub fn guests(&self) -> PathBuf {

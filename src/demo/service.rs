@@ -23,7 +23,7 @@ use tokio::time::Instant;
 
 use super::STEP_TIMEOUT;
 use super::fault::DemoError;
-use super::files::DemoFiles;
+use super::files::{DemoFiles, Page};
 
 /// Notifications that wait to be read.
 const NOTIFY_QUEUE_MAX: usize = 16;
@@ -48,6 +48,7 @@ pub struct DemoService {
     socket: PathBuf,
     yaml: PathBuf,
     log: PathBuf,
+    page: Page,
     notify_socket: PathBuf,
     /// The notifications of the service. When the channel is full, new ones are dropped.
     notify: mpsc::Receiver<String>,
@@ -83,6 +84,7 @@ impl DemoService {
             socket: files.socket(),
             yaml: files.yaml_file(),
             log: files.log_file(),
+            page: files.page().clone(),
             notify_socket,
             notify: receive_notifications(notify),
             run: Run::Down,
@@ -247,7 +249,9 @@ impl DemoService {
     pub fn next_steps(&self) -> String {
         let pid = self.pid().unwrap_or_default();
         format!(
-            "the demo keeps running; in another terminal:\n\
+            "the demo keeps running; its page in a browser:\n\
+             \n  {page}\n\
+             \nin another terminal:\n\
              \n  export DROVER_SOCKET={socket}\n  {drover} status\n  \
              {drover} lease --labels linux -- uname -a\n  \
              # a valid edit is reloaded, an invalid one reported:\n  \
@@ -258,6 +262,7 @@ impl DemoService {
              # the demo starts the service again, and it adopts its agents:\n  \
              kill -9 {pid}\n\
              \nCtrl-C ends the demo and leaves nothing behind.\n",
+            page = self.page.shown(),
             socket = self.socket.display(),
             drover = self.program.display(),
             yaml = self.yaml.display(),

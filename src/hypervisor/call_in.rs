@@ -83,6 +83,13 @@ impl CallInKey {
         bool::from(self.digest(&agent).as_slice().ct_eq(&said)).then_some(agent)
     }
 
+    /// A key for another use, by which no token can be made.
+    pub fn derived(&self, purpose: &str) -> [u8; KEY_BYTES] {
+        let mut whole = self.0.clone();
+        whole.update(format!("drover key {purpose}").as_bytes());
+        whole.finalize().into_bytes().into()
+    }
+
     fn digest(&self, agent: &AgentId) -> [u8; DIGEST_BYTES] {
         let mut whole = self.0.clone();
         whole.update(format!("drover call-in {agent}").as_bytes());

@@ -83,6 +83,15 @@ impl Auth {
         found
     }
 
+    /// The token of that name, where its digest is the one that is meant.
+    pub(super) fn token(&self, name: &str, is_it: impl Fn(&[u8; 32]) -> bool) -> Option<Caller> {
+        let (name, role, _) =
+            self.tokens.iter().find(|(known, _, digest)| known == name && is_it(digest))?;
+        let principal = format!("token:{name}");
+        let group = self.groups.get(&principal).cloned();
+        Some(Caller { principal, role: *role, group })
+    }
+
     /// What a local user may do; none for one who may not come in.
     pub(super) fn local(&self, peer: LocalPeer) -> Option<Caller> {
         let own = peer.uid == 0 || peer.uid == peer.service_uid;

@@ -178,14 +178,19 @@ pub(super) async fn why(
     state: web::Data<State>,
     Query(About { of }): Query<About>,
 ) -> Result<web::Json<WhySubjectOut>, Rejection> {
+    why_of(&state, &of).await.map(web::Json)
+}
+
+/// The same of a name.
+pub(super) async fn why_of(state: &State, of: &str) -> Result<WhySubjectOut, Rejection> {
     let view = &state.doors.view;
-    if view.templates().iter().any(|one| one.template.answers_to(&of)) {
-        return Ok(web::Json(of_template(nodes::why_of(&state, &of).await?)));
+    if view.templates().iter().any(|one| one.template.answers_to(of)) {
+        return Ok(of_template(nodes::why_of(state, of).await?));
     }
-    let source = SourceId::new(&*of);
+    let source = SourceId::new(of);
     let silent = view.sources().into_iter().find(|one| one.source == source);
     if let Some(one) = silent.as_ref().filter(|one| !one.configured) {
-        return left(&state, one).await.map(web::Json);
+        return left(state, one).await;
     }
     if of == LEASES || silent.is_some() {
         let stands = silent.and_then(|one| match &one.outage {
@@ -193,33 +198,33 @@ pub(super) async fn why(
             None => unserved(view, &one.source, one.unserved),
         });
         let subject = Subject::Source(Some(source).filter(|_| of != LEASES));
-        return reported(&state, format!("source {of}"), stands, subject).await.map(web::Json);
+        return reported(state, format!("source {of}"), stands, subject).await;
     }
-    let lease = LeaseId::new(&*of);
+    let lease = LeaseId::new(of);
     if let Some(one) = view.lease(&lease) {
         let subject = format!("lease {of}");
         if one.state == LeasePhase::Waiting {
             // Its account has the cause.
             let stands = Some(one.state.to_string());
-            return reported(&state, subject, stands, Subject::Lease(lease)).await.map(web::Json);
+            return reported(state, subject, stands, Subject::Lease(lease)).await;
         }
         let stands = match one.detail.as_str() {
             "" => one.state.to_string(),
             detail => format!("{}: {detail}", one.state),
         };
-        return Ok(web::Json(WhySubjectOut::of(subject, Some(stands))));
+        return Ok(WhySubjectOut::of(subject, Some(stands)));
     }
-    if let Some(one) = subjects::agent(&state, &of).await? {
-        return Ok(web::Json(one));
+    if let Some(one) = subjects::agent(state, of).await? {
+        return Ok(one);
     }
-    match of_job(&state, &of).await {
+    match of_job(state, of).await {
         // The herd knows templates by their display names, too, and clusters are read for what is
         // nothing else.
-        Err(problem) if problem.document.status == 404 => match nodes::why_of(&state, &of).await {
-            Ok(one) => Ok(web::Json(of_template(one))),
-            Err(_) => subjects::node(&state, &of).await?.map(web::Json).ok_or(problem),
+        Err(problem) if problem.document.status == 404 => match nodes::why_of(state, of).await {
+            Ok(one) => Ok(of_template(one)),
+            Err(_) => subjects::node(state, of).await?.ok_or(problem),
         },
-        found => found.map(web::Json),
+        found => found,
     }
 }
 

@@ -17,12 +17,14 @@ use drover_api::Role;
 
 use super::auth::{Auth, Caller, digest};
 use super::forwarded::{Forged, Voucher, digest_of};
-use super::house::House;
+use super::house::{House, now};
 use super::intake::Sender;
+use super::page;
 use super::peer::{LocalPeer, Peer, peer_of};
 use super::problem::Rejection;
 use super::query;
 use super::seat::Seat;
+use super::session::CSRF_HEADER;
 use super::share::Share;
 
 /// What the caller of a route needs.
@@ -46,6 +48,8 @@ pub(super) struct Guard {
     pub takes_any_kind: bool,
     /// Whether the handler reads a query.
     pub takes_query: bool,
+    /// Whether people read the answers in a browser, those that refuse them too.
+    pub is_page: bool,
 }
 
 /// Refuses a request by its head, or says whose body it has.
@@ -54,7 +58,14 @@ pub(super) type First = fn(&House, &ServiceRequest) -> Result<Sender, Rejection>
 impl Guard {
     /// Of what takes no body.
     pub(super) fn of(access: Access) -> Self {
-        Self { access, first: None, body_limit: 0, takes_any_kind: true, takes_query: true }
+        Self {
+            access,
+            first: None,
+            body_limit: 0,
+            takes_any_kind: true,
+            takes_query: true,
+            is_page: false,
+        }
     }
 }
 
@@ -81,6 +92,10 @@ pub(super) async fn pass(
                 }
             }
             Ok(response)
+        }
+        Err(problem) if guard.is_page => {
+            let answer = page::refusal(request.request(), &problem);
+            Ok(request.into_response(answer))
         }
         Err(problem) => Ok(request.error_response(problem)),
     }
@@ -179,7 +194,7 @@ fn other_kind(request: &ServiceRequest) -> Option<&str> {
 }
 
 /// Who makes a request: whose token it shows; else whom another member vouches for, where one
-/// forwards it, and nobody else; else the user at the other end of the Unix socket.
+/// forwards it; else the user at the other end of the Unix socket; else who logged in at the page.
 fn identify(house: &House, request: &ServiceRequest) -> Result<Caller, Rejection> {
     let auth = house.auth();
     if let Some(value) = request.headers().get(header::AUTHORIZATION) {
@@ -194,8 +209,20 @@ fn identify(house: &House, request: &ServiceRequest) -> Result<Caller, Rejection
         (None, Some(peer)) => Some(local(&auth, *peer)?),
         (None, None) => None,
     };
-    let detail = "give a token as `Authorization: Bearer TOKEN`";
-    caller.ok_or_else(|| Rejection::unauthorized(detail))
+    if let Some(caller) = caller {
+        return Ok(caller);
+    }
+    let session = house.sessions.caller(request.headers(), &auth, now().0);
+    let detail = "give a token as `Authorization: Bearer TOKEN`, or log in at /login";
+    let caller = session.ok_or_else(|| Rejection::unauthorized(detail))?;
+    // A browser sends the cookie whoever made the request.
+    if !request.method().is_safe() && !house.sessions.is_of_page(request.headers()) {
+        return Err(Rejection::forbidden(format!(
+            "a session changes something only with the header `{CSRF_HEADER}` that the page sends; load \
+             the page again"
+        )));
+    }
+    Ok(caller)
 }
 
 /// The token of an `Authorization` header.
@@ -217,7 +244,12 @@ pub(super) fn local(auth: &Auth, peer: LocalPeer) -> Result<Caller, Rejection> {
 
 /// Who shows this token. After too many wrong ones from a peer no token of it is looked at for some
 /// seconds, but those that were right from there before: others behind the same address go on.
-fn by_token(house: &House, auth: &Auth, peer: Peer, token: &str) -> Result<Caller, Rejection> {
+pub(super) fn by_token(
+    house: &House,
+    auth: &Auth,
+    peer: Peer,
+    token: &str,
+) -> Result<Caller, Rejection> {
     let (now, shown) = (Instant::now(), digest(token));
     if !house.right_tokens.knows(peer, shown) {
         house.wrong_tokens.admits(peer, now).map_err(Rejection::too_many)?;

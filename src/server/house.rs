@@ -11,6 +11,7 @@ use tokio::sync::watch;
 
 use super::auth::Auth;
 use super::crowd::Room;
+use super::session::SessionKey;
 use super::{intake, meter, share, taken};
 
 /// Bounds of the API.
@@ -73,11 +74,18 @@ pub(crate) struct House {
     pub(super) streams: Arc<share::Shared<String>>,
     pub(super) waits: Arc<share::Shared<String>>,
     pub(super) stopping: watch::Sender<bool>,
+    /// What sessions of the page are signed with.
+    pub(super) sessions: SessionKey,
     auth: RwLock<Arc<Auth>>,
 }
 
 impl House {
-    pub(super) fn new(limits: Limits, auth: Auth, key: Option<ClusterKey>) -> Arc<Self> {
+    pub(super) fn new(
+        limits: Limits,
+        auth: Auth,
+        key: Option<ClusterKey>,
+        sessions: SessionKey,
+    ) -> Arc<Self> {
         Arc::new(Self {
             limits,
             key,
@@ -89,6 +97,7 @@ impl House {
             streams: share::Shared::new(STREAMS.0, STREAMS.1),
             waits: share::Shared::new(WAITS.0, WAITS.1),
             stopping: watch::Sender::new(false),
+            sessions,
             auth: RwLock::new(Arc::new(auth)),
         })
     }

@@ -38,6 +38,7 @@ mod metrics;
 mod nodes;
 mod openapi;
 mod overrides;
+mod page;
 mod peer;
 mod place;
 mod planned;
@@ -48,6 +49,7 @@ mod routes;
 mod seat;
 mod serve;
 mod server;
+mod session;
 mod shapes;
 mod share;
 mod sources;
@@ -71,6 +73,7 @@ pub use leases::{LONGEST_QUEUE_SECONDS, check_public_key};
 pub use planned::plan_out;
 pub use problem::Rejection;
 pub use server::{Bound, Listen, Running, StartError, bind};
+pub use session::SessionKey;
 pub use standby::StandbyDoors;
 pub use state::{
     Doors, ForgetDoor, MembersDoor, NotForgotten, NotReloaded, NotSynced, PlanDoor, Reload,

@@ -25,6 +25,7 @@ pub(super) struct Place {
     takes_any_kind: bool,
     takes_query: Option<Method>,
     first: Option<First>,
+    is_page: bool,
 }
 
 impl Place {
@@ -32,7 +33,16 @@ impl Place {
         let (methods, resource) = (Vec::new(), web::resource(path));
         let body_limit = BODY_LIMIT;
         let (takes_any_kind, takes_query) = (false, None);
-        Self { path, methods, resource, body_limit, takes_any_kind, takes_query, first: None }
+        Self {
+            path,
+            methods,
+            resource,
+            body_limit,
+            takes_any_kind,
+            takes_query,
+            first: None,
+            is_page: false,
+        }
     }
 
     /// Leaves it to the handler of GET which query it takes.
@@ -59,6 +69,12 @@ impl Place {
         self
     }
 
+    /// Answers people in a browser by the methods that follow.
+    pub(super) fn page(mut self) -> Self {
+        self.is_page = true;
+        self
+    }
+
     /// Asks this of the head first, by the methods that follow.
     pub(super) fn first(mut self, first: First) -> Self {
         self.first = Some(first);
@@ -82,7 +98,8 @@ impl Place {
         let (first, body_limit, takes_any_kind) =
             (self.first, self.body_limit, self.takes_any_kind);
         let takes_query = self.takes_query.as_ref() == Some(&method);
-        let guard = Guard { access, first, body_limit, takes_any_kind, takes_query };
+        let is_page = self.is_page;
+        let guard = Guard { access, first, body_limit, takes_any_kind, takes_query, is_page };
         self.resource = self.resource.route(guarded(route, guard));
         self.methods.push((method, access));
         self.methods.sort_by(|one, other| one.0.as_str().cmp(other.0.as_str()));

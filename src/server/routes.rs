@@ -19,7 +19,7 @@ use super::problem::Rejection;
 use super::{
     addresses, agents, breakers, call_in, clusters, control, copies, declared, demand, events,
     health, holds, hooks, images, leases, machines, members, metrics, nodes, openapi, overrides,
-    problem, sync, templates, whoami,
+    page, problem, sync, templates, whoami,
 };
 
 const OPEN: Access = Access::Open;
@@ -149,7 +149,7 @@ pub(super) fn register(config: &mut ServiceConfig) {
             Rejection::not_found(format!("no such name: {fault}")).into()
         }),
     );
-    for place in places() {
+    for place in places().into_iter().chain(page::places()) {
         config.service(place.service());
     }
     config.default_service(guarded(web::route().to(problem::no_such_route), Guard::of(VIEWER)));

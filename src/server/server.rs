@@ -14,6 +14,7 @@ use super::auth::Auth;
 use super::house::{House, Limits};
 use super::routes;
 use super::serve::{self, Routes};
+use super::session::SessionKey;
 use super::standby::{self, Standby, StandbyDoors};
 use super::state::{Doors, State};
 
@@ -169,7 +170,7 @@ impl Bound {
     /// # Errors
     /// [`StartError::Thread`].
     pub fn serve(self, doors: Doors, auth: Auth, limits: Limits) -> Result<Running, StartError> {
-        let house = House::new(limits, auth, doors.key.clone());
+        let house = House::new(limits, auth, doors.key.clone(), doors.session_key.clone());
         let state = web::Data::new(State::new(doors, &house));
         let register = Arc::new(move |config: &mut web::ServiceConfig| {
             config.app_data(state.clone());
@@ -188,7 +189,8 @@ impl Bound {
         auth: Auth,
         limits: Limits,
     ) -> Result<Running, StartError> {
-        let house = House::new(limits, auth, Some(doors.key.clone()));
+        let house =
+            House::new(limits, auth, Some(doors.key.clone()), SessionKey::of_members(&doors.key));
         let standby = web::Data::new(Standby::new(doors).map_err(StartError::Client)?);
         let register = Arc::new(move |config: &mut web::ServiceConfig| {
             standby::register(config, &standby);

@@ -20,7 +20,9 @@ use tokio::sync::Semaphore;
 
 use crate::auth::Caller;
 use crate::house::{House, now};
+use crate::page::Looks;
 use crate::problem::Rejection;
+use crate::session::SessionKey;
 use crate::view::View;
 
 /// Why a reload brought nothing into force.
@@ -135,12 +137,18 @@ pub struct Doors {
     pub leads: Arc<dyn Fn() -> bool + Send + Sync>,
     /// The key of the members, which signs what they forward; none where this drover stands alone.
     pub key: Option<ClusterKey>,
+    /// What sessions of the page are signed with.
+    pub session_key: SessionKey,
+    /// The book: each page's path without `.md`, and its Markdown.
+    pub book: Arc<[(&'static str, String)]>,
 }
 
 /// What every handler can reach on the leader.
 pub(crate) struct State {
     pub(super) doors: Doors,
     pub(super) commands: Arc<Semaphore>,
+    /// What the page was answered lately by clusters.
+    pub(super) looks: Looks,
     house: Arc<House>,
 }
 
@@ -155,7 +163,7 @@ impl Deref for State {
 impl State {
     pub(super) fn new(doors: Doors, house: &Arc<House>) -> Self {
         let commands = Arc::new(Semaphore::new(house.limits.commands));
-        Self { doors, commands, house: Arc::clone(house) }
+        Self { doors, commands, looks: Looks::default(), house: Arc::clone(house) }
     }
 
     /// Sends a command to the herd and waits for its answer, at most `limit`. It is refused where too many

@@ -44,6 +44,7 @@ use serde_json::Value;
 use super::auth::{Auth, TokenGrant};
 use super::house::Limits;
 use super::server::{Listen, Running, bind};
+use super::session::SessionKey;
 use super::state::{Doors, NotForgotten, NotReloaded, NotSynced};
 use crate::view::View;
 use drover_api::Role;
@@ -535,6 +536,8 @@ impl Served {
             }),
             leads: Arc::new(|| true),
             key: None,
+            session_key: SessionKey::new([7; 32]),
+            book: Arc::new([("introduction", "# drover\n\nIt drives.\n".to_owned())]),
             mint_lease: Arc::new(move || {
                 let mut count = count.lock().unwrap();
                 *count += 1;

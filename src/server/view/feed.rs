@@ -176,6 +176,11 @@ impl Feed {
         let _ = self.live.send(event);
     }
 
+    /// The events that are kept, the oldest first.
+    pub(super) fn kept(&self) -> Vec<Arc<Event>> {
+        self.ring.lock().kept.iter().cloned().collect()
+    }
+
     pub(super) fn read(&self, after: Option<EventId>) -> Reader {
         let ring = self.ring.lock();
         let live = self.live.subscribe();

@@ -466,6 +466,11 @@ impl View {
         self.feed.last()
     }
 
+    /// The events that are kept, the oldest first.
+    pub fn kept_events(&self) -> Vec<Arc<Event>> {
+        self.feed.kept()
+    }
+
     /// Opens the stream of facts, from after the given event when that is still kept.
     pub fn events(&self, after: Option<EventId>) -> Reader {
         self.feed.read(after)

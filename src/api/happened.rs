@@ -1,13 +1,12 @@
 //! What an event says, as one sentence for each kind.
 
-use drover_api::{EventKind, faults_in_one_line};
 use drover_model::phase::{BreakerPhase, LeasePhase};
 use serde_json::Value;
 
-use super::sentences::{count, health};
+use crate::{EventKind, count, faults_in_one_line, health};
 
-/// One event in a line.
-pub(super) fn sentence(kind: &str, value: &Value) -> String {
+/// One event in a line, by the word of its kind and its data.
+pub fn sentence(kind: &str, value: &Value) -> String {
     let line = match EventKind::of(kind) {
         Some(kind) => of_kind(kind, &Event(value)),
         // A newer service may have more kinds than this command knows.

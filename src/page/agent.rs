@@ -1,0 +1,55 @@
+//! One agent: its life, its events, and what may be done with it.
+
+use askama::Template;
+use drover_api::{AgentOut, GoneOut};
+
+use crate::events::EventRow;
+use crate::frame::Frame;
+use crate::waterfall::{self, Bar};
+
+/// A living agent.
+#[derive(Template)]
+#[template(path = "agent.html")]
+pub struct AgentPage {
+    frame: Frame,
+    agent: AgentOut,
+    bars: Vec<Bar>,
+    total: String,
+    events: Vec<EventRow>,
+    is_held: bool,
+    limits: String,
+}
+
+impl AgentPage {
+    /// With its events, the last first.
+    pub fn new(frame: Frame, agent: AgentOut, events: Vec<EventRow>) -> Self {
+        Self {
+            frame,
+            bars: waterfall::bars(&agent.phases),
+            total: waterfall::total(&agent.phases),
+            is_held: agent.held_until.is_some(),
+            limits: agent.overrides.spell(),
+            agent,
+            events,
+        }
+    }
+}
+
+/// An agent that is gone.
+#[derive(Template)]
+#[template(path = "gone.html")]
+pub struct GonePage {
+    frame: Frame,
+    agent: GoneOut,
+    bars: Vec<Bar>,
+    total: String,
+    events: Vec<EventRow>,
+}
+
+impl GonePage {
+    /// With its events, the last first.
+    pub fn new(frame: Frame, agent: GoneOut, events: Vec<EventRow>) -> Self {
+        let (bars, total) = (waterfall::bars(&agent.phases), waterfall::total(&agent.phases));
+        Self { frame, agent, bars, total, events }
+    }
+}

@@ -1,0 +1,237 @@
+// Keeps the page up to date, carries out what its buttons say, and takes keys.
+// A page is fetched again after an event, and only what differs is put in place: nothing flickers, and
+// what somebody selected, opened or typed stays.
+"use strict";
+(() => {
+  const SOONEST = 1000; // between two looks, in milliseconds
+  const SLOW = 10000; // of pages that ask the clusters
+  const find = (what, from = document) => from.querySelector(what);
+  const all = (what, from = document) => [...from.querySelectorAll(what)];
+
+  // Times.
+  const ago = (at) => {
+    const seconds = Math.round((Date.now() - at) / 1000);
+    const size = Math.abs(seconds);
+    const text = size < 60 ? `${size} s` : size < 3600 ? `${Math.floor(size / 60)} min`
+      : size < 172800 ? `${Math.floor(size / 3600)} h` : `${Math.floor(size / 86400)} d`;
+    return seconds >= 0 ? `${text} ago` : `in ${text}`;
+  };
+  const times = () => {
+    for (const one of all("time[datetime]", find("#main") || document)) {
+      const at = Date.parse(one.dateTime);
+      if (!Number.isNaN(at)) {
+        one.title = one.dateTime;
+        const text = ago(at);
+        if (one.textContent !== text) one.textContent = text;
+      }
+    }
+  };
+
+  // Puts into `old` what `fresh` has.
+  const own = (node) => (node.nodeType === 1 && node.id) || null;
+  const attributes = (old, fresh) => {
+    for (const { name, value } of [...fresh.attributes]) {
+      if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+    }
+    for (const { name } of [...old.attributes]) {
+      // What the reader opened stays open.
+      const kept = (old.tagName === "DETAILS" && name === "open") || (old.tagName === "TIME" && name === "title");
+      if (!fresh.hasAttribute(name) && !kept) old.removeAttribute(name);
+    }
+  };
+  const same = (one, other) => one.nodeType === other.nodeType && one.nodeName === other.nodeName && own(one) === own(other);
+  const put = (old, fresh) => {
+    if (old.nodeType === 3) {
+      if (old.data !== fresh.data) old.data = fresh.data;
+      return;
+    }
+    if (old.nodeType !== 1) return;
+    const here = old.classList.contains("here");
+    attributes(old, fresh);
+    if (here) old.classList.add("here");
+    if (old.tagName === "INPUT") return;
+    if (old.tagName === "TIME") return;
+    const known = new Map();
+    for (const child of old.childNodes) if (own(child)) known.set(own(child), child);
+    let place = old.firstChild;
+    for (const child of [...fresh.childNodes]) {
+      const named = own(child) && known.get(own(child));
+      if (named) {
+        if (named !== place) old.insertBefore(named, place);
+        else place = place.nextSibling;
+        put(named, child);
+      } else if (place && !own(place) && same(place, child)) {
+        const next = place.nextSibling;
+        put(place, child);
+        place = next;
+      } else {
+        old.insertBefore(child, place);
+      }
+    }
+    while (place) {
+      const next = place.nextSibling;
+      place.remove();
+      place = next;
+    }
+  };
+
+  // Looks again.
+  const mode = () => (find("#main") && find("#main").dataset.live) || "no";
+  let looking = false;
+  let wanted = false;
+  let last = 0;
+  let timer = null;
+  const look = async () => {
+    if (looking) { wanted = true; return; }
+    looking = true;
+    wanted = false;
+    last = Date.now();
+    try {
+      const answer = await fetch(location.href, { headers: { Accept: "text/html" }, credentials: "same-origin" });
+      if (answer.redirected && new URL(answer.url).pathname === "/login") { location.href = answer.url; return; }
+      if (answer.ok) {
+        const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+        for (const part of ["#main", "header.top nav"]) {
+          if (find(part) && find(part, fresh)) put(find(part), find(part, fresh));
+        }
+        times();
+        mark();
+      }
+    } catch {
+      // The stream says that the service is away.
+    } finally {
+      looking = false;
+      if (wanted) soon();
+    }
+  };
+  const soon = () => {
+    if (mode() === "no") return;
+    if (document.hidden) { wanted = true; return; }
+    if (timer) return;
+    const pause = mode() === "slow" ? SLOW : SOONEST;
+    timer = setTimeout(() => { timer = null; look(); }, Math.max(120, last + pause - Date.now()));
+  };
+
+  // The stream of events. A hidden page has none: browsers open few connections to one host.
+  let stream = null;
+  const say = (how, text) => {
+    const live = find("#live");
+    if (live) { live.className = `live ${how}`; live.textContent = text; }
+  };
+  const open = () => {
+    if (stream || document.hidden || !find("#live")) return;
+    stream = new EventSource("/v1/events");
+    stream.onopen = () => { say("on", "live"); soon(); };
+    stream.onerror = () => {
+      say("off", "no connection");
+      if (stream && stream.readyState === EventSource.CLOSED) { stream = null; setTimeout(open, 3000); }
+    };
+    for (const kind of (document.documentElement.dataset.kinds || KINDS).split(" ")) stream.addEventListener(kind, soon);
+  };
+  const close = () => {
+    if (stream) stream.close();
+    stream = null;
+    say("", "paused");
+  };
+  const KINDS = "configApplied configRefused configSynced configNotSynced ordered agent step agentGone alarm lease template breaker resets holdNext templateGone cloud cloudGone source sourceGone jobLost otherDrover addressPools image machine reconciled restarted lagged";
+  document.addEventListener("visibilitychange", () => (document.hidden ? close() : (open(), soon())));
+
+  // Notes.
+  const note = (text, isBad) => {
+    const one = document.createElement("p");
+    one.className = isBad ? "note bad" : "note";
+    one.textContent = text;
+    find("#notes").append(one);
+    setTimeout(() => one.remove(), isBad ? 15000 : 5000);
+  };
+
+  // Buttons: `data-do` is a method and a path, `data-ask` what to ask before.
+  const asked = (button) => new Promise((resolve) => {
+    const dialog = find("#ask");
+    find("#ask-text").textContent = button.dataset.ask;
+    find("#ask-command").textContent = button.dataset.command || "";
+    dialog.returnValue = "no";
+    dialog.showModal();
+    dialog.addEventListener("close", () => resolve(dialog.returnValue === "yes"), { once: true });
+  });
+  const shown = (key) => {
+    const dialog = find("#ask");
+    find("#ask-text").textContent = "The private key of the login. It is shown here and nowhere else: keep it now.";
+    find("#ask-command").textContent = key;
+    dialog.showModal();
+  };
+  const act = async (button) => {
+    if (button.dataset.ask && !(await asked(button))) return;
+    const [method, path] = button.dataset.do.split(" ");
+    button.disabled = true;
+    try {
+      const headers = { "X-Csrf-Token": find('meta[name="csrf"]').content };
+      if (button.dataset.body) headers["Content-Type"] = "application/json";
+      const answer = await fetch(path, { method, headers, body: button.dataset.body, credentials: "same-origin" });
+      const text = await answer.text();
+      let out = {};
+      try { out = JSON.parse(text); } catch { /* Nothing is said. */ }
+      if (!answer.ok) { note(out.detail || `drover answered ${answer.status}`, true); return; }
+      if (button.dataset.then) { location.href = button.dataset.then; return; }
+      note(`${button.textContent.trim()}: done`, false);
+      if (out.privateKey) shown(out.privateKey);
+      last = 0;
+      await look();
+    } catch {
+      note("drover was not reached. Nobody knows whether it was done: look again.", true);
+    } finally {
+      button.disabled = false;
+    }
+  };
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest("button");
+    if (button && button.dataset.do) act(button);
+    if (button && button.dataset.copy && navigator.clipboard) {
+      navigator.clipboard.writeText(button.dataset.copy).then(() => note("Copied", false), () => {});
+    }
+  });
+
+  // Keys.
+  let row = -1;
+  let after = null;
+  const rows = () => all("table.rows tbody tr");
+  const mark = () => rows().forEach((one, place) => one.classList.toggle("here", place === row));
+  const move = (step) => {
+    const known = rows();
+    if (known.length === 0) return;
+    row = Math.max(0, Math.min(known.length - 1, row + step));
+    mark();
+    known[row].scrollIntoView({ block: "nearest" });
+  };
+  document.addEventListener("keydown", (event) => {
+    const typing = event.target.closest("input, textarea, select, dialog, [data-keys]");
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (typing) {
+      if (event.key === "Escape" && event.target.tagName === "INPUT") event.target.blur();
+      return;
+    }
+    if (after === "g") {
+      after = null;
+      const link = find(`header.top nav a[data-key="${CSS.escape(event.key)}"]`);
+      if (link) { event.preventDefault(); link.click(); }
+      return;
+    }
+    const does = {
+      "g": () => { after = "g"; setTimeout(() => { after = null; }, 1500); },
+      "/": () => { const field = find("#q"); if (field) { field.focus(); field.select(); } },
+      "j": () => move(1),
+      "k": () => move(-1),
+      "Enter": () => { const link = row >= 0 && rows()[row] && find("a", rows()[row]); if (link) link.click(); },
+      "r": () => { last = 0; look(); },
+      "?": () => find("#keys") && find("#keys").showModal(),
+    }[event.key];
+    if (!does || (event.key === "Enter" && event.target.closest("a, button, summary"))) return;
+    if (event.key !== "Enter") event.preventDefault();
+    does();
+  });
+
+  times();
+  setInterval(times, 1000);
+  setInterval(() => { if (mode() === "slow") soon(); }, SLOW);
+  open();
+})();

@@ -1,0 +1,150 @@
+//! The book.
+
+use askama::Template;
+use pulldown_cmark::{CowStr, Event, Options, Parser, Tag, TagEnd, html};
+
+use crate::frame::Frame;
+
+/// A page of the book as the list has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DocsTopic {
+    /// Its path without `.md`, such as `ci/gitea`.
+    pub topic: String,
+    /// Its first heading.
+    pub title: String,
+}
+
+/// A page of the book.
+#[derive(Template)]
+#[template(path = "docs.html")]
+pub struct DocsPage {
+    frame: Frame,
+    topics: Vec<DocsTopic>,
+    topic: String,
+    title: String,
+    /// HTML that was made of the page's Markdown; what the Markdown has of HTML itself is left out.
+    body: String,
+}
+
+impl DocsPage {
+    /// The page `topic` with this Markdown.
+    pub fn new(frame: Frame, topics: Vec<DocsTopic>, topic: &str, markdown: &str) -> Self {
+        let (title, body) = (title(markdown), body(markdown, topic));
+        Self { frame, topics, topic: topic.to_owned(), title, body }
+    }
+}
+
+/// The first heading of a page.
+pub(crate) fn title(markdown: &str) -> String {
+    let first = markdown.lines().find_map(|line| line.strip_prefix("# "));
+    first.unwrap_or("The book").trim().to_owned()
+}
+
+impl DocsTopic {
+    /// A page of the list.
+    pub fn new(topic: &str, markdown: &str) -> Self {
+        Self { topic: topic.to_owned(), title: title(markdown) }
+    }
+}
+
+/// Markdown as HTML: links lead to pages here, headings have names, and HTML within is left out.
+fn body(markdown: &str, topic: &str) -> String {
+    let options = Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH;
+    let mut events: Vec<Event<'_>> = Vec::new();
+    let mut heading: Option<(usize, String)> = None;
+    for event in Parser::new_ext(markdown, options) {
+        let event = match event {
+            Event::Html(_) | Event::InlineHtml(_) => continue,
+            Event::Start(Tag::Link { link_type, dest_url, title, id }) => {
+                let dest_url = CowStr::from(link(&dest_url, topic));
+                Event::Start(Tag::Link { link_type, dest_url, title, id })
+            }
+            Event::Start(Tag::Image { link_type, dest_url, title, id }) => {
+                let dest_url = CowStr::from(format!("/docs/{}", near(&dest_url, topic)));
+                Event::Start(Tag::Image { link_type, dest_url, title, id })
+            }
+            other => other,
+        };
+        match &event {
+            Event::Start(Tag::Heading { .. }) => heading = Some((events.len(), String::new())),
+            Event::Text(text) | Event::Code(text) => {
+                if let Some((_, words)) = &mut heading {
+                    words.push_str(text);
+                }
+            }
+            Event::End(TagEnd::Heading(_)) => {
+                if let Some((place, words)) = heading.take()
+                    && let Some(Event::Start(Tag::Heading { id, .. })) = events.get_mut(place)
+                {
+                    *id = Some(CowStr::from(anchor(&words)));
+                }
+            }
+            // A table may be wider than a phone.
+            Event::Start(Tag::Table(_)) => events.push(Event::Html(CowStr::from(
+                "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Table\">",
+            ))),
+            _ => {}
+        }
+        let ends_table = matches!(event, Event::End(TagEnd::Table));
+        events.push(event);
+        if ends_table {
+            events.push(Event::Html(CowStr::from("</div>")));
+        }
+    }
+    let mut text = String::new();
+    html::push_html(&mut text, events.into_iter());
+    text
+}
+
+/// The name of a heading, as links of the book have it.
+fn anchor(words: &str) -> String {
+    let kept = words.chars().filter(|one| one.is_alphanumeric() || [' ', '-', '_'].contains(one));
+    kept.collect::<String>().to_lowercase().replace(' ', "-")
+}
+
+/// Where a link leads: to a page here, where it is one of the book.
+fn link(target: &str, topic: &str) -> String {
+    if target.starts_with('#') || target.contains("://") {
+        return target.to_owned();
+    }
+    let (path, mark) =
+        target.split_once('#').map_or((target, None), |(path, mark)| (path, Some(mark)));
+    let mark = mark.map(|mark| format!("#{mark}")).unwrap_or_default();
+    match path.strip_suffix(".md") {
+        Some(page) => format!("/docs/{}{mark}", near(page, topic)),
+        None => format!("/docs/{}{mark}", near(path, topic)),
+    }
+}
+
+/// A path beside a page.
+fn near(path: &str, topic: &str) -> String {
+    let mut parts: Vec<&str> = topic.split('/').collect();
+    parts.pop();
+    for part in path.split('/') {
+        match part {
+            ".." => drop(parts.pop()),
+            "." | "" => {}
+            name => parts.push(name),
+        }
+    }
+    parts.join("/")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Invariant: a link of the book leads to the same place here, and a page brings no HTML of its own.
+
+    #[test]
+    fn links_lead_to_pages_here_and_headings_have_their_names() {
+        let text = "# The `drover` page\n\n[a](b.md#the-end) [c](../d.md) [e](https://e.org) <b onclick=x>f</b>\n";
+        let html = body(text, "ci/gitea");
+        assert_eq!(
+            html,
+            "<h1 id=\"the-drover-page\">The <code>drover</code> page</h1>\n<p><a href=\"/docs/ci/b#the-end\">a</a> \
+             <a href=\"/docs/d\">c</a> <a href=\"https://e.org\">e</a> f</p>\n"
+        );
+        assert_eq!(title(text), "The `drover` page");
+    }
+}

@@ -1,0 +1,93 @@
+//! What surrounds each page: who looks, what they may do, and where they are.
+
+use drover_api::Role;
+
+use crate::assets;
+
+/// A page of the navigation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tab {
+    Herd,
+    Agents,
+    Leases,
+    Jobs,
+    Nodes,
+    Configuration,
+    Events,
+    Docs,
+    /// None of them.
+    Other,
+}
+
+impl Tab {
+    /// Those of the navigation: each with its address, its name, and the key behind `g`.
+    pub(crate) const ALL: [(Self, &'static str, &'static str, char); 8] = [
+        (Self::Herd, "/", "Herd", 'h'),
+        (Self::Agents, "/agents", "Agents", 'a'),
+        (Self::Leases, "/leases", "Leases", 'l'),
+        (Self::Jobs, "/jobs", "Jobs", 'j'),
+        (Self::Nodes, "/nodes", "Nodes", 'n'),
+        (Self::Configuration, "/configuration", "Configuration", 'c'),
+        (Self::Events, "/events", "Events", 'e'),
+        (Self::Docs, "/docs", "Book", 'd'),
+    ];
+}
+
+/// What surrounds a page.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Frame {
+    /// Where they are.
+    pub tab: Tab,
+    /// Who looks.
+    pub principal: String,
+    /// What they may do.
+    pub role: Role,
+    /// What the script sends along where it changes something; blank for callers that no cookie names.
+    pub csrf: String,
+    /// Whether they can log out.
+    pub has_session: bool,
+    /// What needs an administrator.
+    pub alarms: usize,
+    /// The version of drover.
+    pub version: &'static str,
+}
+
+impl Frame {
+    /// The navigation.
+    pub(crate) fn links(&self) -> Vec<Link> {
+        let link =
+            |(tab, address, name, key)| Link { address, name, key, is_here: tab == self.tab };
+        // Operators alone may ask the clusters.
+        let is_theirs = |tab: Tab| tab != Tab::Nodes || self.may_operate();
+        Tab::ALL.into_iter().filter(|(tab, ..)| is_theirs(*tab)).map(link).collect()
+    }
+
+    pub(crate) fn may_operate(&self) -> bool {
+        self.role >= Role::Operator
+    }
+
+    pub(crate) fn may_admin(&self) -> bool {
+        self.role >= Role::Admin
+    }
+
+    pub(crate) fn style(&self) -> String {
+        assets::address("page.css")
+    }
+
+    pub(crate) fn script(&self) -> String {
+        assets::address("page.js")
+    }
+
+    pub(crate) fn icon(&self) -> String {
+        assets::address("icon.svg")
+    }
+}
+
+/// A link of the navigation.
+pub(crate) struct Link {
+    pub(crate) address: &'static str,
+    pub(crate) name: &'static str,
+    /// The key behind `g` that leads there.
+    pub(crate) key: char,
+    pub(crate) is_here: bool,
+}

@@ -1,0 +1,231 @@
+//! The herd at a glance.
+
+use askama::Template;
+use drover_api::{AlarmOut, CloudOut, GoneOut, SourceOut, StatusOut, TemplateOut};
+use drover_model::phase::{AgentPhase, BreakerPhase, CloudHealth, LeasePhase};
+
+use crate::frame::Frame;
+use crate::show;
+
+/// Agents that are gone, and jobs that were lost, as many of each as are shown.
+const LAST: usize = 8;
+
+/// The herd at a glance.
+#[derive(Template)]
+#[template(path = "herd.html")]
+pub struct HerdPage {
+    frame: Frame,
+    is_ready: bool,
+    trouble: Vec<String>,
+    alarms: Vec<AlarmOut>,
+    refused: Option<(String, String)>,
+    tiles: Vec<Tile>,
+    clouds: Vec<Cloud>,
+    templates: Vec<Pool>,
+    sources: Vec<SourceOut>,
+    gone: Vec<GoneOut>,
+    lost: Vec<drover_api::LostJobOut>,
+    findings: Vec<(String, String, Vec<String>)>,
+}
+
+/// A number that says how things stand.
+struct Tile {
+    name: &'static str,
+    number: u32,
+    detail: String,
+    link: &'static str,
+    /// Whether it asks for attention.
+    is_bad: bool,
+}
+
+struct Cloud {
+    out: CloudOut,
+    health: &'static str,
+    agents: String,
+    share: u32,
+    breakers: Vec<String>,
+}
+
+/// A template and its agents.
+struct Pool {
+    out: TemplateOut,
+    agents: String,
+    slices: Vec<Slice>,
+    ready: u32,
+    busy: u32,
+    coming: u32,
+    leaving: u32,
+    breaker: &'static str,
+    is_closed: bool,
+    /// What keeps it from beginning more; blank where nothing does.
+    why: String,
+}
+
+/// A part of the bar of a template's agents.
+struct Slice {
+    class: &'static str,
+    x: u32,
+    width: u32,
+    title: String,
+}
+
+/// The width of a bar, in units of the drawing.
+const BAR: u32 = 1000;
+
+impl HerdPage {
+    /// Of the whole status, and of the agents that went last, the oldest first.
+    pub fn new(frame: Frame, status: StatusOut, mut gone: Vec<GoneOut>) -> Self {
+        gone.reverse();
+        gone.truncate(LAST);
+        let mut lost = status.lost_jobs.clone();
+        lost.reverse();
+        lost.truncate(LAST);
+        let mut trouble = status.journal.iter().cloned().collect::<Vec<_>>();
+        trouble.extend(status.other_drover.iter().cloned());
+        let config = &status.config;
+        let refused = config.refusal.clone().zip(config.refused_at.clone());
+        let found = status.reconciled.iter().map(|one| {
+            let mut lines: Vec<String> = one.findings.clone();
+            lines.extend(one.unread.iter().map(|why| format!("it was not read: {why}")));
+            (one.cluster.clone(), one.at.clone(), lines)
+        });
+        Self {
+            is_ready: status.ready,
+            trouble,
+            refused,
+            tiles: tiles(&status),
+            clouds: status.clouds.iter().map(|one| cloud(one, &status)).collect(),
+            templates: status.templates.iter().map(pool).collect(),
+            findings: found.collect(),
+            sources: status.sources,
+            alarms: status.alarms,
+            gone,
+            lost,
+            frame,
+        }
+    }
+}
+
+fn tiles(status: &StatusOut) -> Vec<Tile> {
+    let agents = |is: &dyn Fn(AgentPhase) -> bool| {
+        let found = status.agents.iter().filter(|one| is(one.state)).count();
+        u32::try_from(found).unwrap_or(u32::MAX)
+    };
+    let all = u32::try_from(status.agents.len()).unwrap_or(u32::MAX);
+    let ready = agents(&|phase| phase == AgentPhase::Ready);
+    let busy = agents(&|phase| phase == AgentPhase::Leased);
+    let coming = agents(&|phase| part(phase) == Part::Coming);
+    let stranded = agents(&|phase| phase == AgentPhase::Stranded);
+    let waiting = status.leases.iter().filter(|one| one.state == LeasePhase::Waiting).count();
+    let leases = u32::try_from(waiting).unwrap_or(u32::MAX);
+    let jobs: usize = status.sources.iter().map(|one| one.waiting).sum();
+    let running: usize = status.sources.iter().map(|one| one.running).sum();
+    let unoffered: usize = status.sources.iter().map(|one| one.unoffered).sum();
+    let wanted: u32 = status.templates.iter().map(|one| one.idle_minimum).sum();
+    let tile =
+        |name, number, detail: String, link, is_bad| Tile { name, number, detail, link, is_bad };
+    vec![
+        tile("agents", all, format!("{coming} on their way"), "/agents", false),
+        tile(
+            "ready",
+            ready,
+            format!("{wanted} wanted idle"),
+            "/agents?q=state:ready",
+            ready < wanted,
+        ),
+        tile(
+            "in use",
+            busy,
+            format!("{} leases", status.leases.len()),
+            "/agents?q=state:leased",
+            false,
+        ),
+        tile("leases wait", leases, String::new(), "/leases?q=state:waiting", leases > 0),
+        tile(
+            "jobs wait",
+            u32::try_from(jobs).unwrap_or(u32::MAX),
+            match unoffered {
+                0 => format!("{running} run"),
+                more => format!("{running} run, {more} that no template serves"),
+            },
+            "/jobs",
+            jobs > 0,
+        ),
+        tile("stranded", stranded, String::new(), "/agents?q=state:stranded", stranded > 0),
+    ]
+}
+
+/// Where in its life an agent is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Coming,
+    Ready,
+    Busy,
+    Leaving,
+    Stranded,
+}
+
+fn part(phase: AgentPhase) -> Part {
+    match phase {
+        AgentPhase::Ready => Part::Ready,
+        AgentPhase::Leased => Part::Busy,
+        AgentPhase::Stranded => Part::Stranded,
+        phase if phase.is_leaving() || phase == AgentPhase::Gone => Part::Leaving,
+        _ => Part::Coming,
+    }
+}
+
+fn cloud(out: &CloudOut, status: &StatusOut) -> Cloud {
+    let health = match out.health {
+        CloudHealth::Well => "healthy",
+        CloudHealth::Connecting | CloudHealth::Degraded => out.health.name(),
+    };
+    let of_it = status.breakers.iter().filter(|one| one.id == format!("cloud:{}", out.id));
+    Cloud {
+        health,
+        agents: show::of_most(out.agents, out.cap),
+        share: out.cap.filter(|cap| *cap > 0).map_or(0, |cap| (out.agents * BAR / cap).min(BAR)),
+        breakers: of_it.map(|one| one.cause.clone().unwrap_or_default()).collect(),
+        out: out.clone(),
+    }
+}
+
+fn pool(out: &TemplateOut) -> Pool {
+    let count = |wanted: Part| {
+        out.states
+            .iter()
+            .filter(|(phase, _)| part(**phase) == wanted)
+            .map(|(_, count)| *count)
+            .sum()
+    };
+    let parts: [(Part, &'static str, u32); 5] = [
+        (Part::Busy, "busy", count(Part::Busy)),
+        (Part::Ready, "ready", count(Part::Ready)),
+        (Part::Coming, "coming", count(Part::Coming)),
+        (Part::Leaving, "leaving", count(Part::Leaving)),
+        (Part::Stranded, "stranded", count(Part::Stranded)),
+    ];
+    let all: u32 = parts.iter().map(|(_, _, count)| count).sum();
+    let most = out.cap.unwrap_or(0).max(all).max(1);
+    let mut x = 0;
+    let slices = parts.iter().filter(|(_, _, count)| *count > 0).map(|(_, class, count)| {
+        let width = count * BAR / most;
+        x += width;
+        Slice { class, x: x - width, width, title: format!("{count} {class}") }
+    });
+    let slices = slices.collect();
+    let why =
+        [&out.cause, &out.lack, &out.paused].into_iter().flatten().cloned().collect::<Vec<_>>();
+    Pool {
+        agents: show::of_most(all, out.cap),
+        slices,
+        ready: count(Part::Ready),
+        busy: count(Part::Busy),
+        coming: count(Part::Coming),
+        leaving: count(Part::Leaving) + count(Part::Stranded),
+        breaker: show::breaker(out.breaker),
+        is_closed: out.breaker == BreakerPhase::Closed,
+        why: why.join("; "),
+        out: out.clone(),
+    }
+}

@@ -1,0 +1,150 @@
+//! The way in: a token for a session.
+
+use actix_web::http::StatusCode;
+use actix_web::http::header::{self, HeaderMap, HeaderValue};
+use actix_web::{HttpRequest, HttpResponse, web};
+use drover_page::{LoginPage, Written};
+use serde::Deserialize;
+
+use super::answers::{Answer, html, leads_to, page_of};
+use crate::auth::digest;
+use crate::gate;
+use crate::house::{House, now};
+use crate::peer::peer_of;
+use crate::problem::Rejection;
+use crate::query::{Keys, Query};
+use crate::session::set_cookie;
+
+/// Where a login leads.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Next {
+    #[serde(default)]
+    next: String,
+}
+
+impl Keys for Next {
+    const TAKEN: &'static str = "`next` is taken";
+}
+
+/// The form.
+pub(super) async fn form(Query(Next { next }): Query<Next>) -> HttpResponse {
+    html(&LoginPage::new(&within(&next), None))
+}
+
+/// Takes the form: who has a token gets a session.
+pub(super) async fn enter(
+    request: HttpRequest,
+    house: web::Data<House>,
+    body: web::Bytes,
+) -> Answer {
+    if !is_own(request.headers()) {
+        return Err(Rejection::forbidden("another site sent this form; log in at /login").into());
+    }
+    let (mut token, mut next) = (String::new(), String::new());
+    for (name, value) in form_urlencoded::parse(&body) {
+        match &*name {
+            "token" => token = value.trim().to_owned(),
+            "next" => next = value.into_owned(),
+            _ => {}
+        }
+    }
+    let next = within(&next);
+    let auth = house.auth();
+    match gate::by_token(&house, &auth, peer_of(&request), &token) {
+        Ok(caller) => {
+            let name = caller.principal.strip_prefix("token:").unwrap_or_default();
+            let sealed = house.sessions.sealed(name, &digest(&token), now().0);
+            tracing::info!(principal = caller.principal, "logged in at the page");
+            let mut answer = leads_to(&next);
+            put(&mut answer, &set_cookie(&sealed, is_secure(request.headers())));
+            Ok(answer)
+        }
+        Err(problem) if problem.document.status == StatusCode::UNAUTHORIZED.as_u16() => {
+            let fault = Some("No token of the configuration is this one.".to_owned());
+            let page = LoginPage::new(&next, fault);
+            Ok(page_of(StatusCode::UNAUTHORIZED, page.written()))
+        }
+        Err(problem) => Err(problem.into()),
+    }
+}
+
+/// Ends the session.
+pub(super) async fn leave(request: HttpRequest) -> HttpResponse {
+    let mut answer = HttpResponse::NoContent().finish();
+    put(&mut answer, &set_cookie("", is_secure(request.headers())));
+    answer
+}
+
+fn put(answer: &mut HttpResponse, cookie: &str) {
+    if let Ok(value) = HeaderValue::from_str(cookie) {
+        answer.headers_mut().insert(header::SET_COOKIE, value);
+    }
+}
+
+/// A place of this service; the herd where it is none. Browsers take `//host` and `/\host` for other sites.
+fn within(next: &str) -> String {
+    let is_path = next.starts_with('/') && !next[1..].starts_with(['/', '\\']);
+    let is_plain = next.bytes().all(|byte| byte.is_ascii_graphic());
+    if is_path && is_plain { next.to_owned() } else { "/".to_owned() }
+}
+
+/// Whether a form comes from this service, as far as the browser says (Fetch Metadata; the origin, RFC 6454).
+fn is_own(headers: &HeaderMap) -> bool {
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    if let Some(site) = text("sec-fetch-site") {
+        return ["same-origin", "none"].contains(&site);
+    }
+    match (text("origin"), text("host")) {
+        (Some(origin), Some(host)) => {
+            origin.split_once("://").is_some_and(|(_, of)| of.eq_ignore_ascii_case(host))
+        }
+        (Some(_), None) => false,
+        (None, _) => true,
+    }
+}
+
+/// Whether the browser came by TLS, as the proxy before drover says.
+fn is_secure(headers: &HeaderMap) -> bool {
+    headers.get("x-forwarded-proto").is_some_and(|value| value.as_bytes() == b"https")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Invariant: a login leads nowhere but here, and no other site logs anybody in.
+
+    #[test]
+    fn a_login_leads_to_a_place_of_this_service() {
+        for (next, wanted) in [
+            ("/agents?q=ready", "/agents?q=ready"),
+            ("//evil.org", "/"),
+            ("/\\evil.org", "/"),
+            ("https://evil.org", "/"),
+            ("/a\r\nset-cookie: x", "/"),
+            ("", "/"),
+        ] {
+            assert_eq!(within(next), wanted, "{next}");
+        }
+    }
+
+    #[test]
+    fn a_form_of_another_site_is_refused() {
+        let with = |pairs: &[(&'static str, &'static str)]| {
+            let mut headers = HeaderMap::new();
+            for (name, value) in pairs {
+                let name = header::HeaderName::from_static(name);
+                headers.insert(name, HeaderValue::from_static(value));
+            }
+            is_own(&headers)
+        };
+        assert!(with(&[]));
+        assert!(with(&[("sec-fetch-site", "same-origin"), ("origin", "https://proxy")]));
+        assert!(!with(&[("sec-fetch-site", "cross-site")]));
+        assert!(!with(&[("sec-fetch-site", "same-site")]));
+        assert!(with(&[("origin", "http://ci:8080"), ("host", "ci:8080")]));
+        assert!(!with(&[("origin", "http://evil"), ("host", "ci:8080")]));
+        assert!(!with(&[("origin", "null"), ("host", "ci:8080")]));
+    }
+}

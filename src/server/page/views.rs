@@ -1,0 +1,254 @@
+//! One handler a page: it takes what the API answers, and shows it.
+
+use actix_web::{HttpRequest, HttpResponse, web};
+use drover_api::{GoneOut, Role};
+use drover_model::id::{AgentId, LeaseId};
+use drover_model::phase::LeasePhase;
+use drover_page::{
+    AgentPage, AgentsPage, ConfigurationPage, DocsPage, DocsTopic, EventsPage, Frame, GonePage,
+    HerdPage, JobPage, JobsPage, LeasePage, LeasesPage, NodesPage, PlanPage, Tab, TemplatePage,
+};
+use serde::Deserialize;
+
+use super::answers::{Answer, html};
+use super::happened;
+use crate::alarms::alarms;
+use crate::auth::Caller;
+use crate::problem::{Rejection, printable};
+use crate::query::{Keys, Query};
+use crate::shapes::{self, Shown};
+use crate::state::State;
+use crate::{agents as of_agents, control, demand, drift, nodes as of_nodes};
+
+type ByCaller = web::ReqData<Caller>;
+type Data = web::Data<State>;
+
+/// What a list is filtered by.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Filtered {
+    #[serde(default)]
+    q: String,
+}
+
+impl Keys for Filtered {
+    const TAKEN: &'static str = "`q`, a filter, is taken";
+}
+
+/// What is asked about.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct About {
+    of: String,
+}
+
+impl Keys for About {
+    const TAKEN: &'static str = "`of` is taken";
+}
+
+fn frame(state: &State, request: &HttpRequest, caller: &Caller, tab: Tab) -> Frame {
+    let csrf = state.sessions.csrf(request.headers());
+    Frame {
+        tab,
+        principal: caller.principal.clone(),
+        role: caller.role,
+        has_session: csrf.is_some(),
+        csrf: csrf.unwrap_or_default(),
+        alarms: alarms(&state.doors.view).len(),
+        version: env!("CARGO_PKG_VERSION"),
+    }
+}
+
+fn gone(state: &State) -> Vec<GoneOut> {
+    state.doors.view.gone_agents().iter().map(Shown::shown).collect()
+}
+
+pub(super) async fn herd(state: Data, caller: ByCaller, request: HttpRequest) -> Answer {
+    let frame = frame(&state, &request, &caller, Tab::Herd);
+    let status = of_agents::status(state.clone(), caller).await.into_inner();
+    Ok(html(&HerdPage::new(frame, status, gone(&state))))
+}
+
+pub(super) async fn agents(
+    state: Data,
+    caller: ByCaller,
+    request: HttpRequest,
+    Query(Filtered { q }): Query<Filtered>,
+) -> Answer {
+    let frame = frame(&state, &request, &caller, Tab::Agents);
+    let out = of_agents::list(state, caller).await.into_inner();
+    Ok(html(&AgentsPage::new(frame, out, &q)))
+}
+
+pub(super) async fn agent(
+    state: Data,
+    caller: ByCaller,
+    request: HttpRequest,
+    id: web::Path<String>,
+) -> Answer {
+    let (view, by) = (&state.doors.view, caller.by());
+    let id = AgentId::new(&*id);
+    let frame = frame(&state, &request, &caller, Tab::Agents);
+    let events = happened::rows(view, &by, Some(&id));
+    if let Some(agent) = view.agent(&id) {
+        return Ok(html(&AgentPage::new(frame, shapes::agent(view, &agent, &by), events)));
+    }
+    let gone = view.gone_agents().into_iter().rev().find(|gone| gone.agent == id);
+    let gone = gone.ok_or_else(|| {
+        Rejection::not_found(format!("no agent `{}` is known", printable(id.as_str())))
+    })?;
+    Ok(html(&GonePage::new(frame, gone.shown(), events)))
+}
+
+pub(super) async fn leases(
+    state: Data,
+    caller: ByCaller,
+    request: HttpRequest,
+    Query(Filtered { q }): Query<Filtered>,
+) -> Answer {
+    let (view, by) = (&state.doors.view, caller.by());
+    let leases = view.leases().iter().map(|lease| shapes::lease(view, lease, &by)).collect();
+    let frame = frame(&state, &request, &caller, Tab::Leases);
+    Ok(html(&LeasesPage::new(frame, leases, &q)))
+}
+
+pub(super) async fn lease(
+    state: Data,
+    caller: ByCaller,
+    request: HttpRequest,
+    id: web::Path<String>,
+) -> Answer {
+    let (view, by) = (&state.doors.view, caller.by());
+    let lease = view
+        .lease(&LeaseId::new(&*id))
+        .ok_or_else(|| Rejection::not_found(format!("no lease `{}` is known", printable(&id))))?;
+    let may_ask = caller.role >= Role::Operator && lease.state == LeasePhase::Waiting;
+    let why = match may_ask {
+        // The lease itself is shown where this cannot be answered.
+        true => asked(&state, id.to_string()).await.ok(),
+        false => None,
+    };
+    let frame = frame(&state, &request, &caller, Tab::Leases);
+    Ok(html(&LeasePage::new(frame, shapes::lease(view, &lease, &by), why)))
+}
+
+pub(super) async fn jobs(
+    state: Data,
+    caller: ByCaller,
+    request: HttpRequest,
+    Query(Filtered { q }): Query<Filtered>,
+) -> Answer {
+    let frame = frame(&state, &request, &caller, Tab::Jobs);
+    let out = demand::list(state).await?.into_inner();
+    Ok(html(&JobsPage::new(frame, out, &q)))
+}
+
+/// Why something waits, as it was answered within some seconds.
+async fn asked(state: &Data, of: String) -> Result<drover_api::WhySubjectOut, Rejection> {
+    let ask = async { Ok(demand::why_of(state, &of).await?) };
+    state.looks.why.look(&of, ask).await
+}
+
+pub(super) async fn why(
+    state: Data,
+    caller: ByCaller,
+    request: HttpRequest,
+    Query(About { of }): Query<About>,
+) -> Answer {
+    let frame = frame(&state, &request, &caller, Tab::Jobs);
+    Ok(html(&JobPage::new(frame, asked(&state, of).await?)))
+}
+
+pub(super) async fn nodes(state: Data, caller: ByCaller, request: HttpRequest) -> Answer {
+    let (view, by) = (&state.doors.view, caller.by());
+    let frame = frame(&state, &request, &caller, Tab::Nodes);
+    let ask = async { Ok(of_nodes::list(state.clone()).await?.into_inner()) };
+    let out = state.looks.nodes.look("", ask).await?;
+    let agents: Vec<_> = view.agents().iter().map(|one| shapes::agent(view, one, &by)).collect();
+    Ok(html(&NodesPage::new(frame, out, &agents)))
+}
+
+pub(super) async fn plan(state: Data, caller: ByCaller, request: HttpRequest) -> Answer {
+    let frame = frame(&state, &request, &caller, Tab::Herd);
+    let out = control::plan_resync(state).await?.into_inner();
+    Ok(html(&PlanPage::new(frame, out)))
+}
+
+pub(super) async fn template(
+    state: Data,
+    caller: ByCaller,
+    request: HttpRequest,
+    id: web::Path<String>,
+) -> Answer {
+    let (view, by) = (&state.doors.view, caller.by());
+    let template = shapes::templates(view).into_iter().find(|one| one.id == *id);
+    let template = template.ok_or_else(|| {
+        Rejection::not_found(format!("no template `{}` is configured", printable(&id)))
+    })?;
+    let agents = view.agents();
+    let agents = agents.iter().filter(|one| one.template.to_string() == template.id);
+    let agents = agents.map(|one| shapes::agent(view, one, &by)).collect();
+    let why = match caller.role >= Role::Operator {
+        // The template itself is shown where its clusters cannot be asked.
+        true => state.looks.templates.look(&id, of_nodes::why_of(&state, &id)).await.ok(),
+        false => None,
+    };
+    let frame = frame(&state, &request, &caller, Tab::Other);
+    Ok(html(&TemplatePage::new(frame, template, agents, why)))
+}
+
+pub(super) async fn configuration(state: Data, caller: ByCaller, request: HttpRequest) -> Answer {
+    let view = &state.doors.view;
+    let mut config: drover_api::ConfigOut = view.config().shown();
+    config.path = Some(state.doors.configuration.clone());
+    let members = (state.doors.members)();
+    let frame = frame(&state, &request, &caller, Tab::Configuration);
+    Ok(html(&ConfigurationPage::new(frame, config, drift::sync(view), members)))
+}
+
+pub(super) async fn events(
+    state: Data,
+    caller: ByCaller,
+    request: HttpRequest,
+    Query(Filtered { q }): Query<Filtered>,
+) -> Answer {
+    let rows = happened::rows(&state.doors.view, &caller.by(), None);
+    let frame = frame(&state, &request, &caller, Tab::Events);
+    Ok(html(&EventsPage::new(frame, rows, &q)))
+}
+
+pub(super) async fn book(state: Data, caller: ByCaller, request: HttpRequest) -> Answer {
+    shown(&state, &caller, &request, None)
+}
+
+pub(super) async fn docs(
+    state: Data,
+    caller: ByCaller,
+    request: HttpRequest,
+    topic: web::Path<String>,
+) -> Answer {
+    shown(&state, &caller, &request, Some(&topic))
+}
+
+/// A page of the book: the first where none is named.
+fn shown(state: &State, caller: &Caller, request: &HttpRequest, topic: Option<&str>) -> Answer {
+    let book = &state.doors.book;
+    let found = match topic {
+        Some(topic) => {
+            let index = format!("{topic}/index");
+            book.iter().find(|(name, _)| *name == topic || *name == index)
+        }
+        None => book.first(),
+    };
+    let (name, text) = found.ok_or_else(|| {
+        let topic = printable(topic.unwrap_or_default());
+        Rejection::not_found(format!("the book has no page `{topic}`; see /docs"))
+    })?;
+    if name.ends_with(".svg") {
+        return Ok(HttpResponse::Ok().content_type("image/svg+xml").body(text.clone()));
+    }
+    let pages = book.iter().filter(|(name, _)| !name.ends_with(".svg"));
+    let topics = pages.map(|(topic, text)| DocsTopic::new(topic, text)).collect();
+    let frame = frame(state, request, caller, Tab::Docs);
+    Ok(html(&DocsPage::new(frame, topics, name, text)))
+}
