@@ -41,6 +41,7 @@ pub static PAGES: &[Page] = pages![
     "ci/from-garm-or-scripts",
     "leases",
     "machines",
+    "page",
     "operations",
     "members",
     "state",

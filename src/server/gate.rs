@@ -213,7 +213,7 @@ fn identify(house: &House, request: &ServiceRequest) -> Result<Caller, Rejection
         return Ok(caller);
     }
     let session = house.sessions.caller(request.headers(), &auth, now().0);
-    let detail = "give a token as `Authorization: Bearer TOKEN`, or log in at /login";
+    let detail = "give a token as `Authorization: Bearer TOKEN`";
     let caller = session.ok_or_else(|| Rejection::unauthorized(detail))?;
     // A browser sends the cookie whoever made the request.
     if !request.method().is_safe() && !house.sessions.is_of_page(request.headers()) {

@@ -4,6 +4,7 @@
 
 mod addresses;
 mod api;
+mod browser;
 mod buildbot;
 mod canary;
 mod ci;
@@ -46,6 +47,7 @@ mod openapi;
 mod operators;
 mod outage;
 mod outputs;
+mod page;
 mod parity;
 mod parity_breakers;
 mod parity_capacity;
