@@ -52,6 +52,7 @@ fn body(markdown: &str, topic: &str) -> String {
     let options = Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH;
     let mut events: Vec<Event<'_>> = Vec::new();
     let mut heading: Option<(usize, String)> = None;
+    let mut tables = 0;
     for event in Parser::new_ext(markdown, options) {
         let event = match event {
             Event::Html(_) | Event::InlineHtml(_) => continue,
@@ -80,11 +81,22 @@ fn body(markdown: &str, topic: &str) -> String {
                 }
             }
             // A table may be wider than a phone.
-            Event::Start(Tag::Table(_)) => events.push(Event::Html(CowStr::from(
-                "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Table\">",
-            ))),
+            Event::Start(Tag::Table(_)) => {
+                tables += 1;
+                events.push(Event::Html(CowStr::from(format!(
+                    "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Table {tables}\">",
+                ))));
+            }
             _ => {}
         }
+        // Keys move what is wider than the window.
+        let event = match event {
+            Event::Start(Tag::CodeBlock(_)) => {
+                Event::Html(CowStr::from("<pre tabindex=\"0\"><code>"))
+            }
+            Event::End(TagEnd::CodeBlock) => Event::Html(CowStr::from("</code></pre>\n")),
+            other => other,
+        };
         let ends_table = matches!(event, Event::End(TagEnd::Table));
         events.push(event);
         if ends_table {
@@ -146,5 +158,15 @@ mod tests {
              <a href=\"/docs/d\">c</a> <a href=\"https://e.org\">e</a> f</p>\n"
         );
         assert_eq!(title(text), "The `drover` page");
+    }
+
+    #[test]
+    fn what_is_wide_can_be_moved_by_keys_and_code_is_no_html() {
+        let html = body("```sh\na <b>\n```\n\n| a |\n|---|\n| b |\n", "a");
+        assert!(
+            html.starts_with("<pre tabindex=\"0\"><code>a &lt;b&gt;\n</code></pre>\n<div"),
+            "{html}"
+        );
+        assert!(html.contains("role=\"region\" aria-label=\"Table 1\"><table>"), "{html}");
     }
 }

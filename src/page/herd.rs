@@ -1,8 +1,8 @@
 //! The herd at a glance.
 
 use askama::Template;
-use drover_api::{AlarmOut, CloudOut, GoneOut, SourceOut, StatusOut, TemplateOut};
-use drover_model::phase::{AgentPhase, BreakerPhase, CloudHealth, LeasePhase};
+use drover_api::{AlarmOut, CloudOut, GoneOut, SourceOut, StatusOut, TemplateOut, count, health};
+use drover_model::phase::{AgentPhase, BreakerPhase, LeasePhase};
 
 use crate::frame::Frame;
 use crate::show;
@@ -98,7 +98,8 @@ impl HerdPage {
             templates: status.templates.iter().map(pool).collect(),
             findings: found.collect(),
             sources: status.sources,
-            alarms: status.alarms,
+            // A refused configuration is shown above them, with all of its faults.
+            alarms: status.alarms.into_iter().filter(|one| one.about != "configuration").collect(),
             gone,
             lost,
             frame,
@@ -133,13 +134,7 @@ fn tiles(status: &StatusOut) -> Vec<Tile> {
             "/agents?q=state:ready",
             ready < wanted,
         ),
-        tile(
-            "in use",
-            busy,
-            format!("{} leases", status.leases.len()),
-            "/agents?q=state:leased",
-            false,
-        ),
+        tile("in use", busy, count(status.leases.len(), "lease"), "/agents?q=state:leased", false),
         tile("leases wait", leases, String::new(), "/leases?q=state:waiting", leases > 0),
         tile(
             "jobs wait",
@@ -176,13 +171,9 @@ fn part(phase: AgentPhase) -> Part {
 }
 
 fn cloud(out: &CloudOut, status: &StatusOut) -> Cloud {
-    let health = match out.health {
-        CloudHealth::Well => "healthy",
-        CloudHealth::Connecting | CloudHealth::Degraded => out.health.name(),
-    };
     let of_it = status.breakers.iter().filter(|one| one.id == format!("cloud:{}", out.id));
     Cloud {
-        health,
+        health: health(out.health),
         agents: show::of_most(out.agents, out.cap),
         share: out.cap.filter(|cap| *cap > 0).map_or(0, |cap| (out.agents * BAR / cap).min(BAR)),
         breakers: of_it.map(|one| one.cause.clone().unwrap_or_default()).collect(),
@@ -191,7 +182,7 @@ fn cloud(out: &CloudOut, status: &StatusOut) -> Cloud {
 }
 
 fn pool(out: &TemplateOut) -> Pool {
-    let count = |wanted: Part| {
+    let of = |wanted: Part| {
         out.states
             .iter()
             .filter(|(phase, _)| part(**phase) == wanted)
@@ -199,11 +190,11 @@ fn pool(out: &TemplateOut) -> Pool {
             .sum()
     };
     let parts: [(Part, &'static str, u32); 5] = [
-        (Part::Busy, "busy", count(Part::Busy)),
-        (Part::Ready, "ready", count(Part::Ready)),
-        (Part::Coming, "coming", count(Part::Coming)),
-        (Part::Leaving, "leaving", count(Part::Leaving)),
-        (Part::Stranded, "stranded", count(Part::Stranded)),
+        (Part::Busy, "busy", of(Part::Busy)),
+        (Part::Ready, "ready", of(Part::Ready)),
+        (Part::Coming, "coming", of(Part::Coming)),
+        (Part::Leaving, "leaving", of(Part::Leaving)),
+        (Part::Stranded, "stranded", of(Part::Stranded)),
     ];
     let all: u32 = parts.iter().map(|(_, _, count)| count).sum();
     let most = out.cap.unwrap_or(0).max(all).max(1);
@@ -219,10 +210,10 @@ fn pool(out: &TemplateOut) -> Pool {
     Pool {
         agents: show::of_most(all, out.cap),
         slices,
-        ready: count(Part::Ready),
-        busy: count(Part::Busy),
-        coming: count(Part::Coming),
-        leaving: count(Part::Leaving) + count(Part::Stranded),
+        ready: of(Part::Ready),
+        busy: of(Part::Busy),
+        coming: of(Part::Coming),
+        leaving: of(Part::Leaving) + of(Part::Stranded),
         breaker: show::breaker(out.breaker),
         is_closed: out.breaker == BreakerPhase::Closed,
         why: why.join("; "),

@@ -1,7 +1,7 @@
 //! The nodes: what is free on them, and which agents are there.
 
 use askama::Template;
-use drover_api::{AgentOut, NodeOut, NodesOut, UnreadOut};
+use drover_api::{AgentOut, NodeOut, NodesOut, UnreadOut, count};
 
 use crate::frame::Frame;
 use crate::show;
@@ -25,6 +25,8 @@ struct Node {
     is_kept_out: bool,
     memory: Option<Room>,
     agents: Vec<AgentOut>,
+    /// How many guests there are, in words.
+    guests: String,
 }
 
 /// The memory of a node as a bar.
@@ -60,6 +62,11 @@ impl NodesPage {
                 is_kept_out: ["cordoned", "drained"].contains(&node.state.as_str()),
                 memory,
                 agents: here.collect(),
+                guests: format!(
+                    "{} of drover, {} of others",
+                    count(node.agents, "agent"),
+                    count(node.guests, "guest")
+                ),
                 out: node,
             }
         });

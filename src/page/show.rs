@@ -30,6 +30,15 @@ pub(crate) fn of_most(count: u32, most: Option<u32>) -> String {
     most.map_or_else(|| count.to_string(), |most| format!("{count} of {most}"))
 }
 
+/// What comes before something that waits.
+pub(crate) fn ahead(uses: usize) -> String {
+    match uses {
+        0 => "Nothing is served before it.".to_owned(),
+        1 => "One use is served before it.".to_owned(),
+        more => format!("{more} uses are served before it."),
+    }
+}
+
 /// A circuit breaker's state, as people call it.
 pub(crate) fn breaker(phase: BreakerPhase) -> &'static str {
     match phase {

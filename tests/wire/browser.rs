@@ -47,6 +47,7 @@ impl Browser {
         let port: u16 = line.trim_end_matches('.').rsplit(' ').next().unwrap().parse().unwrap();
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
         let runtime = runtime.worker_threads(1).enable_all().build().unwrap();
+        rustls::crypto::ring::default_provider().install_default().ok();
         let http = reqwest::Client::builder().no_proxy().build().unwrap();
         let mut browser = Self {
             runtime,
@@ -85,9 +86,8 @@ impl Browser {
             Some(body) => request.json(&body),
             None => request,
         };
-        let answer: Value = self
-            .runtime
-            .block_on(async { request.send().await.unwrap().json().await.unwrap() });
+        let answer: Value =
+            self.runtime.block_on(async { request.send().await.unwrap().json().await.unwrap() });
         match answer["value"].get("error") {
             Some(_) => Err(answer["value"].clone()),
             None => Ok(answer["value"].clone()),
@@ -170,7 +170,10 @@ impl Browser {
 
     /// The text of the first element of that kind; blank where there is none.
     pub fn text(&self, css: &str) -> String {
-        let script = format!("const e = document.querySelector({}); return e ? e.innerText : ''", json!(css));
+        let script = format!(
+            "const e = document.querySelector({}); return e ? e.innerText : ''",
+            json!(css)
+        );
         self.run(&script).as_str().unwrap_or_default().to_owned()
     }
 
@@ -208,7 +211,8 @@ impl Browser {
     /// Shows pages as to somebody who likes dark ones.
     pub fn darken(&self) {
         let features = json!([{ "name": "prefers-color-scheme", "value": "dark" }]);
-        let parameters = json!({ "cmd": "Emulation.setEmulatedMedia", "params": { "features": features } });
+        let parameters =
+            json!({ "cmd": "Emulation.setEmulatedMedia", "params": { "features": features } });
         self.call("POST", "/goog/cdp/execute", Some(parameters));
     }
 
@@ -222,7 +226,10 @@ impl Browser {
             let nodes = rule["nodes"].as_array().into_iter().flatten();
             nodes.map(|node| node["html"].to_string()).collect::<Vec<_>>().join(" ")
         };
-        broken.iter().map(|rule| format!("{}: {} {}", rule["id"], rule["help"], places(rule))).collect()
+        broken
+            .iter()
+            .map(|rule| format!("{}: {} {}", rule["id"], rule["help"], places(rule)))
+            .collect()
     }
 }
 

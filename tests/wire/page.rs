@@ -4,12 +4,12 @@ use serde_json::json;
 
 use crate::api::{ask, call, ready};
 use crate::browser::Browser;
-use crate::harness::{Service, Sim, Site, world};
+use crate::harness::{Lines, Service, Sim, Site, world};
 
 const TOKEN: &str = "a-token-of-the-page";
 
 /// A service with a page, and its address.
-fn paged(sim: &Sim, site: &Site, template: &str) -> (Service, String) {
+fn paged(sim: &Sim, site: &Site, template: &str) -> ((Service, Lines), String) {
     site.write_secret("page-token", TOKEN);
     let path = site.dir.path().join("page-token");
     let service = format!(
@@ -21,8 +21,7 @@ fn paged(sim: &Sim, site: &Site, template: &str) -> (Service, String) {
     let line = lines.until(|line| line.contains("API served"));
     let (_, address) = line.split_once("addr=").unwrap();
     let address = address.split_whitespace().next().unwrap().trim_matches('"').to_owned();
-    std::thread::spawn(move || lines.rest());
-    (service, format!("http://{address}"))
+    ((service, lines), format!("http://{address}"))
 }
 
 fn logged_in(base: &str, size: (u32, u32)) -> Browser {
@@ -109,8 +108,8 @@ fn what_waits_says_why_and_lists_are_filtered_and_walked_by_keys() {
     browser.until_no_text("#leases", &leases[0]);
     assert_eq!(browser.place(), "/leases?q=state%3Awaiting");
     browser.press("j\u{e007}");
-    let why = browser.until_text("#why", "waits");
-    assert!(why.contains("lab/linux") && why.contains("4 of 4"), "{why}");
+    let why = browser.until_text("#why", "lab/linux is full: 4 of 4");
+    assert!(why.contains("Nothing is served before it."), "{why}");
     browser.shoot("lease");
     let (status, _) = call(&site, "DELETE", &format!("/v1/leases/{}", leases[0]), None);
     assert_eq!(status, 204);
@@ -153,12 +152,15 @@ fn no_page_has_a_barrier_that_axe_finds_in_either_colour_or_size() {
                 browser.go(path);
                 browser.shoot(&format!("{page}-{name}-{scheme}"));
                 let barriers = browser.barriers();
-                found.extend(barriers.into_iter().map(|one| format!("{page} {name} {scheme}: {one}")));
+                found.extend(
+                    barriers.into_iter().map(|one| format!("{page} {name} {scheme}: {one}")),
+                );
                 let wider = browser.run(
                     "return document.documentElement.scrollWidth - document.documentElement.clientWidth",
                 );
                 if wider.as_i64() > Some(0) {
-                    found.push(format!("{page} {name}: it is {wider} pixels wider than the window"));
+                    found
+                        .push(format!("{page} {name}: it is {wider} pixels wider than the window"));
                 }
             }
         }
