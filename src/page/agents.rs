@@ -1,7 +1,7 @@
 //! The list of agents.
 
 use askama::Template;
-use drover_api::{AgentOut, AgentsOut, GoneOut};
+use drover_api::{AgentOut, GoneOut};
 
 use crate::filter::Filter;
 use crate::frame::Frame;
@@ -22,36 +22,67 @@ pub struct AgentsPage {
     gone: Vec<GoneOut>,
 }
 
+/// What of an agent a filter reads.
+#[derive(Debug, Clone, Copy)]
+pub struct AgentWords<'a> {
+    pub id: &'a str,
+    pub state: &'a str,
+    pub template: &'a str,
+    pub node: &'a str,
+    pub vmid: &'a str,
+    pub detail: &'a str,
+}
+
+/// Which agents the list shows.
+#[derive(Debug, Clone)]
+pub struct AgentFilter {
+    query: String,
+    filter: Filter,
+}
+
+impl AgentFilter {
+    /// The most agents that are shown.
+    pub const MOST: usize = ROWS;
+
+    pub fn new(query: &str) -> Self {
+        Self { query: query.to_owned(), filter: Filter::of(query, &COLUMNS) }
+    }
+
+    pub fn has(&self, words: AgentWords<'_>) -> bool {
+        let AgentWords { id, state, template, node, vmid, detail } = words;
+        self.filter.has(&[
+            ("id", id),
+            ("state", state),
+            ("template", template),
+            ("node", node),
+            ("vmid", vmid),
+            ("detail", detail),
+        ])
+    }
+}
+
 impl AgentsPage {
-    /// Those that a filter finds; the ones that are gone, the last first.
-    pub fn new(frame: Frame, out: AgentsOut, query: &str) -> Self {
-        let filter = Filter::of(query, &COLUMNS);
-        let all = out.agents.len();
-        let mut agents = out.agents;
-        agents.retain(|one| {
-            let vmid = one.vmid.map(|vmid| vmid.to_string()).unwrap_or_default();
-            filter.has(&[
-                ("id", &one.id),
-                ("state", one.state.name()),
-                ("template", &one.template),
-                ("node", one.node.as_deref().unwrap_or_default()),
-                ("vmid", &vmid),
-                ("detail", &one.detail),
-            ])
-        });
-        let found = agents.len();
-        agents.truncate(ROWS);
-        let mut gone = out.gone;
+    /// The first that a filter found, how many it found and how many there are; and all that are gone, the
+    /// oldest first.
+    pub fn new(
+        frame: Frame,
+        filter: &AgentFilter,
+        agents: Vec<AgentOut>,
+        (found, all): (usize, usize),
+        mut gone: Vec<GoneOut>,
+    ) -> Self {
         gone.reverse();
         gone.retain(|one| {
-            filter.has(&[
-                ("id", &one.id),
-                ("state", "Gone"),
-                ("template", &one.template),
-                ("detail", &one.detail),
-            ])
+            filter.has(AgentWords {
+                id: &one.id,
+                state: "Gone",
+                template: &one.template,
+                node: "",
+                vmid: "",
+                detail: &one.detail,
+            })
         });
         gone.truncate(ROWS);
-        Self { frame, query: query.to_owned(), all, found, agents, gone }
+        Self { frame, query: filter.query.clone(), all, found, agents, gone }
     }
 }

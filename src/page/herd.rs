@@ -2,7 +2,7 @@
 
 use askama::Template;
 use drover_api::{AlarmOut, CloudOut, GoneOut, SourceOut, StatusOut, TemplateOut, count, health};
-use drover_model::phase::{AgentPhase, BreakerPhase, LeasePhase};
+use drover_model::phase::{AgentPhase, BreakerPhase};
 
 use crate::frame::Frame;
 use crate::show;
@@ -72,9 +72,23 @@ struct Slice {
 /// The width of a bar, in units of the drawing.
 const BAR: u32 = 1000;
 
+/// Leases by how they stand.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LeaseCounts {
+    pub waiting: usize,
+    /// Those that have an agent.
+    pub granted: usize,
+}
+
 impl HerdPage {
-    /// Of the whole status, and of the agents that went last, the oldest first.
-    pub fn new(frame: Frame, status: StatusOut, mut gone: Vec<GoneOut>) -> Self {
+    /// Of the status without its agents and leases, which are counted; and of the agents that went last, the
+    /// oldest first.
+    pub fn new(
+        frame: Frame,
+        status: StatusOut,
+        leases: LeaseCounts,
+        mut gone: Vec<GoneOut>,
+    ) -> Self {
         gone.reverse();
         gone.truncate(LAST);
         let mut lost = status.lost_jobs.clone();
@@ -93,7 +107,7 @@ impl HerdPage {
             is_ready: status.ready,
             trouble,
             refused,
-            tiles: tiles(&status),
+            tiles: tiles(&status, leases),
             clouds: status.clouds.iter().map(|one| cloud(one, &status)).collect(),
             templates: status.templates.iter().map(pool).collect(),
             findings: found.collect(),
@@ -107,18 +121,17 @@ impl HerdPage {
     }
 }
 
-fn tiles(status: &StatusOut) -> Vec<Tile> {
-    let agents = |is: &dyn Fn(AgentPhase) -> bool| {
-        let found = status.agents.iter().filter(|one| is(one.state)).count();
-        u32::try_from(found).unwrap_or(u32::MAX)
+fn tiles(status: &StatusOut, leases: LeaseCounts) -> Vec<Tile> {
+    let states = || status.templates.iter().flat_map(|one| one.states.iter());
+    let agents = |wanted: Option<Part>| -> u32 {
+        let counted = states().filter(|(phase, _)| {
+            **phase != AgentPhase::Gone && wanted.is_none_or(|wanted| part(**phase) == wanted)
+        });
+        counted.map(|(_, count)| *count).sum()
     };
-    let all = u32::try_from(status.agents.len()).unwrap_or(u32::MAX);
-    let ready = agents(&|phase| phase == AgentPhase::Ready);
-    let busy = agents(&|phase| phase == AgentPhase::Leased);
-    let coming = agents(&|phase| part(phase) == Part::Coming);
-    let stranded = agents(&|phase| phase == AgentPhase::Stranded);
-    let waiting = status.leases.iter().filter(|one| one.state == LeasePhase::Waiting).count();
-    let leases = u32::try_from(waiting).unwrap_or(u32::MAX);
+    let (all, ready, busy) = (agents(None), agents(Some(Part::Ready)), agents(Some(Part::Busy)));
+    let (coming, stranded) = (agents(Some(Part::Coming)), agents(Some(Part::Stranded)));
+    let waiting = u32::try_from(leases.waiting).unwrap_or(u32::MAX);
     let jobs: usize = status.sources.iter().map(|one| one.waiting).sum();
     let running: usize = status.sources.iter().map(|one| one.running).sum();
     let unoffered: usize = status.sources.iter().map(|one| one.unoffered).sum();
@@ -134,8 +147,8 @@ fn tiles(status: &StatusOut) -> Vec<Tile> {
             "/agents?q=state:ready",
             ready < wanted,
         ),
-        tile("in use", busy, count(status.leases.len(), "lease"), "/agents?q=state:leased", false),
-        tile("leases wait", leases, String::new(), "/leases?q=state:waiting", leases > 0),
+        tile("in use", busy, count(leases.granted, "lease"), "/agents?q=state:leased", false),
+        tile("leases wait", waiting, String::new(), "/leases?q=state:waiting", waiting > 0),
         tile(
             "jobs wait",
             u32::try_from(jobs).unwrap_or(u32::MAX),

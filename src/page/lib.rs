@@ -35,14 +35,14 @@ mod template;
 mod waterfall;
 
 pub use agent::{AgentPage, GonePage};
-pub use agents::AgentsPage;
+pub use agents::{AgentFilter, AgentWords, AgentsPage};
 pub use assets::{Asset, asset};
 pub use configuration::ConfigurationPage;
 pub use docs::{DocsPage, DocsTopic};
 pub use events::{EventRow, EventsPage};
 pub use fault::FaultPage;
 pub use frame::{Frame, Tab};
-pub use herd::HerdPage;
+pub use herd::{HerdPage, LeaseCounts};
 pub use jobs::{JobPage, JobsPage};
 pub use leases::{LeasePage, LeasesPage};
 pub use login::LoginPage;

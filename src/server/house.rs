@@ -45,8 +45,8 @@ impl Default for Limits {
     }
 }
 
-/// Event streams that may be open at once, and those of one principal.
-pub(super) const STREAMS: (usize, usize) = (256, 64);
+/// Event streams that may be open at once, and those of one principal: a team may look by one token.
+pub(super) const STREAMS: (usize, usize) = (512, 384);
 /// Requests that may wait for a change of a lease at once, and those of one principal.
 pub(super) const WAITS: (usize, usize) = (1024, 768);
 

@@ -14,6 +14,17 @@ use crate::view::View;
 /// The whole view, as far as this caller may see it.
 pub(super) fn status(view: &View, by: &By) -> StatusOut {
     let live = |lease: &LeaseStatus| lease.state != LeasePhase::Ended;
+    let leases = view.leases();
+    let leases = leases.iter().filter(|lease| live(lease)).map(|one| lease(view, one, by));
+    StatusOut {
+        agents: view.agents().iter().map(|one| agent(view, one, by)).collect(),
+        leases: leases.collect(),
+        ..glance(view)
+    }
+}
+
+/// The same without agents and leases, of which there may be thousands.
+pub(super) fn glance(view: &View) -> StatusOut {
     StatusOut {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         ready: view.ready(),
@@ -24,13 +35,8 @@ pub(super) fn status(view: &View, by: &By) -> StatusOut {
         clouds: clouds(view),
         templates: templates(view),
         address_pools: view.address_pools().iter().map(Shown::shown).collect(),
-        agents: view.agents().iter().map(|one| agent(view, one, by)).collect(),
-        leases: view
-            .leases()
-            .iter()
-            .filter(|lease| live(lease))
-            .map(|one| lease(view, one, by))
-            .collect(),
+        agents: Vec::new(),
+        leases: Vec::new(),
         alarms: alarms(view),
         other_drover: view.other_drover(),
         breakers: breakers(view),

@@ -32,6 +32,7 @@ mod site;
 mod snapshot;
 mod stores;
 mod storm;
+mod watchers;
 mod webhook;
 
 use figure::Report;
@@ -39,7 +40,7 @@ use herd::Herd;
 use site::Lanes;
 
 /// What can be measured, by name.
-const NAMES: [&str; 20] = [
+const NAMES: [&str; 21] = [
     "provision-200",
     "workers-50",
     "lanes-200",
@@ -56,6 +57,7 @@ const NAMES: [&str; 20] = [
     "wants-2000",
     "lease-warm",
     "death",
+    "watchers-200",
     "webhook-200",
     "reset",
     "operations",
@@ -140,6 +142,9 @@ fn main() {
     }
     if wanted("death") {
         death::report(&mut report);
+    }
+    if wanted("watchers-200") {
+        watchers::report(&mut report);
     }
     if wanted("webhook-200") {
         webhook::report(&mut report);

@@ -80,6 +80,7 @@
   let looking = false;
   let wanted = false;
   let last = 0;
+  let took = 0; // of the last look, in milliseconds: who is slow is asked less often
   let timer = null;
   const look = async () => {
     if (looking) { wanted = true; return; }
@@ -100,6 +101,7 @@
     } catch {
       // The stream says that the service is away.
     } finally {
+      took = Date.now() - last;
       looking = false;
       if (wanted) soon();
     }
@@ -108,7 +110,7 @@
     if (mode() === "no") return;
     if (document.hidden) { wanted = true; return; }
     if (timer) return;
-    const pause = mode() === "slow" ? SLOW : SOONEST;
+    const pause = Math.max(mode() === "slow" ? SLOW : SOONEST, 5 * took);
     timer = setTimeout(() => { timer = null; look(); }, Math.max(120, last + pause - Date.now()));
   };
 

@@ -2,11 +2,12 @@
 
 use actix_web::{HttpRequest, HttpResponse, web};
 use drover_api::{GoneOut, Role};
-use drover_model::id::{AgentId, LeaseId};
+use drover_model::id::{AgentId, LeaseId, NodeName};
 use drover_model::phase::LeasePhase;
 use drover_page::{
-    AgentPage, AgentsPage, ConfigurationPage, DocsPage, DocsTopic, EventsPage, Frame, GonePage,
-    HerdPage, JobPage, JobsPage, LeasePage, LeasesPage, NodesPage, PlanPage, Tab, TemplatePage,
+    AgentFilter, AgentPage, AgentWords, AgentsPage, ConfigurationPage, DocsPage, DocsTopic,
+    EventsPage, Frame, GonePage, HerdPage, JobPage, JobsPage, LeaseCounts, LeasePage, LeasesPage,
+    NodesPage, PlanPage, Tab, TemplatePage,
 };
 use serde::Deserialize;
 
@@ -18,7 +19,7 @@ use crate::problem::{Rejection, printable};
 use crate::query::{Keys, Query};
 use crate::shapes::{self, Shown};
 use crate::state::State;
-use crate::{agents as of_agents, control, demand, drift, nodes as of_nodes};
+use crate::{control, demand, drift, nodes as of_nodes, status};
 
 type ByCaller = web::ReqData<Caller>;
 type Data = web::Data<State>;
@@ -65,8 +66,10 @@ fn gone(state: &State) -> Vec<GoneOut> {
 
 pub(super) async fn herd(state: Data, caller: ByCaller, request: HttpRequest) -> Answer {
     let frame = frame(&state, &request, &caller, Tab::Herd);
-    let status = of_agents::status(state.clone(), caller).await.into_inner();
-    Ok(html(&HerdPage::new(frame, status, gone(&state))))
+    let view = &state.doors.view;
+    let granted = view.count_leases(LeasePhase::Granted) + view.count_leases(LeasePhase::Ready);
+    let leases = LeaseCounts { waiting: view.count_leases(LeasePhase::Waiting), granted };
+    Ok(html(&HerdPage::new(frame, status::glance(view), leases, gone(&state))))
 }
 
 pub(super) async fn agents(
@@ -76,8 +79,24 @@ pub(super) async fn agents(
     Query(Filtered { q }): Query<Filtered>,
 ) -> Answer {
     let frame = frame(&state, &request, &caller, Tab::Agents);
-    let out = of_agents::list(state, caller).await.into_inner();
-    Ok(html(&AgentsPage::new(frame, out, &q)))
+    let (view, by) = (&state.doors.view, caller.by());
+    let filter = AgentFilter::new(&q);
+    let mut agents = view.agents();
+    let all = agents.len();
+    agents.retain(|one| {
+        filter.has(AgentWords {
+            id: one.agent.as_str(),
+            state: one.phase.name(),
+            template: &one.template.to_string(),
+            node: one.node.as_ref().map(NodeName::as_str).unwrap_or_default(),
+            vmid: &one.vmid.map(|vmid| vmid.0.to_string()).unwrap_or_default(),
+            detail: &one.detail,
+        })
+    });
+    let found = agents.len();
+    let shown = agents.iter().take(AgentFilter::MOST);
+    let shown = shown.map(|one| shapes::agent(view, one, &by)).collect();
+    Ok(html(&AgentsPage::new(frame, &filter, shown, (found, all), gone(&state))))
 }
 
 pub(super) async fn agent(

@@ -318,6 +318,11 @@ impl View {
         all
     }
 
+    /// How many leases are in that state.
+    pub fn count_leases(&self, state: LeasePhase) -> usize {
+        self.leases.iter().filter(|entry| entry.value().borrow().state == state).count()
+    }
+
     pub fn lease(&self, lease: &LeaseId) -> Option<LeaseStatus> {
         self.leases.get(lease).map(|entry| entry.value().borrow().clone())
     }
