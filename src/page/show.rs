@@ -30,6 +30,38 @@ pub(crate) fn of_most(count: u32, most: Option<u32>) -> String {
     most.map_or_else(|| count.to_string(), |most| format!("{count} of {most}"))
 }
 
+/// Text as HTML, with what stands between backticks as code: reasons name commands and keys so.
+pub(crate) fn marked(text: &str) -> String {
+    let mut html = String::with_capacity(text.len() + 16);
+    let mut parts = text.split('`').peekable();
+    let mut is_code = false;
+    while let Some(part) = parts.next() {
+        match (is_code, parts.peek().is_some()) {
+            (true, true) => html.extend(["<code>", &escaped(part), "</code>"]),
+            // A backtick that nothing closes is one.
+            (true, false) => html.extend(["`", &escaped(part)]),
+            (false, _) => html.push_str(&escaped(part)),
+        }
+        is_code = !is_code;
+    }
+    html
+}
+
+fn escaped(text: &str) -> String {
+    let mut html = String::with_capacity(text.len());
+    for one in text.chars() {
+        match one {
+            '&' => html.push_str("&amp;"),
+            '<' => html.push_str("&lt;"),
+            '>' => html.push_str("&gt;"),
+            '"' => html.push_str("&quot;"),
+            '\'' => html.push_str("&#39;"),
+            other => html.push(other),
+        }
+    }
+    html
+}
+
 /// What comes before something that waits.
 pub(crate) fn ahead(uses: usize) -> String {
     match uses {
@@ -58,6 +90,16 @@ mod tests {
     use super::*;
 
     // Invariant: a number is shown with its unit, and no text is lost.
+
+    #[test]
+    fn text_stays_text_with_code_between_backticks() {
+        assert_eq!(
+            marked("run `drover why <id>` & \"wait\""),
+            "run <code>drover why &lt;id&gt;</code> &amp; &quot;wait&quot;"
+        );
+        assert_eq!(marked("a ` b"), "a ` b");
+        assert_eq!(marked("`<b>` and `"), "<code>&lt;b&gt;</code> and `");
+    }
 
     #[test]
     fn times_and_lengths_are_read_at_once() {
