@@ -10,11 +10,14 @@ use crate::assets;
 #[template(path = "fault.html")]
 pub struct FaultPage {
     problem: Problem,
+    /// After how many seconds the browser asks again by itself; none where that helps nobody.
+    again: Option<u64>,
 }
 
 impl FaultPage {
-    pub fn new(problem: Problem) -> Self {
-        Self { problem }
+    /// Of a refusal, which may be over after some seconds.
+    pub fn new(problem: Problem, again: Option<u64>) -> Self {
+        Self { problem, again: again.map(|seconds| seconds.max(3)) }
     }
 
     fn style(&self) -> String {

@@ -4,8 +4,8 @@ use std::fmt;
 
 use actix_web::http::StatusCode;
 use actix_web::http::header::{
-    CACHE_CONTROL, CONTENT_SECURITY_POLICY, HeaderValue, LOCATION, REFERRER_POLICY, RETRY_AFTER,
-    X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
+    ACCEPT, CACHE_CONTROL, CONTENT_SECURITY_POLICY, HeaderValue, LOCATION, REFERRER_POLICY,
+    RETRY_AFTER, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
 };
 use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder, ResponseError, web};
 use drover_page::{FaultPage, Written};
@@ -85,8 +85,18 @@ pub(in super::super) fn refusal(request: &HttpRequest, problem: &Rejection) -> H
     leads_to(&format!("/login?next={next}"))
 }
 
+/// A refusal for whoever asks: a page where a browser asks for one.
+pub(in super::super) fn for_whom(request: &HttpRequest, problem: &Rejection) -> HttpResponse {
+    let accepts = request.headers().get(ACCEPT).and_then(|kinds| kinds.to_str().ok());
+    // Browsers name this kind where a person goes to a place; scripts and programs do not.
+    match accepts.is_some_and(|kinds| kinds.contains("text/html")) {
+        true => fault(problem),
+        false => problem.error_response(),
+    }
+}
+
 fn fault(problem: &Rejection) -> HttpResponse {
-    let text = FaultPage::new(problem.document.clone()).written();
+    let text = FaultPage::new(problem.document.clone(), problem.retry_after).written();
     let mut answer = page_of(problem.status_code(), text);
     if let Some(seconds) = problem.retry_after {
         answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));

@@ -22,7 +22,7 @@ use drover_api::Role;
 use super::gate::Access;
 use super::place::Place;
 
-pub(super) use answers::refusal;
+pub(super) use answers::{for_whom, refusal};
 pub(super) use looks::Looks;
 
 const OPEN: Access = Access::Open;

@@ -23,6 +23,7 @@ use crate::forwarded::{self, Forwarded, Voucher};
 use crate::gate;
 use crate::house::{House, now};
 use crate::intake::Sender;
+use crate::page;
 use crate::peer::{LocalPeer, Origin, Peer, origin_of};
 use crate::problem::{Rejection, no_such_route};
 use crate::seat::Seat;
@@ -95,8 +96,18 @@ pub(super) fn first(house: &House, request: &ServiceRequest) -> Result<Sender, R
     Ok(Sender::Known)
 }
 
-/// Forwards a call that [`first`] let through.
+/// Forwards a call that [`first`] let through; people in a browser read why not as a page.
 pub(super) async fn forward(
+    standby: web::Data<Standby>,
+    house: web::Data<House>,
+    request: HttpRequest,
+    payload: web::Payload,
+) -> HttpResponse {
+    let answer = to_leader(standby, house, request.clone(), payload).await;
+    answer.unwrap_or_else(|problem| page::for_whom(&request, &problem))
+}
+
+async fn to_leader(
     standby: web::Data<Standby>,
     house: web::Data<House>,
     request: HttpRequest,

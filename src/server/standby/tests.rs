@@ -292,6 +292,58 @@ async fn a_lease_is_waited_for_through_the_standby() {
     stop(leader, standby).await;
 }
 
+// Invariant: the page is the same on each member.
+
+#[tokio::test]
+async fn a_person_logs_in_and_looks_at_the_page_of_a_standby() {
+    let (leader, standby) = pair();
+    let browser = reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none());
+    let browser = browser.build().unwrap();
+    let stranger = browser.get(format!("{}/agents", standby.base)).send().await.unwrap();
+    assert_eq!(
+        (stranger.status().as_u16(), stranger.headers()["location"].to_str().unwrap()),
+        (303, "/login?next=%2Fagents")
+    );
+    let form =
+        browser.post(format!("{}/login", standby.base)).body("token=viewer-token&next=/agents");
+    let entered = form.send().await.unwrap();
+    assert_eq!(
+        (entered.status().as_u16(), entered.headers()["location"].to_str().unwrap()),
+        (303, "/agents")
+    );
+    let cookie =
+        entered.headers()["set-cookie"].to_str().unwrap().split(';').next().unwrap().to_owned();
+    for base in [&standby.base, &leader.base] {
+        let page = browser.get(format!("{base}/agents")).header("cookie", &cookie);
+        let page = page.send().await.unwrap();
+        assert_eq!(page.status(), 200);
+        assert!(page.headers().contains_key("content-security-policy"));
+        assert!(page.text().await.unwrap().contains("<h1>Agents</h1>"));
+        // A cookie alone changes nothing, by whichever member it comes.
+        let call = browser.post(format!("{base}/logout")).header("cookie", &cookie);
+        assert_eq!(call.send().await.unwrap().status(), 403);
+    }
+    stop(leader, standby).await;
+}
+
+#[tokio::test]
+async fn a_person_reads_that_no_member_leads_and_the_page_looks_again() {
+    let (leader, standby) = pair();
+    let lonely = StandbyDoors { member: "c".to_owned(), ..doors(None) };
+    let lonely = standing_by(&leader, lonely);
+    let call = leader.http.get(format!("{}/agents", lonely.base));
+    let answer = call.header("accept", "text/html,*/*").send().await.unwrap();
+    assert_eq!(answer.status(), 503);
+    assert_eq!(answer.headers()["content-type"], "text/html; charset=utf-8");
+    let text = answer.text().await.unwrap();
+    assert!(
+        text.contains("no leader takes the call now") && text.contains("http-equiv=\"refresh\""),
+        "{text}"
+    );
+    lonely.running.stop().await;
+    stop(leader, standby).await;
+}
+
 // Invariant: a standby says by itself how it stands.
 
 #[tokio::test]
