@@ -62,6 +62,7 @@ mod watcher;
 mod web;
 
 pub use call_in::{CALL_IN_KEY, CallInKey};
+pub use calls::MeasureCall;
 pub use client::probe;
 pub use client::{AsFault, Client, Failure};
 pub use cloud_init::network::is_mac;

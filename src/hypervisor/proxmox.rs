@@ -7,6 +7,7 @@
 //! what it learned.
 
 mod fence;
+mod figures;
 mod identity;
 mod leftovers;
 mod machine;
@@ -43,7 +44,7 @@ use secrecy::SecretString;
 use tokio::runtime::Handle;
 
 use crate::call_in::CallInKey;
-use crate::calls::{ClusterCallLimiter, ClusterCalls, as_purpose};
+use crate::calls::{CallMeasure, ClusterCallLimiter, ClusterCalls, as_purpose};
 use crate::client::{Client, Failure, guest_id, task};
 use crate::cluster_aliases::ClusterAliases;
 use crate::configure;
@@ -72,6 +73,7 @@ pub struct Proxmox {
     limits: Mutex<BTreeMap<CloudId, MaxConcurrent>>,
     clusters: Arc<Mutex<BTreeMap<ClusterId, Arc<Cluster>>>>,
     aliases: ClusterAliases,
+    measure: CallMeasure,
     /// The key of the tokens for guests that call in.
     call_in_key: Option<Arc<CallInKey>>,
     /// Where sources of images are downloaded to that nodes cannot download.
@@ -109,8 +111,19 @@ impl Proxmox {
     pub fn new(runtime: Option<Handle>, dialer: Arc<dyn Dialer>, tick: Duration) -> Self {
         let (clouds, limits, clusters) = (Mutex::default(), Mutex::default(), Arc::default());
         let aliases = ClusterAliases::default();
-        let (call_in_key, downloads) = (None, None);
-        Self { runtime, dialer, tick, clouds, limits, clusters, aliases, call_in_key, downloads }
+        let (call_in_key, downloads, measure) = (None, None, CallMeasure::default());
+        Self {
+            runtime,
+            dialer,
+            tick,
+            clouds,
+            limits,
+            clusters,
+            aliases,
+            measure,
+            call_in_key,
+            downloads,
+        }
     }
 
     /// Makes guests that call in get tokens of this key.
@@ -137,7 +150,9 @@ impl Proxmox {
         let client = Arc::new(Client::new(id.clone(), connection, self.dialer.as_ref())?);
         let mut clouds = self.clouds.lock();
         // The calls on the old connection still run, and what was learned on it stays valid.
-        let calls = clouds.get(&id).map(|old| Arc::clone(&old.cluster().calls)).unwrap_or_default();
+        let calls = clouds.get(&id).map(|old| Arc::clone(&old.cluster().calls));
+        let measured = || Arc::new(ClusterCalls::measured(Arc::clone(&self.measure)));
+        let calls = calls.unwrap_or_else(measured);
         client.set_limiter(Arc::new(ClusterCallLimiter(Arc::clone(&calls))));
         let (watcher, tasks) = (Watcher::new(self.tick), TaskQueue::default());
         let archives = ArchiveDownloads::default();
@@ -169,16 +184,6 @@ impl Proxmox {
 
     fn limits(&self) -> MutexGuard<'_, BTreeMap<CloudId, MaxConcurrent>> {
         self.limits.lock()
-    }
-
-    /// How many calls run and wait, for each cluster, with one of its clouds.
-    pub fn call_loads(&self) -> Vec<(CloudId, Vec<CallLoad>)> {
-        let clouds = self.clouds.lock();
-        let mut seen = BTreeSet::new();
-        let first = clouds
-            .iter()
-            .filter(|(_, cloud)| seen.insert(Arc::as_ptr(&cloud.cluster().calls) as usize));
-        first.map(|(id, cloud)| (id.clone(), cloud.cluster().calls.loads())).collect()
     }
 
     /// Forgets a cloud; running calls go on.

@@ -39,6 +39,7 @@ mod machines;
 mod members;
 mod members_events;
 mod members_jobs;
+mod metrics;
 mod moved;
 mod nodes;
 mod open;
