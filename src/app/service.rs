@@ -288,6 +288,8 @@ impl Service {
         proxmox.measure_calls(Box::new(move |route, outcome, took| {
             calls_view.count_call(route, outcome, took);
         }));
+        let waits_view = Arc::clone(&view);
+        proxmox.measure_waits(Box::new(move |task, took| waits_view.count_limit_wait(task, took)));
         let appends_view = Arc::clone(&view);
         journal.time_appends(move |took| appends_view.count_append(took));
         let journal_view = Arc::clone(&view);

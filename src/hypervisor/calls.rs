@@ -3,11 +3,11 @@
 //!
 //! A [`ClusterCallLimiter`] connects the queue with the Proxmox client: it waits for a place before
 //! each call, and reports how the call ended. A call that gets no place in time is not sent
-//! ([`NotAdmitted`]). A [`CallMeasure`] is given the route, the outcome and the duration of each call.
+//! ([`NotAdmitted`]). [`Figures`] are given the route, the outcome and the duration of each call.
 
 use std::collections::HashMap;
 use std::future::Future;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use drover_limits::call_queue::{
@@ -24,6 +24,8 @@ use proxmox_client::transport::{Reply, TransportError};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+use crate::figures::Figures;
+
 /// How long a call waits to be sent before it is given up.
 const SEND_TIMEOUT: Duration = Duration::from_secs(30);
 /// The same for questions to guest agents: each one ahead may take 3 s.
@@ -39,18 +41,11 @@ pub(crate) async fn as_purpose<F: Future>(purpose: CallPurpose, work: F) -> F::O
     PURPOSE.scope(purpose, work).await
 }
 
-/// Takes how each call ended, and how long it took after it had its turn; of one that was not sent, how
-/// long it waited.
-pub type MeasureCall = Box<dyn Fn(CallRoute, CallOutcome, Duration) + Send + Sync>;
-
-/// Where the figures of calls go, once somebody takes them.
-pub(crate) type CallMeasure = Arc<OnceLock<MeasureCall>>;
-
 /// The calls of one cluster that run and wait.
 pub(crate) struct ClusterCalls {
     started: Instant,
     inner: Mutex<Inner>,
-    measure: CallMeasure,
+    figures: Arc<Figures>,
 }
 
 #[derive(Default)]
@@ -61,14 +56,14 @@ struct Inner {
 
 impl Default for ClusterCalls {
     fn default() -> Self {
-        Self::measured(CallMeasure::default())
+        Self::measured(Arc::default())
     }
 }
 
 impl ClusterCalls {
     /// Calls whose figures go there.
-    pub(crate) fn measured(measure: CallMeasure) -> Self {
-        Self { started: Instant::now(), inner: Mutex::default(), measure }
+    pub(crate) fn measured(figures: Arc<Figures>) -> Self {
+        Self { started: Instant::now(), inner: Mutex::default(), figures }
     }
 
     /// Waits for a place, and counts a call that gets none.
@@ -86,7 +81,7 @@ impl ClusterCalls {
     }
 
     fn count(&self, route: CallRoute, outcome: CallOutcome, since: Moment) {
-        if let Some(measure) = self.measure.get() {
+        if let Some(measure) = self.figures.calls.get() {
             measure(route, outcome, self.now() - since);
         }
     }

@@ -17,7 +17,7 @@ use std::future::Future;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use drover_limits::call_queue::{CallLoad, CallPurpose};
+use drover_limits::call_queue::CallPurpose;
 use drover_limits::concurrency::{MaxConcurrent, OperationEnd};
 use drover_model::addresses::AddressSource;
 use drover_model::container::{GuestType, OsTemplate};
@@ -44,12 +44,13 @@ use secrecy::SecretString;
 use tokio::runtime::Handle;
 
 use crate::call_in::CallInKey;
-use crate::calls::{CallMeasure, ClusterCallLimiter, ClusterCalls, as_purpose};
+use crate::calls::{ClusterCallLimiter, ClusterCalls, as_purpose};
 use crate::client::{Client, Failure, guest_id, task};
 use crate::cluster_aliases::ClusterAliases;
 use crate::configure;
 use crate::disc::ImageUpload;
 use crate::download::Downloads;
+use crate::figures::Figures;
 use crate::list::Lists;
 use crate::os_template::ArchiveDownloads;
 use crate::task_queue::{QueuedTask, TaskQueue};
@@ -73,7 +74,7 @@ pub struct Proxmox {
     limits: Mutex<BTreeMap<CloudId, MaxConcurrent>>,
     clusters: Arc<Mutex<BTreeMap<ClusterId, Arc<Cluster>>>>,
     aliases: ClusterAliases,
-    measure: CallMeasure,
+    figures: Arc<Figures>,
     /// The key of the tokens for guests that call in.
     call_in_key: Option<Arc<CallInKey>>,
     /// Where sources of images are downloaded to that nodes cannot download.
@@ -111,7 +112,7 @@ impl Proxmox {
     pub fn new(runtime: Option<Handle>, dialer: Arc<dyn Dialer>, tick: Duration) -> Self {
         let (clouds, limits, clusters) = (Mutex::default(), Mutex::default(), Arc::default());
         let aliases = ClusterAliases::default();
-        let (call_in_key, downloads, measure) = (None, None, CallMeasure::default());
+        let (call_in_key, downloads, figures) = (None, None, Arc::default());
         Self {
             runtime,
             dialer,
@@ -120,7 +121,7 @@ impl Proxmox {
             limits,
             clusters,
             aliases,
-            measure,
+            figures,
             call_in_key,
             downloads,
         }
@@ -151,10 +152,11 @@ impl Proxmox {
         let mut clouds = self.clouds.lock();
         // The calls on the old connection still run, and what was learned on it stays valid.
         let calls = clouds.get(&id).map(|old| Arc::clone(&old.cluster().calls));
-        let measured = || Arc::new(ClusterCalls::measured(Arc::clone(&self.measure)));
+        let measured = || Arc::new(ClusterCalls::measured(Arc::clone(&self.figures)));
         let calls = calls.unwrap_or_else(measured);
         client.set_limiter(Arc::new(ClusterCallLimiter(Arc::clone(&calls))));
-        let (watcher, tasks) = (Watcher::new(self.tick), TaskQueue::default());
+        let (watcher, tasks) =
+            (Watcher::new(self.tick), TaskQueue::measured(Arc::clone(&self.figures)));
         let archives = ArchiveDownloads::default();
         let own = Cluster { watcher, tasks, archives, calls, lists: Mutex::default() };
         let cloud = Cloud {

@@ -33,6 +33,7 @@ pub(crate) enum Unit {
 
 /// The values that a label can have.
 #[derive(Debug, Clone, Copy)]
+#[cfg_attr(not(test), expect(dead_code, reason = "tests compare the samples and the book with it"))]
 pub(crate) enum Values {
     /// A closed list.
     Fixed(fn() -> Vec<&'static str>),
@@ -43,6 +44,7 @@ pub(crate) enum Values {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Label {
     pub(crate) name: &'static str,
+    #[cfg_attr(not(test), expect(dead_code, reason = "tests compare the samples with it"))]
     pub(crate) values: Values,
 }
 
@@ -137,6 +139,8 @@ pub(crate) const WAITERS: [&str; 2] = ["lease", "job"];
 pub(crate) const SERVED_BY: [&str; 2] = ["ready", "awaited"];
 /// How a reconciliation ended: without findings, with some, or without an answer of the cluster.
 pub(crate) const RECONCILED: [&str; 3] = ["clean", "findings", "unread"];
+/// The tasks that wait for the limits of nodes and storages after their call was made.
+pub(crate) const LIMITED: [&str; 2] = ["start", "destroy"];
 /// What a breaker protects.
 pub(crate) const PROTECTED: [&str; 4] = ["template", "node", "storage", "cloud"];
 /// The roles of members.
@@ -456,6 +460,16 @@ pub(crate) const PVE_REQUESTS: Metric = Metric::new(
 ])
 .act("Slow or failed calls of one route show which part of Proxmox VE is overloaded.");
 
+pub(crate) const LIMIT_WAIT_SECONDS: Metric = Metric::new(
+    "drover_limit_wait_seconds",
+    Histogram(CALL_SECONDS),
+    Proxmox,
+    "Time that starts and destroys of guests waited for the limits of their node and storages.",
+)
+.seconds()
+.by(&[fixed("task", || LIMITED.to_vec())])
+.act("Long waits mean that storage locks or nodes are contended; clones wait in the phase `Queued` of `drover_agent_ready_seconds`.");
+
 pub(crate) const API_CALLS: Metric =
     Metric::new("drover_api_calls", Gauge, Proxmox, "Calls to Proxmox VE under way.")
         .by(CALL_PLACES)
@@ -607,7 +621,7 @@ pub(crate) const BUILD_INFO: Metric =
         .act("Compare it between members.");
 
 /// Every metric, in the order of the page.
-pub(crate) const ALL: [&Metric; 48] = [
+pub(crate) const ALL: [&Metric; 49] = [
     &LEADS,
     &LEADER_TERM,
     &MEMBERS,
@@ -636,6 +650,7 @@ pub(crate) const ALL: [&Metric; 48] = [
     &JOBS_LOST,
     &CLOUD_HEALTH,
     &PVE_REQUESTS,
+    &LIMIT_WAIT_SECONDS,
     &API_CALLS,
     &API_CALLS_WAITING,
     &API_CALLS_LIMIT,

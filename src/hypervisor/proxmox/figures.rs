@@ -1,4 +1,4 @@
-//! Figures of calls: how many run and wait, and how each ended.
+//! Figures of calls and waits: how many calls run and wait, how each ended, and who counts that.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -7,13 +7,19 @@ use drover_limits::call_queue::CallLoad;
 use drover_model::id::CloudId;
 
 use super::Proxmox;
-use crate::calls::MeasureCall;
+use crate::figures::{MeasureCall, MeasureWait};
 
 impl Proxmox {
     /// Says who takes the figures of calls to all clusters; once.
     pub fn measure_calls(&self, measure: MeasureCall) {
         // The first stays: one view counts them.
-        let _ = self.measure.set(measure);
+        let _ = self.figures.calls.set(measure);
+    }
+
+    /// Says who takes the waits of starts and destroys on all clusters; once.
+    pub fn measure_waits(&self, measure: MeasureWait) {
+        // The first stays: one view counts them.
+        let _ = self.figures.waits.set(measure);
     }
 
     /// How many calls run and wait, for each cluster, with one of its clouds.

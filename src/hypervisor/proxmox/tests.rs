@@ -607,7 +607,8 @@ async fn each_call_is_measured_by_its_route_and_outcome() {
     port.set_cloud(primary(), &connection(&["a"], token())).unwrap();
     port.start(&vm()).await.unwrap();
     port.stop(&vm()).await.unwrap_err();
-    port.clouds.lock()[&primary()].client.proxmox().version().await.unwrap_err();
+    let client = Arc::clone(&port.clouds.lock()[&primary()].client);
+    client.version().await.unwrap_err();
     let power = "POST /nodes/*/GUEST/status/*";
     let expected = [(power, "done", 0), (power, "refused", 0), ("GET /version", "timeout", 60)];
     assert_eq!(*measured.lock(), expected);

@@ -2,10 +2,12 @@
 //! understood.
 #![expect(clippy::unwrap_used, reason = "a test may end at the first surprise")]
 
+use std::sync::atomic::AtomicI64;
+
 use drover_model::id::{AgentId, CloudId, ClusterId, Installation, VmId};
 use drover_model::phase::AgentPhase;
 use drover_model::testing;
-use drover_model::time::{Moment, Now, WallTime};
+use drover_model::time::WallTime;
 
 use super::*;
 use crate::{MemoryLog, Predecessor, RedbLog, Successor};

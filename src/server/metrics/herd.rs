@@ -213,6 +213,9 @@ fn numbers(page: &mut Page, view: &View) {
     for ((route, outcome), histogram) in numbers.calls {
         page.add(&table::PVE_REQUESTS, &[route, outcome], Value::Histogram(histogram));
     }
+    for (task, histogram) in numbers.limit_waits {
+        page.add(&table::LIMIT_WAIT_SECONDS, &[task], Value::Histogram(histogram));
+    }
     page.add(&table::JOURNAL_APPEND_SECONDS, &[], Value::Histogram(numbers.appends));
     for (result, count) in numbers.reconciled {
         page.add(&table::RECONCILIATIONS, &[result], count);

@@ -357,5 +357,11 @@ fn a_member_that_stands_by_answers_for_itself_alone() {
     let body = actix_web::body::MessageBody::try_into_bytes(answer.into_body()).unwrap();
     let text = String::from_utf8(body.to_vec()).unwrap();
     let names: Vec<_> = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")).collect();
-    insta::assert_snapshot!(names.join("\n"), @"");
+    insta::assert_snapshot!(names.join("\n"), @r"
+    drover_leads gauge
+    drover_leader_term gauge
+    drover_members gauge
+    drover_config_refused gauge
+    drover_build_info gauge
+    ");
 }

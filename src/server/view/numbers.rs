@@ -32,6 +32,8 @@ pub(crate) struct Numbers {
     pub(crate) served: BTreeMap<(&'static str, &'static str), u64>,
     /// Seconds of calls to Proxmox, by route and outcome.
     pub(crate) calls: BTreeMap<(&'static str, &'static str), Histogram>,
+    /// Seconds that starts and destroys waited for limits, by task.
+    pub(crate) limit_waits: BTreeMap<&'static str, Histogram>,
     /// Seconds of writes to the journal.
     pub(crate) appends: Histogram,
     /// Reconciliations by result.
@@ -64,6 +66,9 @@ impl Default for Numbers {
                 .into(),
             served: table::WAITERS.into_iter().flat_map(ways).collect(),
             calls: ROUTES.into_iter().flat_map(outcomes).collect(),
+            limit_waits: table::LIMITED
+                .map(|task| (task, histogram(&table::LIMIT_WAIT_SECONDS)))
+                .into(),
             appends: histogram(&table::JOURNAL_APPEND_SECONDS),
             reconciled: table::RECONCILED.map(|result| (result, 0)).into(),
             opened: table::PROTECTED.map(|what| (what, 0)).into(),
@@ -154,6 +159,13 @@ impl View {
     /// not sent.
     pub fn count_call(&self, route: CallRoute, outcome: CallOutcome, took: Duration) {
         if let Some(histogram) = self.numbers.lock().calls.get(&(route.name, outcome.name())) {
+            histogram.observe(took.as_secs_f64());
+        }
+    }
+
+    /// Counts a start or destroy that waited that long for the limits of its node and storages.
+    pub fn count_limit_wait(&self, task: &'static str, took: Duration) {
+        if let Some(histogram) = self.numbers.lock().limit_waits.get(task) {
             histogram.observe(took.as_secs_f64());
         }
     }

@@ -135,7 +135,7 @@ pub(super) fn all() -> Vec<Alert> {
         Alert {
             name: "DroverWarmPoolEmpty", wait: "30m", severity: Severity::Ticket,
             expr: "drover_agents_idle < drover_template_idle_minimum and drover_agents_idle == 0".into(),
-            summary: "The warm pool of {{ $labels.template }} is empty: whoever asks waits for a boot.",
+            summary: "The warm pool of {{ $labels.template }} is empty: each lease and job waits for a boot.",
             command: "drover why", page: "configuration.md",
             fires: &[(r#"drover_agents_idle{template="lab/linux"}"#, "0x200"), (r#"drover_template_idle_minimum{template="lab/linux"}"#, "2x200")], labels: &[("template", "lab/linux")],
             silent: &[(r#"drover_agents_idle{template="lab/linux"}"#, "1x200"), (r#"drover_template_idle_minimum{template="lab/linux"}"#, "2x200")],

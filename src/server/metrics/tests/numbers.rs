@@ -1,7 +1,8 @@
 //! What happens, as it shows in the figures.
 
 use drover_model::fact::Fact;
-use drover_model::id::LeaseId;
+use drover_model::id::{LeaseId, NodeName};
+use drover_model::ports::Observer as _;
 use drover_model::status::LeaseStatus;
 
 use super::*;
@@ -133,7 +134,7 @@ fn a_breaker_counts_when_it_opens_and_not_while_it_stays_open() {
     let view = View::new(1);
     let charged = |breaker| {
         let template = TemplateId::new(CloudId::new("lab"), "linux");
-        let scope = Scope::Node(ClusterId::new("main"), "pve1".into());
+        let scope = Scope::Node(ClusterId::new("main"), NodeName::new("pve1"));
         What::Breaker(Box::new(BreakerStatus { scope, breaker, tripped: None, template }))
     };
     for breaker in [
@@ -186,6 +187,9 @@ fn a_call_and_a_write_count_with_their_durations() {
     let route = ROUTES.into_iter().find(|route| route.name == "GET /version").unwrap();
     view.count_call(route, CallOutcome::TimedOut, Duration::from_secs(60));
     view.count_append(Duration::from_millis(40));
+    view.count_limit_wait("destroy", Duration::from_secs(3));
+    let waited = |task| figure(&view, &format!("drover_limit_wait_seconds_sum{{task=\"{task}\"}}"));
+    assert_eq!((waited("destroy"), waited("start")), ("3.0".to_owned(), "0.0".to_owned()));
     let series = |outcome: &str| {
         let labels = format!("{{route=\"GET /version\",outcome=\"{outcome}\"}}");
         figure(&view, &format!("drover_pve_request_duration_seconds_sum{labels}"))
