@@ -94,7 +94,7 @@ pub enum CallOutcome {
 }
 
 impl CallOutcome {
-    /// All outcomes.
+    /// Every way in which a call can end.
     pub const ALL: [Self; 6] =
         [Self::Done, Self::Refused, Self::Overloaded, Self::TimedOut, Self::Broken, Self::Unsent];
 

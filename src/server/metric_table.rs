@@ -380,7 +380,7 @@ pub(crate) const LEASE_WAIT_SECONDS: Metric = Metric::new(
 )
 .seconds()
 .by(&[WAITER])
-.act("`drover why leases` and `drover why jobs` say what those wait for that wait now.");
+.act("`drover why` says what those wait for that wait now.");
 
 pub(crate) const LEASES_SERVED: Metric = Metric::new(
     "drover_leases_served_total",
@@ -413,7 +413,7 @@ pub(crate) const OLDEST_WAIT: Metric = Metric::new(
 pub(crate) const SOURCE_JOBS: Metric =
     Metric::new("drover_source_jobs", Gauge, Waits, "Jobs of a source of demand by what they do.")
         .by(&[SOURCE, fixed("state", || JOBS.to_vec())])
-        .act("`drover why jobs` says what `unserved` jobs are short of; `ignored` counts jobs that `drover jobs` lists as `unread`, too.");
+        .act("`drover jobs` says what `unserved` jobs are short of; `ignored` counts jobs that `drover jobs` lists as `unread`, too.");
 
 pub(crate) const SOURCE_SILENT: Metric = Metric::new(
     "drover_source_silent",
@@ -432,7 +432,7 @@ pub(crate) const SOURCE_OLDEST_JOB: Metric = Metric::new(
 )
 .seconds()
 .by(&[SOURCE])
-.act("`drover why jobs` says what it waits for.");
+.act("`drover jobs` says what it waits for.");
 
 pub(crate) const JOBS_LOST: Metric = Metric::new(
     "drover_jobs_lost_total",

@@ -144,7 +144,7 @@ pub(super) fn all() -> Vec<Alert> {
             name: "DroverLeaseWaits", wait: "5m", severity: Severity::Page,
             expr: "time() - drover_lease_waiting_since_timestamp_seconds > 1800 and drover_lease_waiting_since_timestamp_seconds > 0".into(),
             summary: "A {{ $labels.kind }} has waited for an agent for 30 minutes and more.",
-            command: "drover why leases", page: "leases.md",
+            command: "drover why", page: "leases.md",
             fires: &[(r#"drover_lease_waiting_since_timestamp_seconds{kind="job"}"#, "60x200")], labels: &[("kind", "job")],
             silent: &[(r#"drover_lease_waiting_since_timestamp_seconds{kind="job"}"#, "0x200"), (r#"drover_lease_waiting_since_timestamp_seconds{kind="lease"}"#, "60+60x200")],
         },
