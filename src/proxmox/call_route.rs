@@ -15,7 +15,7 @@ pub struct CallRoute {
 }
 
 /// Every route that this client uses, and last the one for all other calls.
-pub const ROUTES: [CallRoute; 31] = [
+pub const ROUTES: [CallRoute; 36] = [
     CallRoute { name: "GET /version" },
     CallRoute { name: "GET /access/permissions" },
     CallRoute { name: "POST /access/ticket" },
@@ -24,6 +24,7 @@ pub const ROUTES: [CallRoute; 31] = [
     CallRoute { name: "GET /cluster/resources" },
     CallRoute { name: "GET /cluster/status" },
     CallRoute { name: "GET /cluster/tasks" },
+    CallRoute { name: "GET /nodes/*/certificates/info" },
     CallRoute { name: "GET /nodes/*/tasks" },
     CallRoute { name: "GET /nodes/*/tasks/*/log" },
     CallRoute { name: "GET /nodes/*/tasks/*/status" },
@@ -34,16 +35,20 @@ pub const ROUTES: [CallRoute; 31] = [
     CallRoute { name: "POST /nodes/*/storage/*/upload" },
     CallRoute { name: "POST /nodes/*/qemu" },
     CallRoute { name: "POST /nodes/*/lxc" },
+    CallRoute { name: "POST /nodes/*/aplinfo" },
     CallRoute { name: "DELETE /nodes/*/GUEST" },
     CallRoute { name: "GET /nodes/*/GUEST/agent/*" },
     CallRoute { name: "POST /nodes/*/GUEST/clone" },
     CallRoute { name: "GET /nodes/*/GUEST/config" },
     CallRoute { name: "PUT /nodes/*/GUEST/config" },
+    CallRoute { name: "GET /nodes/*/GUEST/interfaces" },
+    CallRoute { name: "GET /nodes/*/GUEST/pending" },
     CallRoute { name: "PUT /nodes/*/GUEST/resize" },
     CallRoute { name: "GET /nodes/*/GUEST/status/current" },
     CallRoute { name: "POST /nodes/*/GUEST/status/*" },
     CallRoute { name: "GET /nodes/*/GUEST/snapshot" },
     CallRoute { name: "POST /nodes/*/GUEST/snapshot" },
+    CallRoute { name: "DELETE /nodes/*/GUEST/snapshot/*" },
     CallRoute { name: "POST /nodes/*/GUEST/snapshot/*/rollback" },
     CallRoute { name: "POST /nodes/*/GUEST/template" },
     OTHER_ROUTE,

@@ -7,10 +7,17 @@
 //! The label sets are fixed. A label has either a closed list of words, all of which have a series from
 //! the start, or the names of what is configured.
 
-use drover_model::phase::{
-    AgentPhase, BreakerPhase, CloudHealth, DeclaredPhase, DriftKind, LeasePhase,
-};
-use proxmox_client::call_route::{CallOutcome, ROUTES};
+mod herd;
+mod proxmox;
+mod service;
+mod waits;
+
+use drover_model::phase::{AgentPhase, BreakerPhase, DeclaredPhase};
+
+pub(crate) use herd::*;
+pub(crate) use proxmox::*;
+pub(crate) use service::*;
+pub(crate) use waits::*;
 
 /// What a metric counts with.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -74,6 +81,17 @@ impl Section {
         [Self::Herd, Self::Waits, Self::Proxmox, Self::Breakers, Self::Service, Self::Members];
 }
 
+/// How the dashboard shows a metric.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Chart {
+    /// Lines over time.
+    Lines,
+    /// Bars while a state holds.
+    States,
+    /// Lines in the panel of the metric of this name.
+    Beside(&'static str),
+}
+
 /// One row of the table.
 #[derive(Debug)]
 pub(crate) struct Metric {
@@ -85,6 +103,11 @@ pub(crate) struct Metric {
     pub(crate) only: Only,
     #[cfg_attr(not(test), expect(dead_code, reason = "the dashboard is made by a test"))]
     pub(crate) section: Section,
+    /// What stands above its panel.
+    #[cfg_attr(not(test), expect(dead_code, reason = "the dashboard is made by a test"))]
+    pub(crate) title: &'static str,
+    #[cfg_attr(not(test), expect(dead_code, reason = "the dashboard is made by a test"))]
+    pub(crate) chart: Chart,
     /// What an operator does with it, with the command that helps.
     #[cfg_attr(not(test), expect(dead_code, reason = "the book's table is made by a test"))]
     pub(crate) act: &'static str,
@@ -92,8 +115,9 @@ pub(crate) struct Metric {
 
 impl Metric {
     const fn new(name: &'static str, kind: Kind, section: Section, help: &'static str) -> Self {
-        let (labels, only, act) = (&[] as &[Label], Only::Always, "");
-        Self { name, kind, unit: Unit::None, help, labels, only, section, act }
+        let (labels, only, unit) = (&[] as &[Label], Only::Always, Unit::None);
+        let (title, chart, act) = ("", Chart::Lines, "");
+        Self { name, kind, unit, help, labels, only, section, title, chart, act }
     }
 
     const fn by(self, labels: &'static [Label]) -> Self {
@@ -106,6 +130,18 @@ impl Metric {
 
     const fn only(self, only: &'static str) -> Self {
         Self { only: Only::Where(only), ..self }
+    }
+
+    const fn titled(self, title: &'static str) -> Self {
+        Self { title, ..self }
+    }
+
+    const fn states(self) -> Self {
+        Self { chart: Chart::States, ..self }
+    }
+
+    const fn beside(self, name: &'static str) -> Self {
+        Self { chart: Chart::Beside(name), ..self }
     }
 
     const fn act(self, act: &'static str) -> Self {
@@ -212,413 +248,6 @@ const CALL_PLACES: &[Label] = &[
     named("endpoint", "an endpoint, where it is one"),
     named("node", "a node, where it is one"),
 ];
-
-const READY_SECONDS: &[f64] = &[1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0];
-const WAIT_SECONDS: &[f64] =
-    &[1.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 14_400.0];
-const CALL_SECONDS: &[f64] = &[0.05, 0.25, 1.0, 5.0, 15.0, 30.0, 60.0];
-const APPEND_SECONDS: &[f64] = &[0.002, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0];
-
-use Kind::{Counter, Gauge, Histogram, Info};
-use Section::{Breakers, Herd, Members, Proxmox, Service, Waits};
-
-const WITH_MEMBERS: &str = "several drovers share a store";
-
-pub(crate) const LEADS: Metric = Metric::new(
-    "drover_leads",
-    Gauge,
-    Members,
-    "Whether this member leads; one of all members does.",
-)
-.only(WITH_MEMBERS)
-.act("Where no member has 1, `drover members` says why nobody leads.");
-
-pub(crate) const LEADER_TERM: Metric = Metric::new(
-    "drover_leader_term",
-    Gauge,
-    Members,
-    "Number of the leader's term; it rises with each change of leader.",
-)
-.only(WITH_MEMBERS)
-.act("A term that rises often means that the members do not reach their store in time.");
-
-pub(crate) const MEMBERS: Metric = Metric::new(
-    "drover_members",
-    Gauge,
-    Members,
-    "Members of the store by role, as this one knows them.",
-)
-.by(&[fixed("role", || ROLES.to_vec())])
-.only(WITH_MEMBERS)
-.act("A member that is `silent` or `unfit` cannot take over: `drover members` says why.");
-
-pub(crate) const AGENTS: Metric =
-    Metric::new("drover_agents", Gauge, Herd, "Live agents by template and phase.")
-        .by(&[TEMPLATE, fixed("state", agent_phases)])
-        .act("`drover agents` lists them, and `drover why AGENT` says what one waits for.");
-
-pub(crate) const AGENTS_IDLE: Metric = Metric::new(
-    "drover_agents_idle",
-    Gauge,
-    Herd,
-    "Agents of a template that are ready and serve nobody.",
-)
-.by(&[TEMPLATE])
-.act("Compare it with `drover_template_idle_minimum`, the target of the warm pool.");
-
-pub(crate) const TEMPLATE_MINIMUM: Metric = Metric::new(
-    "drover_template_minimum",
-    Gauge,
-    Herd,
-    "Agents that a template keeps at this moment, in use or not.",
-)
-.by(&[TEMPLATE])
-.act("It follows the `schedule` of the template.");
-
-pub(crate) const TEMPLATE_IDLE_MINIMUM: Metric = Metric::new(
-    "drover_template_idle_minimum",
-    Gauge,
-    Herd,
-    "Idle agents that a template keeps at this moment: the target of its warm pool.",
-)
-.by(&[TEMPLATE])
-.act("Raise it where `drover_leases_served_total` shows many that waited.");
-
-pub(crate) const AGENTS_SIZED: Metric = Metric::new(
-    "drover_agents_sized",
-    Gauge,
-    Herd,
-    "Live agents of a size that a job or lease asked for, by template.",
-)
-.by(&[TEMPLATE])
-.act("Such agents serve only those who ask for their size: [sizes by job](configuration.md#sizes-by-job).");
-
-pub(crate) const VERSIONS_GIVEN_UP: Metric = Metric::new(
-    "drover_versions_given_up",
-    Gauge,
-    Herd,
-    "Versions of a template that are not used, since agents of them failed.",
-)
-.by(&[TEMPLATE])
-.only("a template has `canary`")
-.act("`drover why TEMPLATE` shows the last failure: [canaries](configuration.md#canaries).");
-
-pub(crate) const AGENTS_OUTDATED: Metric = Metric::new(
-    "drover_agents_outdated",
-    Gauge,
-    Herd,
-    "Agents that a roll-out replaces: their template makes others by now.",
-)
-.by(&[TEMPLATE])
-.act("It falls to 0 as the [roll-out](git.md#roll-out) goes on.");
-
-pub(crate) const TEMPLATE_CAP: Metric =
-    Metric::new("drover_template_cap", Gauge, Herd, "The most agents of a template.")
-        .by(&[TEMPLATE])
-        .only("a template has an `instanceCap`")
-        .act("Where the agents reach it and jobs wait, raise `instanceCap`.");
-
-pub(crate) const CLOUD_AGENTS: Metric = Metric::new(
-    "drover_cloud_agents",
-    Gauge,
-    Herd,
-    "Agents that count against the cap of their cloud: the permits in use.",
-)
-.by(&[CLOUD])
-.act("Compare it with `drover_cloud_cap`.");
-
-pub(crate) const CLOUD_CAP: Metric =
-    Metric::new("drover_cloud_cap", Gauge, Herd, "The most agents of a cloud: its permits.")
-        .by(&[CLOUD])
-        .only("a cloud has an `instanceCap`")
-        .act("Where the agents reach it and jobs wait, raise `instanceCap` of the cloud.");
-
-pub(crate) const AGENTS_GONE: Metric =
-    Metric::new("drover_agents_gone_total", Counter, Herd, "Agents that went, by reason.")
-        .by(&[fixed("reason", || REASONS.to_vec())])
-        .act("`drover agents --gone` has the last ones with their failures.");
-
-pub(crate) const MACHINES: Metric =
-    Metric::new("drover_machines", Gauge, Herd, "Declared machines by state.")
-        .by(&[fixed("state", machine_phases)])
-        .act("`drover machines` lists them: [states](machines.md#states-of-a-machine).");
-
-pub(crate) const MACHINE_DRIFT: Metric = Metric::new(
-    "drover_machine_drift",
-    Gauge,
-    Herd,
-    "Differences between a machine and its declaration, by kind.",
-)
-.by(&[
-    named("machine", "a declared machine"),
-    fixed("kind", || DriftKind::ALL.map(DriftKind::name).to_vec()),
-])
-.act("`drover machines` shows the differences.");
-
-pub(crate) const ADDRESSES_OF_POOLS: Metric =
-    Metric::new("drover_addresses", Gauge, Herd, "Addresses of a pool by what they are.")
-        .by(&[named("pool", "a pool of addresses"), fixed("state", || ADDRESSES.to_vec())])
-        .act("Without a `free` one no agent of the pool starts: `drover address-pools`.");
-
-pub(crate) const AGENT_READY_SECONDS: Metric = Metric::new(
-    "drover_agent_ready_seconds",
-    Histogram(READY_SECONDS),
-    Waits,
-    "Time that agents spent in each phase until they were ready, and on the whole way.",
-)
-.seconds()
-.by(&[fixed("phase", before_ready)])
-.act(
-    "The phase that grew is where to look; `Queued` is the wait for the limits of storages and nodes.",
-);
-
-pub(crate) const LEASE_WAIT_SECONDS: Metric = Metric::new(
-    "drover_lease_wait_seconds",
-    Histogram(WAIT_SECONDS),
-    Waits,
-    "Time from the request of a lease, or of a runner for a job, until it could be used.",
-)
-.seconds()
-.by(&[WAITER])
-.act("`drover why` says what those wait for that wait now.");
-
-pub(crate) const LEASES_SERVED: Metric = Metric::new(
-    "drover_leases_served_total",
-    Counter,
-    Waits,
-    "Leases that could be used, by whether their agent was ready when they asked.",
-)
-.by(&[WAITER, fixed("agent", || SERVED_BY.to_vec())])
-.act("The share of `ready` is the hit ratio of the warm pool.");
-
-pub(crate) const LEASES: Metric = Metric::new(
-    "drover_leases",
-    Gauge,
-    Waits,
-    "Leases by state; ended ones as far as they are kept.",
-)
-.by(&[fixed("state", || LeasePhase::ALL.map(LeasePhase::name).to_vec())])
-.act("`drover leases` lists them.");
-
-pub(crate) const OLDEST_WAIT: Metric = Metric::new(
-    "drover_lease_waiting_since_timestamp_seconds",
-    Gauge,
-    Waits,
-    "Unix time at which the oldest lease asked that waits; 0 while none waits.",
-)
-.seconds()
-.by(&[WAITER])
-.act("`drover why leases` says which limit keeps it.");
-
-pub(crate) const SOURCE_JOBS: Metric =
-    Metric::new("drover_source_jobs", Gauge, Waits, "Jobs of a source of demand by what they do.")
-        .by(&[SOURCE, fixed("state", || JOBS.to_vec())])
-        .act("`drover jobs` says what `unserved` jobs are short of; `ignored` counts jobs that `drover jobs` lists as `unread`, too.");
-
-pub(crate) const SOURCE_SILENT: Metric = Metric::new(
-    "drover_source_silent",
-    Gauge,
-    Waits,
-    "1 for a source of demand that cannot be polled.",
-)
-.by(&[SOURCE])
-.act("`drover sources` has the error and since when.");
-
-pub(crate) const SOURCE_OLDEST_JOB: Metric = Metric::new(
-    "drover_source_waiting_since_timestamp_seconds",
-    Gauge,
-    Waits,
-    "Unix time since which the oldest job of a source waits; 0 while none waits.",
-)
-.seconds()
-.by(&[SOURCE])
-.act("`drover jobs` says what it waits for.");
-
-pub(crate) const JOBS_LOST: Metric = Metric::new(
-    "drover_jobs_lost_total",
-    Counter,
-    Waits,
-    "Jobs that were lost with their machines.",
-)
-.act("`drover status` names the last ones. Nobody runs a lost job again unasked.");
-
-pub(crate) const CLOUD_HEALTH: Metric =
-    Metric::new("drover_cloud_health", Gauge, Proxmox, "1 for the health a cloud is in.")
-        .by(&[CLOUD, fixed("health", || CloudHealth::ALL.map(CloudHealth::name).to_vec())])
-        .act("`drover clouds` has the error; `drover doctor` looks for the cause.");
-
-pub(crate) const PVE_REQUESTS: Metric = Metric::new(
-    "drover_pve_request_duration_seconds",
-    Histogram(CALL_SECONDS),
-    Proxmox,
-    "Duration of calls to Proxmox VE by route and outcome, without the wait for their turn.",
-)
-.seconds()
-.by(&[
-    fixed("route", || ROUTES.iter().map(|route| route.name).collect()),
-    fixed("outcome", || CallOutcome::ALL.map(CallOutcome::name).to_vec()),
-])
-.act("Slow or failed calls of one route show which part of Proxmox VE is overloaded.");
-
-pub(crate) const LIMIT_WAIT_SECONDS: Metric = Metric::new(
-    "drover_limit_wait_seconds",
-    Histogram(CALL_SECONDS),
-    Proxmox,
-    "Time that starts and destroys of guests waited for the limits of their node and storages.",
-)
-.seconds()
-.by(&[fixed("task", || LIMITED.to_vec())])
-.act("Long waits mean that storage locks or nodes are contended; clones wait in the phase `Queued` of `drover_agent_ready_seconds`.");
-
-pub(crate) const API_CALLS: Metric =
-    Metric::new("drover_api_calls", Gauge, Proxmox, "Calls to Proxmox VE under way.")
-        .by(CALL_PLACES)
-        .act("At the limit, drover uses all that the place gives.");
-
-pub(crate) const API_CALLS_WAITING: Metric = Metric::new(
-    "drover_api_calls_waiting",
-    Gauge,
-    Proxmox,
-    "Calls to Proxmox VE that wait for their turn.",
-)
-.by(CALL_PLACES)
-.act(
-    "Above zero for minutes, Proxmox VE answers slowly, or another program keeps its workers busy.",
-);
-
-pub(crate) const API_CALLS_LIMIT: Metric = Metric::new(
-    "drover_api_calls_limit",
-    Gauge,
-    Proxmox,
-    "Calls to Proxmox VE that may run at once at the moment.",
-)
-.by(CALL_PLACES)
-.act("drover lowers it by itself where calls get slower.");
-
-pub(crate) const RECONCILIATIONS: Metric = Metric::new(
-    "drover_reconciliations_total",
-    Counter,
-    Proxmox,
-    "Reconciliations of clusters by result.",
-)
-.by(&[fixed("result", || RECONCILED.to_vec())])
-.act("`unread` means that a cluster could not be read: `drover clouds`.");
-
-pub(crate) const RECONCILE_FINDINGS: Metric = Metric::new(
-    "drover_reconcile_findings",
-    Gauge,
-    Proxmox,
-    "Findings of the last reconciliation of a cluster.",
-)
-.by(&[CLUSTER])
-.act("`drover status` shows them.");
-
-pub(crate) const RECONCILED_AT: Metric = Metric::new(
-    "drover_reconciled_timestamp_seconds",
-    Gauge,
-    Proxmox,
-    "Unix time of the last reconciliation of a cluster that could be read; 0 before the first.",
-)
-.seconds()
-.by(&[CLUSTER])
-.act("`drover resync` starts one at once.");
-
-pub(crate) const BREAKER: Metric =
-    Metric::new("drover_breaker", Gauge, Breakers, "1 for the state a template's breaker is in.")
-        .by(&[TEMPLATE, BREAKER_STATE])
-        .act("`drover breakers` has the cause; `drover breakers reset TEMPLATE` closes it.");
-
-pub(crate) const PLACE_BREAKER: Metric = Metric::new(
-    "drover_place_breaker",
-    Gauge,
-    Breakers,
-    "1 for the state of a breaker of a node, storage or cloud that was ever charged.",
-)
-.by(&[
-    named("place", "such as `node:CLUSTER/pve1`, `storage:CLUSTER/nfs`, `cloud:primary`"),
-    BREAKER_STATE,
-])
-.act("`drover breakers` has the cause; `drover breakers reset PLACE` closes it.");
-
-pub(crate) const BREAKER_OPENINGS: Metric = Metric::new(
-    "drover_breaker_openings_total",
-    Counter,
-    Breakers,
-    "Times that a breaker opened, by what it protects.",
-)
-.by(&[fixed("protects", || PROTECTED.to_vec())])
-.act("A breaker that opens again and again has a cause that did not go away.");
-
-pub(crate) const ALARMS: Metric = Metric::new(
-    "drover_alarms",
-    Gauge,
-    Service,
-    "What needs an administrator: the lines of `drover alarms`.",
-)
-.act("`drover alarms` has a command for each.");
-
-pub(crate) const ACTOR_RESTARTS: Metric =
-    Metric::new("drover_actor_restarts_total", Counter, Service, "Actors that panicked.")
-        .act("A panic is a fault of drover: report it with the log lines around it.");
-
-pub(crate) const ACTORS_GIVEN_UP: Metric = Metric::new(
-    "drover_actors_given_up_total",
-    Counter,
-    Service,
-    "Actors that panicked too often and were not started again.",
-)
-.act("`drover status` names the actor; a restart of the service starts it again.");
-
-pub(crate) const CONFIG_GENERATION: Metric =
-    Metric::new("drover_config_generation", Gauge, Service, "The configuration in force.")
-        .act("It rises with each configuration that comes into force.");
-
-pub(crate) const CONFIG_APPLIED: Metric = Metric::new(
-    "drover_config_applied_timestamp_seconds",
-    Gauge,
-    Service,
-    "Unix time at which the configuration in force came into force; 0 before the first.",
-)
-.seconds()
-.act("It is the time of the last good reload.");
-
-pub(crate) const CONFIG_REFUSED: Metric = Metric::new(
-    "drover_config_refused",
-    Gauge,
-    Service,
-    "Whether a newer configuration was refused; a member that stands by says it of its own files.",
-)
-.act("`drover check` shows the faults with their places.");
-
-pub(crate) const CONFIG_SYNC_FAILED: Metric = Metric::new(
-    "drover_config_sync_failed",
-    Gauge,
-    Service,
-    "Whether the last sync with git failed or was refused.",
-)
-.act("`drover sync` shows why: [git](git.md).");
-
-pub(crate) const JOURNAL_APPEND_SECONDS: Metric = Metric::new(
-    "drover_journal_append_seconds",
-    Histogram(APPEND_SECONDS),
-    Service,
-    "Duration of writes to the journal, each of one group of records.",
-)
-.seconds()
-.act("Nothing starts before its record is written: a slow disk or store delays every agent.");
-
-pub(crate) const JOURNAL_WRITABLE: Metric =
-    Metric::new("drover_journal_writable", Gauge, Service, "Whether the journal can be written.")
-        .act("While it is 0 nothing new starts: `drover alarms` has the reason.");
-
-pub(crate) const READY: Metric =
-    Metric::new("drover_ready", Gauge, Service, "Whether the service is ready for work.")
-        .act("`curl …/readyz` and `drover status` say what is missing.");
-
-pub(crate) const BUILD_INFO: Metric =
-    Metric::new("drover_build_info", Info, Service, "The version of drover that runs.")
-        .by(&[named("version", "the version of the program")])
-        .act("Compare it between members.");
 
 /// Every metric, in the order of the page.
 pub(crate) const ALL: [&Metric; 49] = [

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::alerts::{is_served, metrics_in};
 use super::reference::is_generated;
-use crate::metric_table::{ALL, Kind, Metric, Section, Unit};
+use crate::metric_table::{ALL, Chart, Kind, Metric, Section, Unit};
 
 /// The width of the dashboard in Grafana's units, and the height of a panel of each kind.
 const WIDTH: usize = 24;
@@ -23,12 +23,6 @@ fn title(section: Section) -> &'static str {
     }
 }
 
-/// The title of a metric's panel: its help without the full stop and without what follows.
-fn panel_title(metric: &Metric) -> String {
-    let help = metric.help.trim_end_matches('.');
-    help.split([';', ':']).next().unwrap_or(help).to_owned()
-}
-
 fn is_time(metric: &Metric) -> bool {
     metric.name.ends_with("_timestamp_seconds")
 }
@@ -40,7 +34,11 @@ fn queries(metric: &Metric) -> Vec<(String, String)> {
     let by = labels.join(", ");
     let legend =
         labels.iter().map(|label| format!("{{{{{label}}}}}")).collect::<Vec<_>>().join(" ");
-    let legend = if legend.is_empty() { panel_title(metric) } else { legend };
+    let legend = match metric.chart {
+        Chart::Beside(_) => format!("{legend} {}", metric.title).trim().to_owned(),
+        Chart::Lines | Chart::States if legend.is_empty() => metric.title.to_owned(),
+        Chart::Lines | Chart::States => legend,
+    };
     let all = format!("{name}{{job=~\"$job\"}}");
     match metric.kind {
         Kind::Histogram(_) => {
@@ -67,6 +65,10 @@ fn queries(metric: &Metric) -> Vec<(String, String)> {
         Kind::Gauge if metric.section == Section::Members || by.is_empty() => {
             let by = [labels.as_slice(), &["instance"]].concat().join(", ");
             vec![(format!("max by ({by}) ({all})"), format!("{legend} {{{{instance}}}}"))]
+        }
+        // One of the states holds, and the others are 0.
+        Kind::Gauge if metric.chart == Chart::States => {
+            vec![(format!("max by ({by}) ({all} == 1)"), legend)]
         }
         Kind::Gauge => vec![(format!("sum by ({by}) ({all})"), legend)],
         Kind::Info => vec![(format!("count by ({by}) ({all})"), legend)],
@@ -118,6 +120,39 @@ fn glance() -> [(&'static str, &'static str, &'static str); 6] {
     ]
 }
 
+/// A panel: its kind, title, description, unit and queries.
+type Shown = (&'static str, String, String, &'static str, Vec<(String, String)>);
+
+/// The panels of a section: of each metric with those that stand beside it, and of the outcomes where a
+/// histogram has more than one label.
+fn panels_of(section: Section) -> Vec<Shown> {
+    let mut panels = Vec::new();
+    for metric in ALL.into_iter().filter(|metric| metric.section == section) {
+        let kind = match metric.chart {
+            Chart::Lines => "timeseries",
+            Chart::States => "state-timeline",
+            Chart::Beside(_) => continue,
+        };
+        let with = |other: &&&Metric| other.chart == Chart::Beside(metric.name);
+        let all: Vec<&Metric> = ALL.iter().filter(with).fold(vec![metric], |mut all, other| {
+            all.push(*other);
+            all
+        });
+        let about = all.iter().map(|one| format!("{}: {} {}", one.name, one.help, one.act));
+        let about = about.collect::<Vec<_>>().join(" ");
+        let queries = all.iter().flat_map(|one| queries(one)).collect();
+        panels.push((kind, metric.title.to_owned(), about.clone(), unit(metric), queries));
+        if let (Kind::Histogram(_), [_, label]) = (metric.kind, metric.labels) {
+            let (name, label) = (metric.name, label.name);
+            let query =
+                format!("sum by ({label}) (rate({name}_count{{job=~\"$job\"}}[$__rate_interval]))");
+            let title = format!("{}: rate by {label}", metric.title);
+            panels.push((kind, title, about, "ops", vec![(query, format!("{{{{{label}}}}}"))]));
+        }
+    }
+    panels
+}
+
 fn dashboard() -> Value {
     let mut panels = Vec::new();
     let (mut id, mut y) = (0, 0);
@@ -139,16 +174,16 @@ fn dashboard() -> Value {
         });
         panels.push(row);
         y += 1;
-        let own: Vec<_> = ALL.into_iter().filter(|metric| metric.section == section).collect();
-        for (at, metric) in own.iter().enumerate() {
+        let own: Vec<_> = panels_of(section);
+        for (at, (kind, title, about, unit, queries)) in own.iter().enumerate() {
             id += 1;
             let (column, line) = (at % 3, at / 3);
             let place = json!({
                 "x": column * WIDTH / 3, "y": y + line * PANEL_HEIGHT, "w": WIDTH / 3, "h": PANEL_HEIGHT,
             });
-            let mut made = panel(id, "timeseries", &panel_title(metric), place);
-            made["description"] = format!("{}: {} {}", metric.name, metric.help, metric.act).into();
-            panels.push(with_queries(made, unit(metric), &queries(metric)));
+            let mut made = panel(id, kind, title, place);
+            made["description"] = about.as_str().into();
+            panels.push(with_queries(made, unit, queries));
         }
         y += own.len().div_ceil(3) * PANEL_HEIGHT;
     }
@@ -189,6 +224,7 @@ fn each_metric_has_a_panel_and_each_panel_has_metrics_that_are_served() {
         assert!(is_served(name), "{name}");
     }
     for metric in ALL {
+        assert!(!metric.title.is_empty(), "{} has no title", metric.name);
         let is_shown = shown.iter().any(|name| name.starts_with(metric.name));
         assert!(is_shown, "{} has no panel", metric.name);
     }
