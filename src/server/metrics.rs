@@ -34,7 +34,10 @@ use page::{Format, Page};
 
 #[utoipa::path(
     get, path = "/metrics",
-    responses((status = 200, content_type = "text/plain", body = String))
+    responses((
+        status = 200,
+        content((String = "text/plain"), (String = "application/openmetrics-text")),
+    ))
 )]
 pub(super) async fn show(request: HttpRequest, state: web::Data<State>) -> HttpResponse {
     let page = of_leader(&state.doors.view, (state.doors.members)().as_ref());
