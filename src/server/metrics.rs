@@ -6,7 +6,7 @@
 //! calls to Proxmox, writes to the journal ──▶ view/numbers.rs                  as the scraper asks
 //! ```
 //!
-//! - `metric_table.rs` has every metric once: name, kind, unit, help, labels with their values, and what an
+//! - `metric_table.rs` and its folder have every metric once: name, kind, unit, help, labels with their values, and what an
 //!   operator does with it. The book's page, the Grafana dashboard and the alerts are generated from it and
 //!   compared by the tests beneath `metrics/tests`.
 //! - `page.rs` collects the samples of one scrape; `prometheus-client` encodes them. Its release 0.26 writes

@@ -1,5 +1,7 @@
 //! The samples of every metric, read from the view.
 
+use std::sync::Arc;
+
 use drover_api::MembersOut;
 use drover_limits::call_queue::CallLoad;
 use drover_model::phase::{
@@ -7,7 +9,6 @@ use drover_model::phase::{
 };
 use drover_model::status::{AgentStatus, TemplateStatus};
 use drover_model::time::WallTime;
-use std::sync::Arc;
 
 use super::page::{Page, Value};
 use crate::alarms::alarms;
