@@ -3,7 +3,7 @@
 //!
 //! A [`ClusterCallLimiter`] connects the queue with the Proxmox client: it waits for a place before
 //! each call, and reports how the call ended. A call that gets no place in time is not sent
-//! ([`NotAdmitted`]).
+//! ([`NotAdmitted`]). [`Figures`] are given the route, the outcome and the duration of each call.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -17,11 +17,14 @@ use drover_model::id::NodeName;
 use drover_model::time::Moment;
 use futures_util::future::BoxFuture;
 use parking_lot::{Mutex, MutexGuard};
+use proxmox_client::call_route::{CallOutcome, CallRoute};
 use proxmox_client::error::Call;
 use proxmox_client::limiter::{CallLimiter, CallPermit, NotAdmitted};
 use proxmox_client::transport::{Reply, TransportError};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
+
+use crate::figures::Figures;
 
 /// How long a call waits to be sent before it is given up.
 const SEND_TIMEOUT: Duration = Duration::from_secs(30);
@@ -42,6 +45,7 @@ pub(crate) async fn as_purpose<F: Future>(purpose: CallPurpose, work: F) -> F::O
 pub(crate) struct ClusterCalls {
     started: Instant,
     inner: Mutex<Inner>,
+    figures: Arc<Figures>,
 }
 
 #[derive(Default)]
@@ -52,27 +56,60 @@ struct Inner {
 
 impl Default for ClusterCalls {
     fn default() -> Self {
-        Self { started: Instant::now(), inner: Mutex::default() }
+        Self::measured(Arc::default())
     }
 }
 
 impl ClusterCalls {
-    async fn wait(self: Arc<Self>, request: CallRequest) -> Result<Permit, NotAdmitted> {
+    /// Calls whose figures go there.
+    pub(crate) fn measured(figures: Arc<Figures>) -> Self {
+        Self { started: Instant::now(), inner: Mutex::default(), figures }
+    }
+
+    /// Waits for a place, and counts a call that gets none.
+    async fn admitted(
+        self: Arc<Self>,
+        request: CallRequest,
+        route: CallRoute,
+    ) -> Result<Permit, NotAdmitted> {
+        let (calls, asked) = (Arc::clone(&self), self.now());
+        let admitted = self.wait(request, route).await;
+        if admitted.is_err() {
+            calls.count(route, CallOutcome::Unsent, asked);
+        }
+        admitted
+    }
+
+    fn count(&self, route: CallRoute, outcome: CallOutcome, since: Moment) {
+        if let Some(measure) = self.figures.calls.get() {
+            measure(route, outcome, self.now() - since);
+        }
+    }
+
+    async fn wait(
+        self: Arc<Self>,
+        request: CallRequest,
+        route: CallRoute,
+    ) -> Result<Permit, NotAdmitted> {
         let limit =
             if request.purpose == CallPurpose::Agent { AGENT_CALL_TIMEOUT } else { SEND_TIMEOUT };
         let (ready, mut admitted) = oneshot::channel();
-        let permit = {
+        let mut permit = {
             let mut inner = self.lock();
             let ticket = inner.queue.enqueue(request).ok_or(NotAdmitted::QueueFull)?;
             inner.waiting.insert(ticket, ready);
-            Permit { calls: Arc::clone(&self), ticket, end: CallEnd::Inconclusive }
+            let (end, started) = (CallEnd::Inconclusive, self.now());
+            Permit { calls: Arc::clone(&self), ticket, end, route, started }
         };
         self.admit();
         if admitted.try_recv().is_ok() {
             return Ok(permit);
         }
         match tokio::time::timeout(limit, admitted).await {
-            Ok(_) => Ok(permit),
+            Ok(_) => {
+                permit.started = self.now();
+                Ok(permit)
+            }
             Err(_) => {
                 let ahead = self.lock().queue.waiting_with(permit.ticket).saturating_sub(1);
                 Err(NotAdmitted::TimedOut { waited: limit, ahead })
@@ -116,7 +153,8 @@ impl CallLimiter for ClusterCallLimiter {
         call: &'a Call,
         endpoint: &'a str,
     ) -> BoxFuture<'a, Result<Box<dyn CallPermit>, NotAdmitted>> {
-        let work = Arc::clone(&self.0).wait(request(call, endpoint.to_owned()));
+        let request = request(call, endpoint.to_owned());
+        let work = Arc::clone(&self.0).admitted(request, CallRoute::of(call));
         Box::pin(async move { Ok(Box::new(work.await?) as Box<dyn CallPermit>) })
     }
 }
@@ -126,10 +164,14 @@ struct Permit {
     calls: Arc<ClusterCalls>,
     ticket: CallTicket,
     end: CallEnd,
+    route: CallRoute,
+    /// When it had its turn.
+    started: Moment,
 }
 
 impl CallPermit for Permit {
     fn ended(&mut self, outcome: &Result<Reply, TransportError>) {
+        self.calls.count(self.route, CallOutcome::of(outcome), self.started);
         self.end = match outcome {
             Ok(reply) => match reply.status {
                 596..=599 => CallEnd::NodeBusy,

@@ -7,6 +7,7 @@
 //! what it learned.
 
 mod fence;
+mod figures;
 mod identity;
 mod leftovers;
 mod machine;
@@ -16,7 +17,7 @@ use std::future::Future;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use drover_limits::call_queue::{CallLoad, CallPurpose};
+use drover_limits::call_queue::CallPurpose;
 use drover_limits::concurrency::{MaxConcurrent, OperationEnd};
 use drover_model::addresses::AddressSource;
 use drover_model::container::{GuestType, OsTemplate};
@@ -49,6 +50,7 @@ use crate::cluster_aliases::ClusterAliases;
 use crate::configure;
 use crate::disc::ImageUpload;
 use crate::download::Downloads;
+use crate::figures::Figures;
 use crate::list::Lists;
 use crate::os_template::ArchiveDownloads;
 use crate::task_queue::{QueuedTask, TaskQueue};
@@ -72,6 +74,7 @@ pub struct Proxmox {
     limits: Mutex<BTreeMap<CloudId, MaxConcurrent>>,
     clusters: Arc<Mutex<BTreeMap<ClusterId, Arc<Cluster>>>>,
     aliases: ClusterAliases,
+    figures: Arc<Figures>,
     /// The key of the tokens for guests that call in.
     call_in_key: Option<Arc<CallInKey>>,
     /// Where sources of images are downloaded to that nodes cannot download.
@@ -109,8 +112,19 @@ impl Proxmox {
     pub fn new(runtime: Option<Handle>, dialer: Arc<dyn Dialer>, tick: Duration) -> Self {
         let (clouds, limits, clusters) = (Mutex::default(), Mutex::default(), Arc::default());
         let aliases = ClusterAliases::default();
-        let (call_in_key, downloads) = (None, None);
-        Self { runtime, dialer, tick, clouds, limits, clusters, aliases, call_in_key, downloads }
+        let (call_in_key, downloads, figures) = (None, None, Arc::default());
+        Self {
+            runtime,
+            dialer,
+            tick,
+            clouds,
+            limits,
+            clusters,
+            aliases,
+            figures,
+            call_in_key,
+            downloads,
+        }
     }
 
     /// Makes guests that call in get tokens of this key.
@@ -137,9 +151,12 @@ impl Proxmox {
         let client = Arc::new(Client::new(id.clone(), connection, self.dialer.as_ref())?);
         let mut clouds = self.clouds.lock();
         // The calls on the old connection still run, and what was learned on it stays valid.
-        let calls = clouds.get(&id).map(|old| Arc::clone(&old.cluster().calls)).unwrap_or_default();
+        let calls = clouds.get(&id).map(|old| Arc::clone(&old.cluster().calls));
+        let measured = || Arc::new(ClusterCalls::measured(Arc::clone(&self.figures)));
+        let calls = calls.unwrap_or_else(measured);
         client.set_limiter(Arc::new(ClusterCallLimiter(Arc::clone(&calls))));
-        let (watcher, tasks) = (Watcher::new(self.tick), TaskQueue::default());
+        let (watcher, tasks) =
+            (Watcher::new(self.tick), TaskQueue::measured(Arc::clone(&self.figures)));
         let archives = ArchiveDownloads::default();
         let own = Cluster { watcher, tasks, archives, calls, lists: Mutex::default() };
         let cloud = Cloud {
@@ -169,16 +186,6 @@ impl Proxmox {
 
     fn limits(&self) -> MutexGuard<'_, BTreeMap<CloudId, MaxConcurrent>> {
         self.limits.lock()
-    }
-
-    /// How many calls run and wait, for each cluster, with one of its clouds.
-    pub fn call_loads(&self) -> Vec<(CloudId, Vec<CallLoad>)> {
-        let clouds = self.clouds.lock();
-        let mut seen = BTreeSet::new();
-        let first = clouds
-            .iter()
-            .filter(|(_, cloud)| seen.insert(Arc::as_ptr(&cloud.cluster().calls) as usize));
-        first.map(|(id, cloud)| (id.clone(), cloud.cluster().calls.loads())).collect()
     }
 
     /// Forgets a cloud; running calls go on.

@@ -13,6 +13,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use drover_limits::adaptive::{Adapt, Work};
@@ -28,6 +29,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::client::Client;
+use crate::figures::Figures;
 
 /// How long a place is held before its guest counts as forgotten.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(300);
@@ -45,6 +47,14 @@ pub(crate) enum QueuedTask {
 }
 
 impl QueuedTask {
+    /// The word for it in figures.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Destroy => "destroy",
+            Self::Start => "start",
+        }
+    }
+
     /// The kind for Proxmox's name of a task.
     pub(crate) fn of_task(kind: &str) -> Option<Self> {
         match kind {
@@ -61,6 +71,7 @@ pub(crate) struct TaskQueue {
     state: Mutex<State>,
     /// A task left the queue, or was admitted.
     changed: Notify,
+    figures: Arc<Figures>,
 }
 
 struct State {
@@ -73,8 +84,9 @@ struct State {
     held: BTreeMap<(QueuedTask, VmId), Instant>,
 }
 
-impl Default for TaskQueue {
-    fn default() -> Self {
+impl TaskQueue {
+    /// A queue whose waits are counted there.
+    pub(crate) fn measured(figures: Arc<Figures>) -> Self {
         let state = State {
             storages: BTreeMap::new(),
             local: None,
@@ -88,7 +100,8 @@ impl Default for TaskQueue {
             }),
             held: BTreeMap::new(),
         };
-        Self { started: Instant::now(), state: Mutex::new(state), changed: Notify::new() }
+        let (started, changed) = (Instant::now(), Notify::new());
+        Self { started, state: Mutex::new(state), changed, figures }
     }
 }
 
@@ -164,6 +177,7 @@ impl TaskQueue {
         let mut waiting =
             QueueGuard { queue: self, task, vmid, end: Some(OperationEnd::Inconclusive) };
         self.state().limits(task).enqueue(vmid, footprint);
+        let asked = self.now();
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
@@ -181,6 +195,9 @@ impl TaskQueue {
                 self.changed.notify_waiters();
             }
             if waiting.end.is_none() {
+                if let Some(measure) = self.figures.waits.get() {
+                    measure(task.name(), self.now() - asked);
+                }
                 return;
             }
             // Wakes up now and then to free forgotten places.

@@ -12,7 +12,9 @@
 //! `DURABLE_WITHIN`. After a failed write the writer tries again once in that time, until one
 //! succeeds.
 
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+mod clock;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak, mpsc};
 use std::time::Duration;
 
@@ -20,11 +22,13 @@ use causes::chain;
 use drover_model::journal_state::JournalState;
 use drover_model::ports::{Ambient, Journal, JournalFault};
 use drover_model::record::{Body, RECORD_VERSION, Record};
-use drover_model::time::{Moment, Now, WallTime};
+use drover_model::time::{Moment, Now};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
+
+use clock::Clock;
 
 use super::fold::{Fold, FoldEnded, Folded, SuccessorResult};
 use super::follower::Follower;
@@ -60,6 +64,7 @@ pub struct Opened {
 pub struct Writer {
     last: Arc<AtomicU64>,
     watcher: Arc<Watcher>,
+    timer: Arc<Timer>,
     in_flight: Arc<WriteInFlight>,
     clock: Arc<Clock>,
     mode: Mode,
@@ -76,6 +81,9 @@ struct WriteInFlight {
 
 /// Receives why the journal cannot be written, and none when it can again.
 type Watcher = OnceLock<Box<dyn Fn(Option<&str>) + Send + Sync>>;
+
+/// Receives how long each write took, failed ones included.
+type Timer = OnceLock<Box<dyn Fn(Duration) + Send + Sync>>;
 
 enum Mode {
     Threaded(Arc<Mutex<mpsc::Sender<Message>>>),
@@ -118,29 +126,6 @@ const SMALL_FILE_BYTES: u64 = 8 << 20;
 /// the start.
 const WASTEFUL_FACTOR: u64 = 4;
 
-/// The wall clock in relation to the monotonic one.
-struct Clock {
-    /// The wall time at which the monotonic clock was zero, in milliseconds.
-    zero: AtomicI64,
-}
-
-impl Clock {
-    fn new(now: Now) -> Self {
-        let clock = Self { zero: AtomicI64::new(0) };
-        clock.follow(now);
-        clock
-    }
-
-    fn follow(&self, now: Now) {
-        self.zero.store(now.zero().0, Ordering::Release);
-    }
-
-    /// How far the wall clock was set since the last record about that, in milliseconds.
-    fn set_by(&self, now: Now) -> Option<i64> {
-        now.set_by(WallTime(self.zero.load(Ordering::Acquire)))
-    }
-}
-
 struct Committer {
     in_flight: Arc<WriteInFlight>,
     log: Box<dyn Log>,
@@ -172,6 +157,7 @@ struct Committer {
     failed_at: Option<Moment>,
     clock: Arc<Clock>,
     watcher: Arc<Watcher>,
+    timer: Arc<Timer>,
 }
 
 impl Writer {
@@ -242,7 +228,7 @@ impl Writer {
         };
         let last = Arc::new(AtomicU64::new(journal_state.seq));
         let (ended_sender, ended) = oneshot::channel();
-        let watcher = Arc::new(Watcher::new());
+        let (watcher, timer) = (Arc::new(Watcher::new()), Arc::new(Timer::new()));
         let in_flight = Arc::new(WriteInFlight::default());
         let clock = Arc::new(Clock::new(ambient.now()));
         let committer = Committer {
@@ -267,6 +253,7 @@ impl Writer {
             failed_at: None,
             clock: Arc::clone(&clock),
             watcher: Arc::clone(&watcher),
+            timer: Arc::clone(&timer),
         };
         let mode = if options.threaded {
             std::thread::Builder::new()
@@ -277,7 +264,7 @@ impl Writer {
         } else {
             Mode::Inline(Box::new(Mutex::new(committer)))
         };
-        let writer = Arc::new(Self { last, watcher, in_flight, clock, mode });
+        let writer = Arc::new(Self { last, watcher, timer, in_flight, clock, mode });
         Ok(Opened { writer, journal_state, ended })
     }
 
@@ -286,6 +273,13 @@ impl Writer {
     pub fn watch(&self, watcher: impl Fn(Option<&str>) + Send + Sync + 'static) {
         if self.watcher.set(Box::new(watcher)).is_err() {
             tracing::warn!("the journal has a watcher already");
+        }
+    }
+
+    /// Calls `timer` with the duration of each write, failed ones included. The first timer stays.
+    pub fn time_appends(&self, timer: impl Fn(Duration) + Send + Sync + 'static) {
+        if self.timer.set(Box::new(timer)).is_err() {
+            tracing::warn!("the writes to the journal are timed already");
         }
     }
 
@@ -420,6 +414,9 @@ impl Committer {
         self.in_flight.started_ms.store(now.mono.0.max(1), Ordering::Release);
         let written = self.log.append(expected, &bytes, durable);
         self.in_flight.started_ms.store(0, Ordering::Release);
+        if let Some(timer) = self.timer.get() {
+            timer(self.ambient.now().mono - now.mono);
+        }
         let hung = self.in_flight.reported.swap(false, Ordering::AcqRel);
         if let Err(error) = written {
             return Err(self.failed(&error));

@@ -10,7 +10,8 @@
 //! - [`transport`]: what carries requests. [`WireDialer`] is HTTPS; tests bring their own.
 //! - [`error`]: what can go wrong. [`PveError`] separates a call that was not sent from one whose
 //!   answer was lost and one that was refused; [`refusal`] holds what the node said.
-//! - [`limiter`]: lets a program decide when each call is sent.
+//! - [`limiter`]: lets a program decide when each call is sent; [`call_route`] has fixed words for
+//!   figures about calls.
 //! - [`loose`] and [`upid`]: reading Perl's loosely typed JSON, and the names of tasks.
 //!
 //! ```no_run
@@ -32,6 +33,7 @@
 pub mod admin;
 pub mod api;
 mod auth;
+pub mod call_route;
 pub mod client;
 pub mod connection;
 pub mod endpoint;

@@ -34,6 +34,7 @@ mod machines;
 mod malformed;
 mod members;
 mod meter;
+mod metric_table;
 mod metrics;
 mod nodes;
 mod openapi;

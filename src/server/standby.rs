@@ -23,9 +23,9 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
 use actix_web::web::{self, ServiceConfig};
+use actix_web::{HttpRequest, HttpResponse};
 use drover_api::{MembersOut, Role};
 use drover_vault::ClusterKey;
 use proxmox_client::Tls;
@@ -137,8 +137,8 @@ async fn leaderz(standby: web::Data<Standby>) -> Rejection {
     )
 }
 
-async fn own_metrics(standby: web::Data<Standby>) -> HttpResponse {
-    metrics::of_standby(&(standby.doors.members)(), &standby.doors.member)
+async fn own_metrics(request: HttpRequest, standby: web::Data<Standby>) -> HttpResponse {
+    metrics::of_standby(&request, &(standby.doors.members)(), &standby.doors.member)
 }
 
 async fn members(standby: web::Data<Standby>) -> web::Json<MembersOut> {

@@ -48,7 +48,7 @@ fn what_drover_is_quoted_with_stands_in_the_code() {
 
 /// Metrics with their types, as the golden page of `/metrics` has them.
 fn served() -> BTreeMap<String, (String, Vec<String>)> {
-    let folder = Path::new("src/server/snapshots");
+    let folder = Path::new("src/server/metrics/snapshots");
     let paths = files(folder, &["metrics_are_prometheus_text.snap"]);
     let [path] = &paths[..] else { panic!("the golden page of metrics is not one: {paths:?}") };
     let text = fs::read_to_string(root().join(path)).unwrap();

@@ -40,6 +40,7 @@ mod machines;
 mod members;
 mod members_events;
 mod members_jobs;
+mod metrics;
 mod moved;
 mod nodes;
 mod open;

@@ -1,5 +1,3 @@
-use std::sync::Arc;
-
 use futures_util::future::join_all;
 use serde_json::json;
 
@@ -28,7 +26,7 @@ struct Place {
 
 impl Place {
     fn new(script: &Script) -> Self {
-        Self { queue: TaskQueue::default(), client: script.client(&["a"], token()) }
+        Self { queue: TaskQueue::measured(Arc::default()), client: script.client(&["a"], token()) }
     }
 
     /// Whether a guest with a volume on this storage is admitted within this time.
@@ -83,7 +81,7 @@ async fn a_storage_that_is_not_reported_counts_as_shared() {
 
 #[tokio::test(start_paused = true)]
 async fn a_node_starts_two_at_once_and_another_node_is_another() {
-    let queue = TaskQueue::default();
+    let queue = TaskQueue::measured(Arc::default());
     let enters = |vmid: u32, node: &'static str| {
         let (queue, node) = (&queue, NodeName::new(node));
         async move {
@@ -169,4 +167,25 @@ async fn a_guest_without_known_volumes_waits_for_nobody() {
     let node = NodeName::new("pve1");
     let entered = place.queue.enter_destroy(&place.client, &node, VmId(105), MAX);
     assert!(tokio::time::timeout(SECOND, entered).await.is_ok());
+}
+
+// Invariant: the wait for a place is measured once, when the place is there.
+
+#[tokio::test(start_paused = true)]
+async fn a_destroy_is_measured_with_the_time_that_it_waited() {
+    let figures = Arc::new(Figures::default());
+    let waits = Arc::new(Mutex::new(Vec::new()));
+    let heard = Arc::clone(&waits);
+    let measure = move |task, took: Duration| heard.lock().push((task, took.as_secs()));
+    assert!(figures.waits.set(Box::new(measure)).is_ok());
+    let place = Place { queue: TaskQueue::measured(figures), ..Place::new(&script()) };
+    place.fill("nfs", "pve1").await;
+    let freed = async {
+        tokio::time::sleep(7 * SECOND).await;
+        place.queue.leave(QueuedTask::Destroy, VmId(102), OperationEnd::Done);
+    };
+    let (entered, ()) = tokio::join!(place.enters(105, "nfs", "pve1", 60 * SECOND), freed);
+    assert!(entered);
+    let expected = [0, 0, 0, 0, 7].map(|seconds| ("destroy", seconds));
+    assert_eq!(*waits.lock(), expected);
 }

@@ -2,10 +2,12 @@
 //! understood.
 #![expect(clippy::unwrap_used, reason = "a test may end at the first surprise")]
 
+use std::sync::atomic::AtomicI64;
+
 use drover_model::id::{AgentId, CloudId, ClusterId, Installation, VmId};
 use drover_model::phase::AgentPhase;
 use drover_model::testing;
-use drover_model::time::{Moment, Now, WallTime};
+use drover_model::time::WallTime;
 
 use super::*;
 use crate::{MemoryLog, Predecessor, RedbLog, Successor};
@@ -423,6 +425,36 @@ async fn a_write_that_hangs_is_reported_until_it_is_over() {
     assert_eq!(*reported.lock(), [Some(text), None]);
     opened.writer.check(at(started + Duration::from_secs(60)));
     assert_eq!(reported.lock().len(), 2, "no write runs");
+}
+
+/// A clock that goes on by 30 ms at each look.
+#[derive(Default)]
+struct Steps(AtomicU64);
+
+impl Ambient for Steps {
+    fn now(&self) -> Now {
+        let ms = self.0.fetch_add(30, Ordering::Relaxed);
+        let wall = WallTime(1_000 + i64::try_from(ms).unwrap());
+        Now { mono: Moment(ms), wall }
+    }
+
+    fn draw(&self) -> u64 {
+        4
+    }
+}
+
+#[test]
+fn each_write_is_timed_from_before_it_until_after_it() {
+    let options = WriterOptions { threaded: false, ..WriterOptions::default() };
+    let opened = Writer::open(MemoryLog::new(), Arc::new(Steps::default()), options).unwrap();
+    let times = Arc::new(Mutex::new(Vec::new()));
+    let heard = Arc::clone(&times);
+    opened.writer.time_appends(move |took| heard.lock().push(took));
+    for _ in 0..2 {
+        let append = opened.writer.append(vec![takeover()]);
+        assert!(append.now_or_never().unwrap().is_ok());
+    }
+    assert_eq!(*times.lock(), [Duration::from_millis(30); 2]);
 }
 
 #[tokio::test]

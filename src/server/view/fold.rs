@@ -84,10 +84,15 @@ impl View {
                 self.note_over(fact);
             }
             What::Reconciled { cluster, findings, unread } => {
+                let last_read = match unread {
+                    None => Some(fact.at),
+                    Some(_) => self.reconciled.get(cluster).and_then(|known| known.last_read),
+                };
                 let status = ReconcileStatus {
                     cluster: cluster.clone(),
                     findings: findings.clone(),
                     unread: unread.clone(),
+                    last_read,
                     at: fact.at,
                 };
                 self.reconciled.insert(cluster.clone(), status);

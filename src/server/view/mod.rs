@@ -6,6 +6,7 @@
 mod feed;
 mod fold;
 mod history;
+mod numbers;
 mod statuses;
 
 use std::collections::hash_map::Entry;
@@ -32,7 +33,10 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use numbers::Numbers;
 use statuses::SeenCloud;
+
+pub(crate) use numbers::waiter;
 
 pub use feed::{Event, EventId, FACTS_KEPT, Keeper, Reader, Reported};
 pub use statuses::{
@@ -69,6 +73,7 @@ pub struct View {
     /// Breakers of nodes, storages and clouds.
     places: DashMap<Scope, BreakerStatus>,
     past: Mutex<Past>,
+    numbers: Mutex<Numbers>,
     readiness: watch::Sender<Readiness>,
     journal: Mutex<Option<String>>,
     restart_due: Mutex<Vec<&'static str>>,
@@ -162,6 +167,7 @@ impl View {
             other_drover: Mutex::default(),
             places: DashMap::new(),
             past: Mutex::new(Past::default()),
+            numbers: Mutex::default(),
             readiness: watch::Sender::new(Readiness::default()),
             journal: Mutex::new(None),
             restart_due: Mutex::new(Vec::new()),
@@ -520,6 +526,7 @@ impl View {
 impl Observer for View {
     fn observe(&self, fact: Fact) {
         let is_news = !self.is_history(&fact);
+        self.count(&fact.what, fact.at);
         self.fold(&fact);
         if is_news {
             self.feed.report(fact);

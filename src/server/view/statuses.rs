@@ -136,6 +136,8 @@ pub struct ReconcileStatus {
     pub findings: Vec<String>,
     /// Why the cluster could not be read; none where it was.
     pub unread: Option<String>,
+    /// When the cluster was last read; none before the first time.
+    pub last_read: Option<WallTime>,
     /// When it ended.
     pub at: WallTime,
 }
