@@ -11,3 +11,5 @@ pub(crate) mod known;
 pub(crate) mod machine;
 pub(crate) mod systemd;
 pub(crate) mod telemetry;
+pub(crate) mod terminal;
+pub(crate) mod waterfall;

@@ -34,7 +34,7 @@ pub use nouns::{ConfigAction, CpOptions, JournalAction, LogsOptions, Noun, Shown
 pub use run::{CheckOptions, DemoOptions, RunOptions};
 pub use shard::{MembersAction, ShardConfigAction, ShardPutOptions, StoreOptions, StorePlace};
 pub use sync::{CloudsAction, PlanOptions, Rollout, SyncOptions, TemplatesAction, Value};
-pub use watching::{EventsOptions, LeasesOptions};
+pub use watching::{EventsOptions, LeasesOptions, TopNoun, TopOptions};
 
 /// Turns Proxmox VE clusters into a pool of throw-away CI machines.
 #[derive(Debug, Parser)]
@@ -312,6 +312,8 @@ pub enum Command {
     Logs(LogsOptions),
     /// Follow what happens
     Events(EventsOptions),
+    /// Show the herd live on a terminal, with keys for lists, details and actions
+    Top(TopOptions),
 }
 
 /// Shells that completions are made for.

@@ -1,9 +1,9 @@
-//! Options of `drover events` and of `drover leases`.
+//! Options of `drover events`, of `drover leases` and of `drover top`.
 
 use std::time::Duration;
 
-use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args, ValueEnum};
 use drover_model::phase::LeasePhase;
 
 use super::ListOptions;
@@ -41,6 +41,41 @@ pub struct EventsOptions {
     /// Print the events that are kept, or those of `--since`, and end
     #[arg(long)]
     pub no_follow: bool,
+}
+
+/// Options of `top`.
+#[derive(Debug, Clone, Default, Args)]
+#[command(after_help = "The page of the book: `drover help top.md`")]
+pub struct TopOptions {
+    /// What is shown first, such as agents, leases or alarms
+    #[arg(value_enum, default_value_t)]
+    pub noun: TopNoun,
+    /// Refuse every action: a key that would change something says so
+    #[arg(long)]
+    pub readonly: bool,
+}
+
+/// What `top` shows, each with the word that stands behind `:` there.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub enum TopNoun {
+    #[default]
+    #[value(alias = "status")]
+    Herd,
+    Agents,
+    Gone,
+    Leases,
+    Jobs,
+    Nodes,
+    Templates,
+    Clouds,
+    Sources,
+    Images,
+    Machines,
+    Breakers,
+    AddressPools,
+    Members,
+    Alarms,
+    Events,
 }
 
 /// The states that leases can be listed by.

@@ -1,0 +1,126 @@
+//! The last events of the stream, newest first, each as the sentence that `drover events` prints.
+
+use std::collections::VecDeque;
+
+use serde_json::Value;
+
+use super::super::happened::sentence;
+use super::super::options::TopNoun;
+use super::super::table::{Cell, Column, Kind, column};
+use super::EVENTS_MAX;
+use super::listing::{Entry, Listing};
+
+/// The longest sentence that is kept, in characters.
+const SENTENCE_MAX: usize = 500;
+/// The longest event that is kept as it came, in bytes.
+const THING_MAX: usize = 16 * 1024;
+
+const COLUMNS: &[Column] = &[
+    column("HAPPENED", Kind::Time, 0),
+    column("KIND", Kind::Name, 1),
+    column("EVENT", Kind::Text, 0),
+];
+
+/// Where an event names what it is about.
+const ABOUT: [&str; 16] = [
+    "/agent/id",
+    "/agent/template",
+    "/agent/node",
+    "/step/agent",
+    "/alarm/agent",
+    "/lease/id",
+    "/lease/agent",
+    "/template/id",
+    "/template",
+    "/breaker/id",
+    "/cloud/id",
+    "/cloud",
+    "/source/id",
+    "/source",
+    "/image/image",
+    "/machine/name",
+];
+
+/// An event that happened.
+#[derive(Debug, Clone)]
+pub(super) struct Happening {
+    id: String,
+    at: Option<String>,
+    kind: String,
+    pub sentence: String,
+    /// The names of the things that it is about.
+    about: Vec<String>,
+    thing: Value,
+}
+
+impl Happening {
+    /// An event of the stream, its data as it came.
+    pub(super) fn of(id: &str, kind: &str, data: &str) -> Self {
+        let thing: Value = serde_json::from_str(data).unwrap_or_default();
+        let about = ABOUT.iter().filter_map(|path| Some(thing.pointer(path)?.as_str()?.to_owned()));
+        Self {
+            id: id.to_owned(),
+            at: thing["at"].as_str().map(str::to_owned),
+            kind: kind.to_owned(),
+            sentence: sentence(kind, &thing).chars().take(SENTENCE_MAX).collect(),
+            about: about.collect(),
+            thing: if data.len() <= THING_MAX { thing } else { Value::Null },
+        }
+    }
+
+    /// When it happened (RFC 3339), as far as it says so.
+    pub(super) fn at(&self) -> &str {
+        self.at.as_deref().unwrap_or_default()
+    }
+}
+
+/// The last events.
+#[derive(Debug, Default)]
+pub(super) struct Happenings(VecDeque<Happening>);
+
+impl Happenings {
+    pub(super) fn add(&mut self, one: Happening) {
+        self.0.push_front(one);
+        self.0.truncate(EVENTS_MAX);
+    }
+
+    /// The events about a thing of this name, newest first.
+    pub(super) fn about<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Happening> {
+        self.0.iter().filter(move |one| one.about.iter().any(|about| about == name))
+    }
+
+    pub(super) fn listing(&self) -> Listing {
+        let rows = self.0.iter().map(|one| {
+            let entry =
+                Entry { noun: TopNoun::Events, name: one.id.clone(), thing: one.thing.clone() };
+            let cells =
+                vec![Cell::time(one.at.as_ref()), Cell::of(&one.kind), Cell::of(&one.sentence)];
+            (entry, cells)
+        });
+        Listing::new(COLUMNS, rows.collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Invariant: events take no more than their room, however many come and however long they are.
+
+    #[test]
+    fn the_last_events_are_kept_and_a_long_one_as_its_sentence_alone() {
+        let mut all = Happenings::default();
+        for number in 0..EVENTS_MAX + 10 {
+            let data = r#"{"at":"2026-11-21T08:00:00Z","agent":{"id":"a1","state":"Ready"}}"#;
+            all.add(Happening::of(&format!("1-{number}"), "agent", data));
+        }
+        let listing = all.listing();
+        assert_eq!(listing.entries.len(), EVENTS_MAX);
+        assert_eq!(listing.entries[0].name, format!("1-{}", EVENTS_MAX + 9), "the newest first");
+        assert_eq!(all.about("a1").count(), EVENTS_MAX);
+        assert_eq!(all.about("a2").count(), 0);
+        let long = format!(r#"{{"agent":{{"id":"a1","detail":"{}"}}}}"#, "x".repeat(THING_MAX));
+        let long = Happening::of("1-1", "agent", &long);
+        assert_eq!((long.thing, long.sentence.chars().count()), (Value::Null, SENTENCE_MAX));
+    }
+}
