@@ -11,8 +11,9 @@ use super::super::options::TopNoun;
 use super::super::sentences::clean;
 use super::super::table::{Page, View};
 use super::super::{logs, show, why};
+use super::input::Fault;
 use super::listing::{Entry, Listing};
-use super::model::{Fault, Pane, Top};
+use super::model::{Pane, Top};
 use crate::waterfall;
 
 /// The events that are shown of one thing.

@@ -18,7 +18,8 @@ use unicode_width::UnicodeWidthStr as _;
 use super::super::options::TopNoun;
 use super::super::sentences::clean;
 use super::super::table::{GAP, Piece, Tone, View};
-use super::model::{CHROME_ROWS, Fault, FaultKind, Mode, Pane, Top};
+use super::input::{Fault, FaultKind};
+use super::model::{CHROME_ROWS, Mode, Pane, Top};
 
 /// The smallest terminal that the screen fits on, in columns and rows.
 const SMALLEST: (u16, u16) = (40, 10);

@@ -19,7 +19,7 @@ use super::super::screen::Screen;
 use super::super::term::Term;
 use super::super::{remote, why};
 use super::action::Action;
-use super::model::{Effect, Fault, FaultKind, Input};
+use super::input::{Effect, Fault, FaultKind, Input};
 use super::nouns::Ask;
 
 /// How long after a stream ended the next one is opened.

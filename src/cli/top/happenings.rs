@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use drover_api::EventKind;
 use serde_json::Value;
 
 use super::super::happened::sentence;
@@ -68,6 +69,12 @@ impl Happening {
         }
     }
 
+    /// Whether it says how a thing stands, rather than what was done.
+    fn is_state(&self) -> bool {
+        use EventKind::{Agent, Cloud, Lease, Source, Template};
+        matches!(EventKind::of(&self.kind), Some(Agent | Lease | Template | Cloud | Source))
+    }
+
     /// When it happened (RFC 3339), as far as it says so.
     pub(super) fn at(&self) -> &str {
         self.at.as_deref().unwrap_or_default()
@@ -79,7 +86,16 @@ impl Happening {
 pub(super) struct Happenings(VecDeque<Happening>);
 
 impl Happenings {
+    /// Takes an event, unless it says of its thing what the last one about it said: much of what changes is in
+    /// no sentence.
     pub(super) fn add(&mut self, one: Happening) {
+        let thing =
+            |one: &Happening| one.about.first().cloned().map(|name| (one.kind.clone(), name));
+        let own = thing(&one).filter(|_| one.is_state());
+        let last = self.0.iter().find(|other| own.is_some() && thing(other) == own);
+        if last.is_some_and(|last| last.sentence == one.sentence) {
+            return;
+        }
         self.0.push_front(one);
         self.0.truncate(EVENTS_MAX);
     }
@@ -105,14 +121,38 @@ impl Happenings {
 mod tests {
     use super::*;
 
+    const AT: &str = "2026-11-21T08:00:00Z";
+
+    // Invariant: what an event says of a thing is news, or it is not shown.
+
+    #[test]
+    fn a_state_is_said_once_and_what_was_done_each_time() {
+        let mut all = Happenings::default();
+        let mut add = |kind: &str, data: &str| all.add(Happening::of("1-1", kind, data));
+        let ready = r#"{"agent":{"id":"a1","template":"lab/linux","state":"Ready"}}"#;
+        let other = r#"{"agent":{"id":"a2","template":"lab/linux","state":"Ready"}}"#;
+        let step = r#"{"step":{"agent":"a1","name":"prepare","exit":0}}"#;
+        for (kind, data) in [("agent", ready), ("agent", ready), ("agent", other), ("agent", ready)]
+        {
+            add(kind, data);
+        }
+        add("step", step);
+        add("step", step);
+        assert_eq!(
+            all.0.iter().map(|one| one.kind.as_str()).collect::<Vec<_>>(),
+            ["step", "step", "agent", "agent"]
+        );
+    }
+
     // Invariant: events take no more than their room, however many come and however long they are.
 
     #[test]
     fn the_last_events_are_kept_and_a_long_one_as_its_sentence_alone() {
         let mut all = Happenings::default();
         for number in 0..EVENTS_MAX + 10 {
-            let data = r#"{"at":"2026-11-21T08:00:00Z","agent":{"id":"a1","state":"Ready"}}"#;
-            all.add(Happening::of(&format!("1-{number}"), "agent", data));
+            let state = if number % 2 == 0 { "Booting" } else { "Ready" };
+            let data = format!(r#"{{"at":"{AT}","agent":{{"id":"a1","state":"{state}"}}}}"#);
+            all.add(Happening::of(&format!("1-{number}"), "agent", &data));
         }
         let listing = all.listing();
         assert_eq!(listing.entries.len(), EVENTS_MAX);

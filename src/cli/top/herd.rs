@@ -157,10 +157,10 @@ fn of_cloud(cloud: &CloudOut, status: &StatusOut) -> Row {
 
 fn of_template(template: &TemplateOut, view: &View) -> Row {
     let state = match (template.breaker, &template.paused) {
-        (BreakerPhase::Closed, None) => Cell::State("open to work".to_owned(), Tone::Good),
         (BreakerPhase::Closed, Some(_)) => Cell::State("paused".to_owned(), Tone::Busy),
-        (BreakerPhase::Open, _) => Cell::State("breaker open".to_owned(), Tone::Bad),
-        (BreakerPhase::HalfOpen, _) => Cell::State("breaker tries".to_owned(), Tone::Busy),
+        (BreakerPhase::Closed, None) => Cell::State(template.breaker.to_string(), Tone::Good),
+        (BreakerPhase::HalfOpen, _) => Cell::State(template.breaker.to_string(), Tone::Busy),
+        (BreakerPhase::Open, _) => Cell::State(template.breaker.to_string(), Tone::Bad),
     };
     let counts = Counts::of(&template.states);
     let all: u32 = template.states.values().sum();

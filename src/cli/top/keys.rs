@@ -6,7 +6,8 @@ use super::super::options::TopNoun;
 use super::super::table::Tone;
 use super::action::{self, Action, ActionKey};
 use super::detail::Detail;
-use super::model::{Effect, Mode, Pane, Top};
+use super::input::Effect;
+use super::model::{Mode, Pane, Top};
 
 /// The longest text that is typed, in characters.
 const TYPED_MAX: usize = 100;
@@ -73,7 +74,7 @@ impl Top {
             Key::Char('s') if self.pane.is_none() => self.sort(),
             Key::Char('S') if self.pane.is_none() => {
                 self.shown.sort = self.shown.sort.map(|(at, is_reversed)| (at, !is_reversed));
-                self.arrange();
+                self.shown.arrange();
             }
             Key::Char(other) => self.act(other),
             Key::Enter | Key::Ctrl(_) | Key::Backspace | Key::Tab => {}
@@ -88,7 +89,7 @@ impl Top {
         }
         if !self.shown.filter.is_empty() {
             self.shown.filter.clear();
-            self.arrange();
+            self.shown.arrange();
         } else if let Some(noun) = self.back.pop() {
             self.go(noun);
         }
@@ -97,7 +98,7 @@ impl Top {
     fn scroll_by(&mut self, to: impl Fn(usize) -> usize) {
         match self.pane {
             Some(_) => self.scroll = to(self.scroll),
-            None => self.move_to(to(self.shown.cursor)),
+            None => self.shown.move_to(to(self.shown.cursor)),
         }
     }
 
@@ -129,7 +130,7 @@ impl Top {
         let next = self.shown.sort.map_or(0, |(at, _)| at + 1);
         let is_column = next < listing.table.columns().len();
         self.shown.sort = is_column.then_some((next, false));
-        self.arrange();
+        self.shown.arrange();
     }
 
     /// Asks whether an action is to be run.
@@ -175,7 +176,7 @@ impl Top {
             self.mode = Mode::Filter(text.clone());
         }
         self.shown.filter = if goes_on || key == Key::Enter { text } else { String::new() };
-        self.arrange();
+        self.shown.arrange();
     }
 
     /// The words of all lists that the caller may see.

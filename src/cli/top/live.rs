@@ -24,8 +24,9 @@ use super::super::term::Term;
 use super::super::{remote, report, stdout};
 use super::draw::{self, Theme};
 use super::feed::Feed;
+use super::input::{Clock, Effect, Input};
 use super::keys::Key;
-use super::model::{Clock, Effect, Input, Top};
+use super::model::Top;
 use crate::terminal::{self, LiveTerminal};
 
 /// How often the screen looks at the time.
@@ -83,6 +84,7 @@ async fn live(global: &Global, options: &TopOptions) -> Result<u8, CliError> {
     let mut terminal = LiveTerminal::enter()?;
     let _keys = Keys::read(feed.inputs.clone());
     tokio::task::spawn_local(feed.clone().follow());
+    let mut drawn = None;
     let mut tick = tokio::time::interval(TICK);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
@@ -109,7 +111,12 @@ async fn live(global: &Global, options: &TopOptions) -> Result<u8, CliError> {
             taken += 1;
             next = if taken < INPUTS { wanted.try_recv().ok() } else { None };
         }
-        terminal.draw(|area, buf| draw::screen(&top, theme, area, buf))?;
+        // Ages are in whole seconds.
+        let frame = (top.revision, top.clock.wall.as_second());
+        if drawn != Some(frame) {
+            terminal.draw(|area, buf| draw::screen(&top, theme, area, buf))?;
+            drawn = Some(frame);
+        }
     }
 }
 

@@ -26,7 +26,7 @@
 //! terminal that takes nothing more.
 //!
 //! Files beside this one: `nouns` (what can be shown), `listing` (answers to rows), `herd` (its rows),
-//! `summary` (the head), `model` (the state), `keys` (what a key means there), `action`, `fetching` (when
+//! `summary` (the head), `shown` (the list with its cursor), `input`, `model` (the state), `keys` (what a key means there), `action`, `fetching` (when
 //! to ask again), `happenings` (events), `detail` (one thing in full), `draw`, `live` (the loop), `feed`
 //! (calls and the stream).
 
@@ -37,11 +37,13 @@ mod feed;
 mod fetching;
 mod happenings;
 mod herd;
+mod input;
 mod keys;
 mod listing;
 mod live;
 mod model;
 mod nouns;
+mod shown;
 mod summary;
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use drover_api::{EventKind, Role, StatusOut, WhoAmIOut, WhySubjectOut};
+use drover_api::{EventKind, Role, StatusOut, WhoAmIOut};
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -13,9 +13,10 @@ use super::action::Action;
 use super::detail::{Detail, Why};
 use super::fetching::Fetching;
 use super::happenings::{Happening, Happenings};
-use super::keys::Key;
+use super::input::{Clock, Effect, Fault, FaultKind, Input};
 use super::listing::{Entry, Listing};
 use super::nouns::{Ask, moved};
+use super::shown::Shown;
 use super::summary::Summary;
 
 /// Rows of the screen that are not the list: two of the head, the title, the columns, the line of notes, and the
@@ -27,66 +28,6 @@ const SUMMARY_PAUSE: Duration = Duration::from_secs(5);
 const WHY_PAUSE: Duration = Duration::from_secs(15);
 /// How often it is asked who the caller is, until the service answers.
 const WHO_PAUSE: Duration = Duration::from_secs(2);
-
-/// The time of an input.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Clock {
-    pub since_start: Duration,
-    pub wall: Timestamp,
-}
-
-/// Why a call or the stream gave nothing.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Fault {
-    pub kind: FaultKind,
-    pub text: String,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum FaultKind {
-    /// No service answers.
-    NotReached,
-    /// A member of a store answers, and none leads.
-    NoLeader,
-    /// The service said no, or what answered is no drover.
-    Refused,
-}
-
-/// What comes in.
-#[derive(Debug)]
-pub(super) enum Input {
-    Key(Key),
-    /// Columns and rows of the terminal.
-    Size(u16, u16),
-    Tick,
-    Answer(Ask, Result<Value, Fault>),
-    Who(Result<WhoAmIOut, Fault>),
-    /// Why the thing of this name waits.
-    Why(String, Result<Box<WhySubjectOut>, Fault>),
-    /// What an action printed, and whether it did what it was asked for.
-    Did {
-        text: String,
-        is_good: bool,
-    },
-    StreamOpen,
-    /// An event: its id, its kind, and its data as they came.
-    Happened {
-        id: String,
-        kind: String,
-        data: String,
-    },
-    StreamEnded(Fault),
-}
-
-/// What goes out.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Effect {
-    Ask(Ask),
-    Who,
-    Why(String),
-    Run(Action),
-    End,
-}
 
 /// What keys are for at the moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -107,28 +48,6 @@ pub(super) enum Pane {
     Detail(Box<Detail>),
     /// What an action printed in several lines.
     Text(String),
-}
-
-/// The list that is shown.
-#[derive(Debug, Default)]
-pub(super) struct Shown {
-    pub noun: TopNoun,
-    /// None before the first answer.
-    pub listing: Option<Listing>,
-    /// When its answer came.
-    pub fetched: Option<Timestamp>,
-    pub filter: String,
-    /// The number of a column, and whether its order is reversed.
-    pub sort: Option<(usize, bool)>,
-    /// The rows that the filter leaves, in order.
-    pub order: Vec<usize>,
-    /// What is wrong with the filter.
-    pub fault: Option<String>,
-    /// The place of the cursor in `order`, and the first place on the screen.
-    pub cursor: usize,
-    pub first: usize,
-    /// The row that the cursor follows; none where it stays at the top.
-    pub follows: Option<String>,
 }
 
 /// What is known of the connection.
@@ -163,6 +82,8 @@ pub(super) struct Top {
     /// Nouns that Esc goes back to.
     pub(super) back: Vec<TopNoun>,
     pub(super) fetching: Fetching,
+    /// Rises with everything that may change the screen, other than the time.
+    pub revision: u64,
     /// Events came that the list of them does not have yet.
     has_news: bool,
     /// When the service was asked who the caller is, since the start of the command.
@@ -194,6 +115,7 @@ impl Top {
             clock,
             back: Vec::new(),
             fetching: Fetching::default(),
+            revision: 0,
             has_news: true,
             who_asked: None,
         }
@@ -202,6 +124,7 @@ impl Top {
     /// Takes one input, and says what is to be done.
     pub(super) fn step(&mut self, input: Input, clock: Clock) -> Vec<Effect> {
         self.clock = clock;
+        self.revision += u64::from(!matches!(input, Input::Tick));
         // While many come at once the list of events stays as it is.
         let is_quiet = !matches!(input, Input::Happened { .. });
         let mut effects = match input {
@@ -311,11 +234,12 @@ impl Top {
 
     /// Takes rows into the list, and the thing of the detail from them.
     fn list(&mut self, listing: Listing) {
+        self.revision += 1;
         if let Some(Pane::Detail(detail)) = &mut self.pane {
             detail.renew(&listing);
         }
         self.shown.listing = Some(listing);
-        self.arrange();
+        self.shown.arrange();
     }
 
     fn did(&mut self, text: String, is_good: bool) {
@@ -374,44 +298,9 @@ impl Top {
 
     /// Brings the list, the cursor and the scrolling into a state that can be drawn.
     fn settle(&mut self) {
-        let most = self.shown.order.len().saturating_sub(1);
-        self.shown.cursor = self.shown.cursor.min(most);
         let rows = self.body_rows();
-        let least = (self.shown.cursor + 1).saturating_sub(rows);
-        let first = self.shown.first.clamp(least, self.shown.cursor.max(least));
-        self.shown.first = first.min((most + 1).saturating_sub(rows));
+        self.shown.settle(rows);
         self.scroll = self.scroll.min(self.pane_lines().saturating_sub(rows));
-    }
-
-    /// Filters and sorts the rows again; the cursor follows its row.
-    pub(super) fn arrange(&mut self) {
-        let shown = &mut self.shown;
-        let Some(listing) = &shown.listing else {
-            shown.order.clear();
-            return;
-        };
-        match listing.order(&shown.filter, shown.sort) {
-            Ok(order) => {
-                shown.order = order;
-                shown.fault = None;
-            }
-            Err(fault) => shown.fault = Some(fault),
-        }
-        if let Some(key) = &shown.follows {
-            let at = shown.order.iter().position(|row| listing.key(*row) == Some(key));
-            shown.cursor = at.unwrap_or(shown.cursor);
-        } else {
-            shown.cursor = 0;
-        }
-    }
-
-    /// Moves the cursor to a place of the list.
-    pub(super) fn move_to(&mut self, place: usize) {
-        let place = place.min(self.shown.order.len().saturating_sub(1));
-        self.shown.cursor = place;
-        let row = self.shown.order.get(place);
-        let key = row.and_then(|row| self.shown.listing.as_ref()?.key(*row));
-        self.shown.follows = key.filter(|_| place > 0).map(str::to_owned);
     }
 
     /// Shows another list.
@@ -458,10 +347,7 @@ impl Top {
         match &self.pane {
             Some(Pane::Detail(detail)) => Some(&detail.entry),
             Some(Pane::Help | Pane::Text(_)) => None,
-            None => {
-                let row = self.shown.order.get(self.shown.cursor)?;
-                self.shown.listing.as_ref()?.entries.get(*row)
-            }
+            None => self.shown.chosen(),
         }
     }
 

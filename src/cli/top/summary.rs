@@ -3,7 +3,6 @@
 use drover_api::StatusOut;
 use drover_model::phase::LeasePhase;
 
-use super::super::sentences::count;
 use super::super::table::Tone;
 use super::action::CloudCluster;
 use super::herd::Counts;
@@ -56,10 +55,10 @@ impl Summary {
     pub(super) fn numbers(&self) -> String {
         let Counts { coming, ready, busy, going } = self.agents;
         format!(
-            "agents {coming} coming, {ready} ready, {busy} busy, {going} going | {}, {} waiting | jobs {} \
-             waiting, {} running",
-            count(self.leases, "lease"),
+            "agents {coming} coming, {ready} ready, {busy} busy, {going} going | leases {} waiting, {} \
+             granted | jobs {} waiting, {} running",
             self.waiting_leases,
+            self.leases - self.waiting_leases,
             self.waiting_jobs,
             self.running_jobs
         )

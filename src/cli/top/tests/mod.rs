@@ -15,8 +15,9 @@ use serde_json::{Value, json};
 
 use super::super::options::TopNoun;
 use super::draw::{Theme, screen};
+use super::input::{Clock, Effect, Fault, FaultKind, Input};
 use super::keys::Key;
-use super::model::{Clock, Effect, Fault, FaultKind, Input, Top};
+use super::model::Top;
 use super::nouns::Ask;
 
 const START: &str = "2026-11-28T08:00:00Z";
