@@ -34,8 +34,8 @@ pub(super) struct Feed {
 }
 
 impl Feed {
-    /// Begins what an effect asks for; it reports by an input. Whoever reads those is gone at the end, and
-    /// nobody wants the rest then.
+    /// Begins what an effect asks for; it reports by an input. At the end nobody reads
+    /// those any more, and nobody wants the rest.
     pub(super) fn begin(&self, effect: Effect) {
         let feed = self.clone();
         tokio::task::spawn_local(async move {

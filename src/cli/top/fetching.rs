@@ -31,7 +31,7 @@ impl Fetching {
         self.0.entry(ask).or_default().is_moved = true;
     }
 
-    /// What is in this answer is wanted at once: somebody has begun to look at it.
+    /// What is in this answer is wanted at once: somebody looks at it now.
     pub(super) fn at_once(&mut self, ask: Ask) {
         self.0.entry(ask).or_default().began = None;
     }
