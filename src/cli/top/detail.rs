@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use drover_api::WhySubjectOut;
+use drover_api::{Role, WhySubjectOut};
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -177,12 +177,15 @@ impl Top {
         page.heading("MOVE");
         page.line("j, k, arrows, PgUp, PgDn, g (first), G (last)");
         page.heading("ACTIONS");
-        match self.is_readonly {
-            true => page.line("none: drover top was started with --readonly"),
-            false => page.line("each shows its command first, and runs it after y"),
-        }
         let all = super::action::every();
-        for (noun, one) in all.filter(|(_, one)| self.refusal(one.least).is_none()) {
+        let mut may = all.filter(|(_, one)| self.refusal(one.least).is_none()).peekable();
+        if may.peek().is_some() {
+            page.line("each shows its command first, and runs it after y");
+        } else {
+            let why = self.refusal(Role::Operator).unwrap_or_default();
+            page.line(&format!("none: {why}"));
+        }
+        for (noun, one) in may {
             let place = noun.map_or_else(|| "anywhere".to_owned(), TopNoun::word);
             page.line(&format!("{}      {}, {place}", one.key, one.word));
         }

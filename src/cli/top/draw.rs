@@ -72,7 +72,7 @@ pub(super) fn screen(top: &Top, theme: Theme, area: Rect, buf: &mut Buffer) {
     }
     let last = area.height - 1;
     prompt(top, theme, (area, last - 1), buf);
-    put(buf, area, (0, last), &hints(top), DIM);
+    put(buf, area, (0, last), &hints(top, area.width), DIM);
 }
 
 /// The service, the caller, and how fresh all of it is; then the numbers, or the trouble.
@@ -96,19 +96,17 @@ fn head(top: &Top, theme: Theme, area: Rect, buf: &mut Buffer) {
             FaultKind::Refused => "REFUSED",
         };
         let since = top.link.since.map(|since| format!(" {}", view(top).since(&since.to_string())));
-        let text =
-            format!("{word}{}: {}; tried again", since.unwrap_or_default(), one_line(&fault.text));
+        let since = since.unwrap_or_default();
+        let text = format!("{word}{since}, tried again: {}", one_line(&fault.text));
         put(buf, area, (0, 1), &text, theme.tone(Tone::Bad));
         return;
     }
-    let mut at = put(buf, area, (0, 1), &top.summary.numbers(), Style::new());
-    if top.summary.alarms > 0 {
-        let text = format!(" | {} ALARMS", top.summary.alarms);
-        at = put(buf, area, (at, 1), &text, theme.tone(Tone::Bad));
+    let mut at = put(buf, area, (0, 1), &top.summary.troubles(), theme.tone(Tone::Bad));
+    if at > 0 {
+        at = put(buf, area, (at, 1), " | ", DIM);
     }
-    if top.summary.is_refused {
-        put(buf, area, (at, 1), " | configuration REFUSED", theme.tone(Tone::Bad));
-    }
+    let numbers = top.summary.numbers(usize::from(area.width.saturating_sub(at)));
+    put(buf, area, (at, 1), &numbers, Style::new());
 }
 
 /// What is wrong with the connection.
@@ -228,27 +226,30 @@ fn prompt(top: &Top, theme: Theme, (area, row): (Rect, u16), buf: &mut Buffer) {
     }
 }
 
-fn hints(top: &Top) -> String {
-    let mut hints: Vec<String> = match (&top.mode, &top.pane) {
-        (Mode::Command(_), _) => vec!["Enter show".into(), "Tab complete".into(), "Esc no".into()],
-        (Mode::Filter(_), _) => vec!["Enter keep".into(), "Esc none".into()],
-        (Mode::Confirm(_), _) => Vec::new(),
-        (Mode::Browse, Some(_)) => vec!["Esc back".into(), "j k scroll".into()],
-        (Mode::Browse, None) => {
-            vec![
-                ": list".into(),
-                "/ filter".into(),
-                "Enter detail".into(),
-                "s sort".into(),
-                "? help".into(),
-            ]
-        }
-    };
-    if top.mode == Mode::Browse {
-        hints.extend(top.actions().map(|one| format!("{} {}", one.key, one.word)));
-        hints.push("q quit".into());
+/// The keys that mean something here, as many as a line has room for.
+fn hints(top: &Top, width: u16) -> String {
+    let of_list = [": list", "/ filter", "Enter detail", "s sort"];
+    let mut hints: Vec<String> = Vec::new();
+    match (&top.mode, &top.pane) {
+        (Mode::Command(_), _) => return "Enter show  Tab complete  Esc no".to_owned(),
+        (Mode::Filter(_), _) => return "Enter keep  Esc none".to_owned(),
+        (Mode::Confirm(_), _) => return String::new(),
+        (Mode::Browse, Some(_)) => hints.extend(["Esc back", "j k scroll"].map(str::to_owned)),
+        (Mode::Browse, None) => hints.push("? help".to_owned()),
     }
-    hints.join("  ")
+    hints.extend(top.actions().map(|one| format!("{} {}", one.key, one.word)));
+    if top.pane.is_none() {
+        hints.extend(of_list.map(str::to_owned));
+    }
+    hints.push("q quit".to_owned());
+    let mut line = String::new();
+    for hint in hints {
+        let between = if line.is_empty() { "" } else { "  " };
+        if line.width() + between.len() + hint.width() <= usize::from(width) {
+            line += &format!("{between}{hint}");
+        }
+    }
+    line
 }
 
 /// A text of several lines in one, without what a terminal obeys.

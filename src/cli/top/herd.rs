@@ -24,8 +24,8 @@ const COLUMNS: &[Column] = &[
     column("BUSY", Kind::Number, 0),
     column("GOING", Kind::Number, 4),
     column("WARM", Kind::Number, 2),
-    column("WAITING", Kind::Number, 0),
-    column("DETAIL", Kind::Text, 1),
+    column("WAIT", Kind::Number, 0),
+    column("DETAIL", Kind::Text, 0),
 ];
 
 /// Agents of a template by what they are good for at the moment.

@@ -3,6 +3,7 @@
 use drover_api::StatusOut;
 use drover_model::phase::LeasePhase;
 
+use super::super::sentences::count;
 use super::super::table::Tone;
 use super::action::CloudCluster;
 use super::herd::Counts;
@@ -18,9 +19,9 @@ pub(super) struct Summary {
     leases: usize,
     waiting_jobs: usize,
     running_jobs: usize,
-    pub alarms: usize,
+    alarms: usize,
     /// Whether a newer configuration is refused.
-    pub is_refused: bool,
+    is_refused: bool,
     /// Each cloud with its cluster, where that is known.
     pub clouds: Vec<CloudCluster>,
 }
@@ -51,16 +52,27 @@ impl Summary {
         }
     }
 
-    /// The numbers in one line.
-    pub(super) fn numbers(&self) -> String {
+    /// What needs somebody, in one line; blank where nothing does.
+    pub(super) fn troubles(&self) -> String {
+        let alarms = (self.alarms > 0).then(|| count(self.alarms, "alarm"));
+        let refused = self.is_refused.then(|| "configuration REFUSED".to_owned());
+        alarms.into_iter().chain(refused).collect::<Vec<_>>().join(", ")
+    }
+
+    /// The numbers in a line of at most so many columns, as far as there is a form that is short enough.
+    pub(super) fn numbers(&self, width: usize) -> String {
         let Counts { coming, ready, busy, going } = self.agents;
+        let (waiting, granted) = (self.waiting_leases, self.leases - self.waiting_leases);
+        let (queued, running) = (self.waiting_jobs, self.running_jobs);
+        let long = format!(
+            "agents {coming} coming, {ready} ready, {busy} busy, {going} going | leases {waiting} waiting, \
+             {granted} granted | jobs {queued} waiting, {running} running"
+        );
+        if long.len() <= width {
+            return long;
+        }
         format!(
-            "agents {coming} coming, {ready} ready, {busy} busy, {going} going | leases {} waiting, {} \
-             granted | jobs {} waiting, {} running",
-            self.waiting_leases,
-            self.leases - self.waiting_leases,
-            self.waiting_jobs,
-            self.running_jobs
+            "coming {coming}, ready {ready}, busy {busy} | waiting: {waiting} leases, {queued} jobs"
         )
     }
 }
