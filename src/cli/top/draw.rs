@@ -87,7 +87,7 @@ fn head(top: &Top, theme: Theme, area: Rect, buf: &mut Buffer) {
     match (fault(top), top.link.is_streaming) {
         (Some(_), _) => right(buf, area, 0, "no connection", theme.tone(Tone::Bad)),
         (None, true) => right(buf, area, 0, "live", theme.tone(Tone::Good)),
-        (None, false) => right(buf, area, 0, "connecting", theme.tone(Tone::Busy)),
+        (None, false) => right(buf, area, 0, "no events yet", theme.tone(Tone::Busy)),
     }
     if let Some(fault) = fault(top) {
         let word = match fault.kind {

@@ -89,10 +89,9 @@ impl Happenings {
     /// Takes an event, unless it says of its thing what the last one about it said: much of what changes is in
     /// no sentence.
     pub(super) fn add(&mut self, one: Happening) {
-        let thing =
-            |one: &Happening| one.about.first().cloned().map(|name| (one.kind.clone(), name));
-        let own = thing(&one).filter(|_| one.is_state());
-        let last = self.0.iter().find(|other| own.is_some() && thing(other) == own);
+        let is_of_it =
+            |other: &&Happening| other.kind == one.kind && other.about.first() == one.about.first();
+        let last = self.0.iter().find(is_of_it).filter(|_| one.is_state());
         if last.is_some_and(|last| last.sentence == one.sentence) {
             return;
         }

@@ -111,6 +111,10 @@ async fn live(global: &Global, options: &TopOptions) -> Result<u8, CliError> {
             taken += 1;
             next = if taken < INPUTS { wanted.try_recv().ok() } else { None };
         }
+        // A call of its own that panicked does not end the loop by itself.
+        if !terminal::is_taken() {
+            return Err(CliError::Failed("a part of drover top panicked".into()));
+        }
         // Ages are in whole seconds.
         let frame = (top.revision, top.clock.wall.as_second());
         if drawn != Some(frame) {

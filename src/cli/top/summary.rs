@@ -72,7 +72,9 @@ impl Summary {
             return long;
         }
         format!(
-            "coming {coming}, ready {ready}, busy {busy} | waiting: {waiting} leases, {queued} jobs"
+            "coming {coming}, ready {ready}, busy {busy} | waiting: {}, {}",
+            count(waiting, "lease"),
+            count(queued, "job")
         )
     }
 }
