@@ -249,6 +249,7 @@ impl DemoService {
         format!(
             "the demo keeps running; in another terminal:\n\
              \n  export DROVER_SOCKET={socket}\n  {drover} status\n  \
+             {drover} top    # the same live; q ends it\n  \
              {drover} lease --labels linux -- uname -a\n  \
              # a valid edit is reloaded, an invalid one reported:\n  \
              $EDITOR {yaml}\n  \

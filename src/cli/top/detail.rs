@@ -38,13 +38,15 @@ pub(super) struct Detail {
     pub why: Why,
     /// When the service was asked why, since the start of the command.
     pub asked: Option<Duration>,
+    /// Whether an answer to that is awaited.
+    pub is_open: bool,
     /// Whether the last answer did not have it any more.
     pub is_gone: bool,
 }
 
 impl Detail {
     pub(super) fn of(entry: Entry) -> Self {
-        Self { entry, why: Why::Not, asked: None, is_gone: false }
+        Self { entry, why: Why::Not, asked: None, is_open: false, is_gone: false }
     }
 
     /// Takes the thing as a newer answer has it.
@@ -63,6 +65,7 @@ impl Detail {
     /// Takes why the thing of this name waits.
     pub(super) fn heard(&mut self, name: &str, answer: Result<Box<WhySubjectOut>, Fault>) {
         if self.entry.name == name {
+            self.is_open = false;
             self.why = match answer {
                 Ok(why) => Why::Known(why),
                 Err(fault) => Why::Failed(fault.text),

@@ -144,3 +144,29 @@ fn fault(error: &CallError) -> Fault {
     };
     Fault { kind, text: chain(error) }
 }
+
+#[cfg(test)]
+mod tests {
+    use drover_api::Problem;
+
+    use super::*;
+
+    // Invariant: the head says which of the three it is: nobody answers, nobody leads, or the service said no.
+
+    #[test]
+    fn a_fault_is_of_the_connection_of_the_members_or_an_answer() {
+        let place = || "/run/drover/drover.sock".to_owned();
+        let refused = |status, name| CallError::Refused(Problem::new(status, name, "no", ""));
+        let kind = |error: &CallError| fault(error).kind;
+        assert_eq!(kind(&CallError::NoService { place: place() }), FaultKind::NotReached);
+        assert_eq!(kind(&CallError::NotAllowed { place: place() }), FaultKind::NotReached);
+        for (status, word, expected) in [
+            (503, "no-leader", FaultKind::NoLeader),
+            (503, "stopping", FaultKind::NotReached),
+            (403, "forbidden", FaultKind::Refused),
+            (404, "not-found", FaultKind::Refused),
+        ] {
+            assert_eq!(kind(&refused(status, word)), expected, "{status} {word}");
+        }
+    }
+}

@@ -195,3 +195,36 @@ fn key_of(key: KeyEvent) -> Option<Key> {
     }
     known.into_iter().find(|(code, _)| *code == key.code).map(|(_, key)| key)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Invariant: a key of the terminal is one key here, however terminals spell it.
+
+    #[test]
+    fn keys_are_read_once_and_enter_is_enter_in_each_spelling() {
+        let press = |code, modifiers| Event::Key(KeyEvent::new(code, modifiers));
+        let read = |code, modifiers| match input(press(code, modifiers)) {
+            Some(Input::Key(key)) => Some(key),
+            Some(_) | None => None,
+        };
+        let (none, ctrl) = (KeyModifiers::NONE, KeyModifiers::CONTROL);
+        for (code, modifiers, key) in [
+            (KeyCode::Enter, none, Key::Enter),
+            (KeyCode::Char('j'), ctrl, Key::Enter),
+            (KeyCode::Char('j'), none, Key::Char('j')),
+            (KeyCode::Char('G'), KeyModifiers::SHIFT, Key::Char('G')),
+            (KeyCode::Char('c'), ctrl, Key::Ctrl('c')),
+            (KeyCode::Esc, none, Key::Esc),
+            (KeyCode::PageDown, none, Key::PageDown),
+        ] {
+            assert_eq!(read(code, modifiers), Some(key), "{code:?} {modifiers:?}");
+        }
+        assert_eq!(read(KeyCode::F(1), none), None);
+        let mut released = KeyEvent::new(KeyCode::Enter, none);
+        released.kind = KeyEventKind::Release;
+        assert!(input(Event::Key(released)).is_none(), "a key counts when it goes down");
+        assert!(matches!(input(Event::Resize(80, 24)), Some(Input::Tick)));
+    }
+}

@@ -88,6 +88,8 @@ pub(super) struct Top {
     has_news: bool,
     /// When the service was asked who the caller is, since the start of the command.
     who_asked: Option<Duration>,
+    /// Whether an answer to that is awaited.
+    is_who_open: bool,
 }
 
 impl Top {
@@ -118,6 +120,7 @@ impl Top {
             revision: 0,
             has_news: true,
             who_asked: None,
+            is_who_open: false,
         }
     }
 
@@ -139,6 +142,7 @@ impl Top {
                 Vec::new()
             }
             Input::Who(answer) => {
+                self.is_who_open = false;
                 if let Ok(who) = self.heard(answer) {
                     self.who = Some(who);
                 }
@@ -276,21 +280,22 @@ impl Top {
         let is_old = |asked: Option<Duration>, pause| {
             asked.is_none_or(|asked| now.saturating_sub(asked) >= pause)
         };
-        if is_old(self.who_asked, WHO_PAUSE) && (self.who.is_none() || self.who_asked.is_none()) {
-            self.who_asked = Some(now);
+        let is_who_wanted = self.who.is_none() || self.who_asked.is_none();
+        if is_who_wanted && !self.is_who_open && is_old(self.who_asked, WHO_PAUSE) {
+            (self.who_asked, self.is_who_open) = (Some(now), true);
             effects.push(Effect::Who);
         }
         let is_operator = self.role() >= Some(Role::Operator);
         if let Some(Pane::Detail(detail)) = &mut self.pane
             && is_operator
             && detail.entry.noun.has_why()
-            && !matches!(detail.why, Why::Asked)
+            && !detail.is_open
             && is_old(detail.asked, WHY_PAUSE)
         {
             if matches!(detail.why, Why::Not) {
                 detail.why = Why::Asked;
             }
-            detail.asked = Some(now);
+            (detail.asked, detail.is_open) = (Some(now), true);
             effects.push(Effect::Why(detail.entry.name.clone()));
         }
         effects

@@ -154,6 +154,23 @@ fn events_bring_the_list_again_and_a_storm_of_them_does_so_once_a_second() {
 }
 
 #[test]
+fn calls_do_not_pile_up_while_the_service_answers_nothing() {
+    let top = Top::new("/run/drover/drover.sock", "drover", TopNoun::Agents, false, clock(0));
+    let mut seat = Seat { top, now_ms: 0 };
+    let mut calls = seat.after(0);
+    for _ in 0..600 {
+        calls.extend(seat.after(250));
+    }
+    assert_eq!(calls, [Effect::Ask(Ask::Agents), Effect::Ask(Ask::Status), Effect::Who]);
+    let mut seat = of_agents();
+    let mut whys = usize::from(seat.types("\n") == [Effect::Why("4f8z1c3qx9t2vkab".to_owned())]);
+    for _ in 0..600 {
+        whys += seat.after(250).iter().filter(|one| matches!(one, Effect::Why(_))).count();
+    }
+    assert_eq!(whys, 1);
+}
+
+#[test]
 fn a_detail_follows_its_thing_and_says_when_it_left_the_list() {
     let mut seat = of_agents();
     seat.types("\n");
