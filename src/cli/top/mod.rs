@@ -16,7 +16,7 @@
 //!   draw/ : cells of a terminal                        pure
 //! ```
 //!
-//! Every action is a command line ([`Action`]): what the question shows is what is parsed and run when the
+//! Every action is a command line ([`action::Action`]): what the question shows is what is parsed and run when the
 //! answer is yes. A list is fetched again once an event says that it moved, at most once a second, and seldom
 //! without an event. Rows, events and texts are bounded ([`ROWS_MAX`], [`EVENTS_MAX`]).
 //!
