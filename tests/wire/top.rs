@@ -5,7 +5,8 @@ use std::process::{ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Instant;
 
-use crate::harness::{Events, Kept, Service, Site, WAIT_LIMIT, drover, world};
+use crate::harness::{Events, Kept, Service, WAIT_LIMIT, world};
+use crate::members::{Members, etcd};
 
 const COLUMNS: usize = 100;
 const ROWS: usize = 30;
@@ -44,11 +45,10 @@ struct Terminal {
 }
 
 impl Terminal {
-    fn start(site: &Site, words: &[&str]) -> Self {
-        let plain = drover();
+    /// Runs a command on it.
+    fn start(wanted: &Command) -> Self {
         let mut command = Command::new("python3");
-        command.args(["-c", TERMINAL]).arg(plain.get_program());
-        command.arg("--socket").arg(site.dir.path().join("drover.sock")).args(words);
+        command.args(["-c", TERMINAL]).arg(wanted.get_program()).args(wanted.get_args());
         command.env("TERM", "xterm-256color").env_remove("NO_COLOR");
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut program = Kept(command.spawn().unwrap());
@@ -168,7 +168,7 @@ fn an_operator_follows_an_agent_retires_it_and_sees_the_service_go_and_come_back
     let (_dir, _sim, site) = world();
     let mut service = Service::start(&site);
     let mut events = Events::follow(&site);
-    let mut top = Terminal::start(&site, &["top", "agents"]);
+    let mut top = Terminal::start(&site.command(["top", "agents"]));
     top.until_it_has("live");
     let started = site.json(&["provision", "linux"]);
     let agent = started["agents"][0].as_str().unwrap().to_owned();
@@ -207,18 +207,40 @@ fn an_operator_follows_an_agent_retires_it_and_sees_the_service_go_and_come_back
     assert_eq!(top.end(), (Some(0), true));
 }
 
+// Invariant: while no member of a store leads the screen says so, and goes on with the next leader.
+
+#[test]
+fn a_screen_on_a_standby_follows_the_next_leader() {
+    let Some(store) = etcd() else { return };
+    let (_dir, sim, site) = world();
+    let yaml = site.yaml(&sim, "");
+    let mut members = Members::start(store, site, &yaml);
+    let leader = members.leader();
+    let asked = members.other(leader);
+    let mut top = Terminal::start(&members.command(asked, &["top", "members"]));
+    top.until("both members", |screen| screen.contains("leader") && screen.contains("standby"));
+    top.until_it_has("live");
+    members.kill(leader);
+    top.until_it_has("NO MEMBER LEADS");
+    top.until("live again", |screen| {
+        screen.lines().next().is_some_and(|head| head.ends_with("live"))
+    });
+    top.types("q");
+    assert_eq!(top.end(), (Some(0), true));
+}
+
 // Invariant: the terminal is given back at each end.
 
 #[test]
 fn the_terminal_is_given_back_after_ctrl_c_and_after_a_signal() {
     let (_dir, _sim, site) = world();
     // Without a service, too.
-    let mut top = Terminal::start(&site, &["top", "--readonly"]);
+    let mut top = Terminal::start(&site.command(["top", "--readonly"]));
     let screen = top.until_it_has("NOT REACHED");
     assert!(screen.contains("READ ONLY"), "{screen}");
     top.types("\u{3}");
     assert_eq!(top.end(), (Some(130), true));
-    let mut top = Terminal::start(&site, &["top"]);
+    let mut top = Terminal::start(&site.command(["top"]));
     top.until_it_has("NOT REACHED");
     top.program.signal("TERM");
     assert_eq!(top.end(), (Some(143), true));

@@ -54,10 +54,7 @@ impl Top {
         match key {
             Key::Char('q') => return vec![Effect::End],
             Key::Char(':') => self.mode = Mode::Command(String::new()),
-            Key::Char('?') => {
-                self.pane = Some(Pane::Help);
-                self.scroll = 0;
-            }
+            Key::Char('?') => self.lay(Pane::Help),
             Key::Esc => self.escape(),
             Key::Up | Key::Char('k') => self.scroll_by(|at| at.saturating_sub(1)),
             Key::Down | Key::Char('j') => self.scroll_by(|at| at.saturating_add(1)),
@@ -97,7 +94,11 @@ impl Top {
 
     fn scroll_by(&mut self, to: impl Fn(usize) -> usize) {
         match self.pane {
-            Some(_) => self.scroll = to(self.scroll),
+            Some(_) => {
+                let most = self.scroll_most();
+                self.scroll = to(self.scroll);
+                self.is_at_end = most > 0 && self.scroll >= most;
+            }
             None => self.shown.move_to(to(self.shown.cursor)),
         }
     }
@@ -109,8 +110,7 @@ impl Top {
             self.visit(TopNoun::Leases);
             return;
         }
-        self.pane = Some(Pane::Detail(Box::new(Detail::of(entry))));
-        self.scroll = 0;
+        self.lay(Pane::Detail(Box::new(Detail::of(entry))));
     }
 
     /// Shows another list, from which Esc leads back.

@@ -74,6 +74,8 @@ pub(super) struct Top {
     pub pane: Option<Pane>,
     /// The lines of the pane above the screen.
     pub scroll: usize,
+    /// Whether the pane stays at its last line although lines come.
+    pub(super) is_at_end: bool,
     pub note: Option<(Tone, String)>,
     pub link: Link,
     pub happenings: Happenings,
@@ -110,6 +112,7 @@ impl Top {
             mode: Mode::Browse,
             pane: None,
             scroll: 0,
+            is_at_end: false,
             note: None,
             link: Link::default(),
             happenings: Happenings::default(),
@@ -250,8 +253,7 @@ impl Top {
         let tone = if is_good { Tone::Good } else { Tone::Bad };
         let text = text.trim_end().to_owned();
         if text.lines().count() > 1 {
-            self.pane = Some(Pane::Text(text));
-            self.scroll = 0;
+            self.lay(Pane::Text(text));
         } else {
             self.note = Some((tone, text));
         }
@@ -305,7 +307,19 @@ impl Top {
     fn settle(&mut self) {
         let rows = self.body_rows();
         self.shown.settle(rows);
-        self.scroll = self.scroll.min(self.pane_lines().saturating_sub(rows));
+        let most = self.scroll_most();
+        self.scroll = if self.is_at_end { most } else { self.scroll.min(most) };
+    }
+
+    /// Lays a pane over the list.
+    pub(super) fn lay(&mut self, pane: Pane) {
+        self.pane = Some(pane);
+        (self.scroll, self.is_at_end) = (0, false);
+    }
+
+    /// The lines above the screen where the pane is at its end.
+    pub(super) fn scroll_most(&self) -> usize {
+        self.pane_lines().saturating_sub(self.body_rows())
     }
 
     /// Shows another list.

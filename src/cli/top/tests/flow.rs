@@ -183,6 +183,22 @@ fn a_detail_follows_its_thing_and_says_when_it_left_the_list() {
 }
 
 #[test]
+fn a_detail_at_its_end_stays_there_and_elsewhere_where_it_is() {
+    let mut seat = of_agents();
+    seat.types("\nG");
+    let last = |seat: &Seat| seat.text().contains("drover retire 4f8z1c3qx9t2vkab");
+    assert!(last(&seat), "{}", seat.text());
+    seat.step(happened("1-1", "Cloning"));
+    seat.step(happened("1-2", "Booting"));
+    assert!(last(&seat), "{}", seat.text());
+    seat.types("k");
+    assert!(!last(&seat), "{}", seat.text());
+    let before = seat.top.scroll;
+    seat.step(happened("1-3", "Ready"));
+    assert_eq!(seat.top.scroll, before);
+}
+
+#[test]
 fn the_row_of_leases_in_the_herd_leads_to_the_leases() {
     let mut seat = Seat::new(TopNoun::Herd, "viewer", (80, 24));
     seat.types("G");
