@@ -12,3 +12,5 @@ pub(crate) mod machine;
 pub(crate) mod pages;
 pub(crate) mod systemd;
 pub(crate) mod telemetry;
+pub(crate) mod terminal;
+pub(crate) mod waterfall;

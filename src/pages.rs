@@ -43,6 +43,7 @@ pub static PAGES: &[Page] = pages![
     "machines",
     "page",
     "operations",
+    "top",
     "members",
     "state",
     "troubleshooting",

@@ -37,6 +37,8 @@ pub struct Client {
     doubt: Option<Doubt>,
     /// How commands that ask the same service begin, such as `drover --config lab`.
     program: String,
+    /// How long no member of a store may lead before a call is given up.
+    no_leader_limit: Duration,
 }
 
 /// Why another service may listen at the usual socket.
@@ -89,7 +91,8 @@ impl Client {
         };
         let http = builder.build().map_err(|fault| CliError::Failed(chain(&fault)))?;
         let program = global.program(std::env::var_os("DROVER_CONFIG").as_deref());
-        Ok(Self { http, base, place, token, doubt, program })
+        let no_leader_limit = NO_LEADER_LIMIT;
+        Ok(Self { http, base, place, token, doubt, program, no_leader_limit })
     }
 
     /// Prepares calls to the service that the options name, and makes sure that it is the one.
@@ -119,6 +122,11 @@ impl Client {
             }
             Some(_) | None => Ok(client),
         }
+    }
+
+    /// The same calls, which do not wait where no member of a store leads: for who asks again anyway.
+    pub(super) fn at_once(self) -> Self {
+        Self { no_leader_limit: Duration::ZERO, ..self }
     }
 
     /// The service that runs by the configuration: here, or still where it said at its start. Another one
@@ -309,7 +317,7 @@ impl Client {
 
     /// Sends a request, again for some seconds while no member of a store leads: nothing was done then.
     async fn led(&self, request: reqwest::RequestBuilder) -> Result<Response, CallError> {
-        let end = Instant::now() + NO_LEADER_LIMIT;
+        let end = Instant::now() + self.no_leader_limit;
         loop {
             // Bodies are texts, which can be sent again.
             let Some(again) = request.try_clone() else {

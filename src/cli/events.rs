@@ -119,14 +119,14 @@ pub(super) async fn follow(
 }
 
 /// An open stream of events.
-struct Stream {
+pub(super) struct Stream {
     response: reqwest::Response,
     pending: Vec<u8>,
     opened: Instant,
 }
 
 impl Stream {
-    async fn open(client: &Client, after: Option<&str>) -> Result<Self, CallError> {
+    pub(super) async fn open(client: &Client, after: Option<&str>) -> Result<Self, CallError> {
         let response = client.events(after).await?;
         Ok(Self { response, pending: Vec::new(), opened: Instant::now() })
     }
@@ -135,7 +135,7 @@ impl Stream {
     ///
     /// # Errors
     /// An event is too long.
-    async fn next(&mut self) -> Result<Result<String, String>, CliError> {
+    pub(super) async fn next(&mut self) -> Result<Result<String, String>, CliError> {
         loop {
             let end = self.pending.windows(2).position(|pair| pair == b"\n\n");
             if let Some(end) = end {
@@ -177,7 +177,7 @@ fn goes_on(client: &Client, last: Option<&str>) -> String {
 }
 
 /// A field of an event.
-fn field(event: &str, name: &str) -> Option<String> {
+pub(super) fn field(event: &str, name: &str) -> Option<String> {
     let mut lines = event.lines().filter_map(|line| line.strip_prefix(name));
     lines.next().map(|value| value.trim_start().to_owned())
 }

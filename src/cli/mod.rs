@@ -60,6 +60,7 @@ mod stdout;
 mod sync;
 mod table;
 mod term;
+mod top;
 pub mod topics;
 mod watch;
 mod why;
@@ -83,7 +84,7 @@ pub use options::{
     HoldNextOptions, HoldOptions, ImageAction, LeaseAction, LeaseOptions, LeasesOptions, Limit,
     LogsOptions, MachineAction, MembersAction, NodeAction, Noun, ResizeOptions, RunOptions,
     ShardConfigAction, ShardPutOptions, ShownNode, SnapshotAction, SshOptions, StoreOptions,
-    TakeOptions, TemplateAction, WaitOptions,
+    TakeOptions, TemplateAction, TopOptions, WaitOptions,
 };
 pub use over_ssh::{RunOverSsh, SshJob};
 pub use progress::Live;
@@ -133,6 +134,7 @@ pub fn main() -> ExitCode {
         }
         Command::Setup { action } => setup::run(&cli.global, &action),
         Command::Init(options) => init::run(&cli.global, &options),
+        Command::Top(options) => top::run(&cli.global, &options),
         Command::Doctor(_)
         | Command::CreateShardConfig(_)
         | Command::Status(_)

@@ -1,22 +1,20 @@
 //! The arguments of every command.
 
+mod actions;
 mod image;
 mod lease;
 mod machine;
 mod notes;
 mod nouns;
+mod read;
 mod run;
 mod shard;
 mod sync;
+mod watching;
 
 use std::path::PathBuf;
-use std::time::Duration;
 
-use clap::builder::{PossibleValuesParser, TypedValueParser};
-use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
-use drover_model::phase::LeasePhase;
-use drover_model::size::Part;
-use drover_server::view::EventId;
+use clap::{Parser, Subcommand, ValueEnum};
 
 use super::doctor::DoctorOptions;
 use super::global::Global;
@@ -24,15 +22,19 @@ use super::init::InitOptions;
 use super::list_options::{ListOptions, ViewOptions};
 use super::setup::SetupAction;
 use super::sim_options::SimOptions;
+pub use actions::{
+    AgentAction, BreakerAction, ClusterAction, CopyOptions, Limit, NodeAction, TemplateAction,
+};
 pub use image::{BuildImageOptions, ImageAction};
 pub use lease::{HoldNextOptions, HoldOptions, LeaseAction, LeaseOptions};
 pub use machine::{
     CloneOptions, MachineAction, ResizeOptions, SnapshotAction, TakeOptions, WaitOptions,
 };
 pub use nouns::{ConfigAction, CpOptions, JournalAction, LogsOptions, Noun, ShownNode, SshOptions};
-pub use run::RunOptions;
+pub use run::{CheckOptions, DemoOptions, RunOptions};
 pub use shard::{MembersAction, ShardConfigAction, ShardPutOptions, StoreOptions, StorePlace};
 pub use sync::{CloudsAction, PlanOptions, Rollout, SyncOptions, TemplatesAction, Value};
+pub use watching::{EventsOptions, LeasesOptions, TopNoun, TopOptions};
 
 /// Turns Proxmox VE clusters into a pool of throw-away CI machines.
 #[derive(Debug, Parser)]
@@ -310,6 +312,8 @@ pub enum Command {
     Logs(LogsOptions),
     /// Follow what happens
     Events(EventsOptions),
+    /// Show the herd live on a terminal, with keys for lists, details and actions
+    Top(TopOptions),
 }
 
 /// Shells that completions are made for.
@@ -320,280 +324,5 @@ pub enum CompletedShell {
     Fish,
 }
 
-/// What to do with one template.
-#[derive(Debug, Clone, Subcommand)]
-pub enum TemplateAction {
-    /// Print a new template with the values of another one, as YAML
-    Copy(CopyOptions),
-}
-
-/// Options of `template copy`.
-#[derive(Debug, Clone, Args)]
-pub struct CopyOptions {
-    /// The template to copy
-    pub old: String,
-    /// The new template's key
-    pub new: String,
-    /// A value of its own, such as `cores=4`; an empty one takes the key out
-    #[arg(long = "set", value_name = "KEY=VALUE")]
-    pub set: Vec<String>,
-    /// Write it into this YAML file of the configuration, behind what is there
-    #[arg(long, value_name = "FILE")]
-    pub into: Option<PathBuf>,
-}
-
-/// What to do with breakers.
-#[derive(Debug, Clone, Subcommand)]
-pub enum BreakerAction {
-    /// Close one at once: agents are started again
-    Reset {
-        /// A template, or such as node:pve1, storage:nfs, cloud:rack
-        breaker: String,
-    },
-}
-
-/// What to do with the cluster behind one cloud.
-#[derive(Debug, Clone, Subcommand)]
-pub enum ClusterAction {
-    /// Say that it is the same cluster as before, whose root CA was made again; the marks of drover's
-    /// guests there must prove it
-    Confirm {
-        /// The name of the cloud
-        cloud: String,
-        /// drover has no guest there that could prove it
-        #[arg(long)]
-        no_guests: bool,
-    },
-}
-
-/// What to do with one node.
-#[derive(Debug, Clone, Subcommand)]
-pub enum NodeAction {
-    /// Start nothing there any more: idle agents go, busy ones finish; across restarts
-    Drain {
-        /// The name of the node
-        node: String,
-        /// Use it again
-        #[arg(long)]
-        undrain: bool,
-        /// A cloud of its cluster, where several clusters have such a node
-        #[arg(long)]
-        cloud: Option<String>,
-    },
-}
-
-/// What to do with one agent.
-#[derive(Debug, Clone, Subcommand)]
-pub enum AgentAction {
-    /// Set limits of an agent against its template's; they hold across restarts
-    #[command(group(ArgGroup::new("limit").required(true).multiple(true).args(["idle", "max_uses"])))]
-    Set {
-        /// The id of the agent, or the start of it
-        agent: String,
-        /// Minutes of idling after which it goes, 0 for never; `template` takes it back
-        #[arg(long, value_name = "MINUTES", value_parser = read_limit)]
-        idle: Option<Limit>,
-        /// Uses after which it goes, 0 for no limit; `template` takes it back
-        #[arg(long, value_name = "USES", value_parser = read_limit)]
-        max_uses: Option<Limit>,
-    },
-}
-
-/// A limit of an agent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Limit {
-    /// As its template says.
-    Template,
-    Own(u32),
-}
-
-/// Options of `demo`.
-#[derive(Debug, Clone, Args)]
-pub struct DemoOptions {
-    /// Exit when the story has ended
-    #[arg(long)]
-    pub once: bool,
-    /// Print plain lines even on a terminal
-    #[arg(long)]
-    pub plain: bool,
-    /// Seed of the simulated cluster
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
-    /// Jobs in the batch
-    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=200))]
-    pub jobs: u32,
-    /// Keep the folder with state, keys and logs, and print its path
-    #[arg(long)]
-    pub keep: bool,
-    /// Record the screen into this file, as an animated SVG
-    #[arg(long, value_name = "FILE", hide = true)]
-    pub record: Option<PathBuf>,
-}
-
-/// Options of `check`.
-#[derive(Debug, Clone, Default, Args)]
-pub struct CheckOptions {
-    /// The file, instead of the one that --config names
-    #[arg(value_name = "FILE")]
-    pub file: Option<PathBuf>,
-    /// Try each cloud and print its version
-    #[arg(long)]
-    pub connect: bool,
-}
-
-/// Options of `leases`.
-#[derive(Debug, Clone, Default, Args)]
-#[command(after_help = "The page of the book: `drover help leases.md`")]
-pub struct LeasesOptions {
-    /// Those in this state alone: waiting, granted, ready or ended [default: all that have not ended]
-    #[arg(long, value_parser = lease_phases())]
-    pub state: Option<LeasePhase>,
-    /// Those of this principal alone, such as token:ci or uid:1000; `ci` is token:ci
-    #[arg(long)]
-    pub principal: Option<String>,
-    /// Those of the caller alone: of the token, or of the user on the socket
-    #[arg(long, conflicts_with = "principal")]
-    pub mine: bool,
-    /// End them all, instead of listing them; needs --state, --principal or --mine
-    #[arg(long)]
-    pub end: bool,
-    #[command(flatten)]
-    pub list: ListOptions,
-}
-
-/// Options of `events`.
-#[derive(Debug, Clone, Default, Args)]
-pub struct EventsOptions {
-    /// Go on after this event; 0: from the oldest that is kept
-    #[arg(long, value_name = "ID", value_parser = read_event_id)]
-    pub after: Option<String>,
-    /// Begin with the events of this time, as far as they are kept, and follow; `--no-follow` ends there
-    #[arg(long, value_name = "TIME", value_parser = read_span, conflicts_with = "after")]
-    pub since: Option<Duration>,
-    /// Print the events that are kept, or those of `--since`, and end
-    #[arg(long)]
-    pub no_follow: bool,
-}
-
-/// Checks the id of an event.
-fn read_event_id(text: &str) -> Result<String, String> {
-    let wrong = |_| "write the id of an event, such as 3-17, or 0 for all that are kept".to_owned();
-    text.parse::<EventId>().map(|_| text.to_owned()).map_err(wrong)
-}
-
-/// The states that leases can be listed by.
-fn lease_phases() -> impl TypedValueParser<Value = LeasePhase> {
-    PossibleValuesParser::new(LeasePhase::ALL.map(LeasePhase::name)).try_map(|word| word.parse())
-}
-
-/// Reads a number, or `template`.
-fn read_limit(text: &str) -> Result<Limit, String> {
-    if text == "template" {
-        return Ok(Limit::Template);
-    }
-    let wrong = |_| format!("`{text}` is neither a whole number nor `template`");
-    text.parse().map(Limit::Own).map_err(wrong)
-}
-
-/// Reads the size of a part of a machine.
-fn read_size(part: Part) -> impl Fn(&str) -> Result<u32, String> + Clone {
-    move |text| {
-        let wrong = || format!("`{text}` is no size; write it as {}", part.example());
-        part.parse(text).ok_or_else(wrong)
-    }
-}
-
-/// Reads a span such as `90s`, `30m`, `2h`, `1d`.
-fn read_span(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("`{text}` is no time; write it as 90s, 30m, 2h or 1d");
-    let (digits, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).ok_or_else(wrong)?);
-    let number: u64 = digits.parse().map_err(|_| wrong())?;
-    let seconds = match unit {
-        "s" => Some(number),
-        "m" => number.checked_mul(60),
-        "h" => number.checked_mul(3600),
-        "d" => number.checked_mul(86400),
-        _ => None,
-    };
-    match seconds {
-        Some(seconds) if seconds > 0 => Ok(Duration::from_secs(seconds)),
-        Some(_) | None => Err(wrong()),
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
-
-    use clap::CommandFactory;
-
-    use super::*;
-
-    // Invariant: the arguments are consistent, and wrong ones are usage errors.
-
-    #[test]
-    fn the_command_line_is_consistent() {
-        Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn spans_have_a_unit_and_are_not_zero() {
-        assert_eq!(read_span("90s"), Ok(Duration::from_secs(90)));
-        assert_eq!(read_span("2h"), Ok(Duration::from_secs(7200)));
-        for wrong in ["", "5", "h", "0m", "1.5h", "99999999999999999999s", "1 h"] {
-            assert!(read_span(wrong).is_err(), "{wrong}");
-        }
-    }
-
-    #[test]
-    fn everything_after_two_dashes_is_the_command() {
-        let cli = Cli::try_parse_from([
-            "drover",
-            "lease",
-            "--labels",
-            "linux,big",
-            "--",
-            "make",
-            "--json",
-            "-i",
-            "x",
-        ])
-        .unwrap();
-        assert!(!cli.global.json);
-        let Command::Lease { options: lease, action: None } = cli.command else {
-            panic!("not a lease")
-        };
-        assert_eq!(lease.labels.unwrap(), ["linux", "big"]);
-        assert_eq!(lease.command, ["make", "--json", "-i", "x"]);
-        assert_eq!(lease.identity, None);
-    }
-
-    #[test]
-    fn sizes_of_machines_are_written_as_those_of_leases() {
-        let line = ["drover", "machine", "resize", "a1", "--memory", "8g", "--disk", "1t"];
-        let cli = Cli::try_parse_from(line).unwrap();
-        let Command::Machine(MachineAction::Resize(sizes)) = cli.command else {
-            panic!("no resize")
-        };
-        assert_eq!((sizes.cores, sizes.memory, sizes.disk), (None, Some(8192), Some(1024)));
-    }
-
-    #[test]
-    fn wrong_arguments_are_usage_errors() {
-        for line in [
-            &["drover", "lease"][..],
-            &["drover", "lease", "--labels", "a", "--template", "b"],
-            &["drover", "lease", "--labels", "a", "--ttl", "soon"],
-            &["drover", "lease", "--labels", "a", "--cpu", "many"],
-            &["drover", "lease", "--labels", "a", "--memory", "16k"],
-            &["drover", "machine", "resize", "a1", "--memory", "much"],
-            &["drover", "agents", "set", "a1"],
-            &["drover", "agents", "set", "a1", "--idle", "soon"],
-            &["drover", "agents", "--gone", "set", "a1", "--idle", "0"],
-            &["drover", "sim", "--pve", "6.4"],
-            &["drover", "nothing"],
-        ] {
-            assert_eq!(Cli::try_parse_from(line).unwrap_err().exit_code(), 2, "{line:?}");
-        }
-    }
-}
+mod tests;

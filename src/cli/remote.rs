@@ -97,7 +97,7 @@ async fn repeat(
 }
 
 /// Asks the service one time, and prints what it answers.
-async fn once(
+pub(super) async fn once(
     global: &Global,
     client: &Client,
     command: Command,
@@ -327,6 +327,7 @@ async fn once(
         | Command::Schema
         | Command::Completions { .. }
         | Command::Man { .. }
+        | Command::Top(_)
         | Command::Template { .. } => {
             return Err(CliError::Usage("this command does not ask a running service".into()));
         }
@@ -439,7 +440,7 @@ async fn limit(
 }
 
 /// Ends with the exit code to give once SIGINT, SIGTERM or SIGHUP came.
-fn stop_signal() -> Result<impl Future<Output = u8>, CliError> {
+pub(super) fn stop_signal() -> Result<impl Future<Output = u8>, CliError> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut hangup = signal(SignalKind::hangup())?;

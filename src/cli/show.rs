@@ -145,7 +145,7 @@ fn chosen(noun: Noun, id: &str, word: &str, things: Vec<Value>) -> Result<Value,
 }
 
 /// Commands that go on from here.
-fn next(noun: Noun, name: &str, thing: &Value) -> Vec<String> {
+pub(super) fn next(noun: Noun, name: &str, thing: &Value) -> Vec<String> {
     let gone = thing["goneAt"].is_string();
     let all: &[&str] = match noun {
         Noun::Agent if gone => &["drover logs {}"],
@@ -223,7 +223,7 @@ fn rank(key: &str, id: &str) -> usize {
 
 /// The fields of a thing that hold something, one `key: value` a line; what a field holds of its own
 /// stands below it, further in.
-fn facts(thing: &Value, id: &str, view: &View, depth: usize) -> String {
+pub(super) fn facts(thing: &Value, id: &str, view: &View, depth: usize) -> String {
     let Value::Object(fields) = thing else { return line(&plain(thing, view), depth) };
     let mut text = String::new();
     let mut fields: Vec<(&String, &Value)> = fields.iter().collect();

@@ -3,7 +3,7 @@
 use drover_api::{AgentOut, GoneOut, PhaseOut};
 use drover_model::phase::AgentPhase;
 
-use super::waterfall;
+use crate::waterfall;
 
 /// The most rows that are kept; the oldest agents that are gone leave first.
 const ROWS_MAX: usize = 200;

@@ -4,7 +4,7 @@ use super::jobs::Job;
 use super::refusal;
 use super::state::{DemoState, JobRow};
 use super::story::Story;
-use super::waterfall::seconds;
+use crate::waterfall::seconds;
 
 /// The five lines, each at most 80 columns wide for figures of a usual batch; `stays` says whether
 /// the demo goes on.

@@ -27,8 +27,9 @@
 //! `kill -9` of this process.
 //!
 //! Files beside this one: `play` (the loop), `state`, `agents`, `jobs`, `story`, `refusal`, `ending`
-//! (pure), `draw` (state to cells), `screen`, `terminal`, `record` and `svg` (outputs), `cluster`,
-//! `service`, `leases`, `files`, `leftovers` (effects), `fault`, `waterfall`, `demo.yaml`.
+//! (pure), `draw` (state to cells), `screen`, `record` and `svg` (outputs), `cluster`,
+//! `service`, `leases`, `files`, `leftovers` (effects), `fault`, `demo.yaml`. `crate::terminal` and `crate::waterfall` are shared with
+//! `drover top`.
 
 mod agents;
 mod cluster;
@@ -47,10 +48,8 @@ mod service;
 mod state;
 mod story;
 mod svg;
-mod terminal;
 #[cfg(test)]
 mod tests;
-mod waterfall;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -60,6 +59,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use play::Demo;
 use screen::Screen;
 use state::Tone;
+
+use crate::waterfall;
 
 pub use fault::DemoError;
 

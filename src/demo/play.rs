@@ -248,7 +248,7 @@ impl Demo {
         };
         let text = format!(
             "the service is ready again after {}; it adopted {} of {} agents, with the same VMIDs",
-            super::waterfall::seconds(outage_ms),
+            crate::waterfall::seconds(outage_ms),
             adoption.vmids.len(),
             adoption.before
         );

@@ -13,7 +13,7 @@ use super::fault::DemoError;
 use super::record::Recorder;
 use super::state::{DemoState, one_line};
 use super::svg::indexed;
-use super::terminal::{self, LiveTerminal};
+use crate::terminal::{self, LiveTerminal};
 
 pub struct Screen {
     live: Option<LiveTerminal>,

@@ -253,6 +253,7 @@ impl DemoService {
              \n  {page}\n\
              \nin another terminal:\n\
              \n  export DROVER_SOCKET={socket}\n  {drover} status\n  \
+             {drover} top    # the same live; q ends it\n  \
              {drover} lease --labels linux -- uname -a\n  \
              # a valid edit is reloaded, an invalid one reported:\n  \
              $EDITOR {yaml}\n  \

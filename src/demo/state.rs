@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::agents::AgentTable;
 use super::jobs::Job;
-use super::waterfall;
+use crate::waterfall;
 
 /// The lines that are kept for the screen.
 const LOG_LINES: usize = 100;

@@ -111,6 +111,7 @@ PAGES = {
         "Your first cluster": {**TYPED, BUILD: r"Done"},
         "Every day": {
             "drover status": r"primary +healthy",
+            "drover top": Untyped("it stays until a key; tests/wire/top.rs types its keys"),
             "drover agents --gone": r"singleUse",
             "drover jobs": r"",
             "drover why linux": r"linux",

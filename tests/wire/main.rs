@@ -87,6 +87,7 @@ mod spine;
 mod stores;
 mod strangers;
 mod stress;
+mod top;
 mod transfers;
 mod trials;
 mod trust;

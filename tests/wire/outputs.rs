@@ -178,8 +178,9 @@ fn every_command_that_asks_no_service_reports_an_output_that_takes_nothing() {
     ];
     let lines: Vec<_> = lines.into_iter().chain(stored).collect();
     let tried: BTreeSet<&str> = lines.iter().map(|line| line.0).collect();
-    // A service prints nothing there, another one reads a secret first, and a copy is made once.
-    let others = ["run", "config encrypt", "journal copy"];
+    // A service prints nothing there, another one reads a secret first, a copy is made once, and one draws on
+    // a terminal alone.
+    let others = ["run", "config encrypt", "journal copy", "top"];
     for name in ALONE.into_iter().filter(|name| !others.contains(name)) {
         assert!(tried.contains(name), "`{name}` is not tried here");
     }

@@ -91,7 +91,7 @@ pub const ASKING: [(&str, &str, i32); 70] = [
 ];
 
 /// Commands that ask no service.
-pub const ALONE: [&str; 26] = [
+pub const ALONE: [&str; 27] = [
     "run",
     "demo",
     "sim",
@@ -118,6 +118,8 @@ pub const ALONE: [&str; 26] = [
     "setup service",
     "setup dhcp",
     "setup vip",
+    // It has no output for scripts.
+    "top",
 ];
 
 /// The names of all commands that do something, each with those that it stands below.
@@ -388,6 +390,7 @@ fn commands_that_ask_no_service_answer_and_fail_in_json_too() {
         ("doctor", line(&good, "--config YAML doctor --source nope"), 2),
         ("template copy", line(&good, "--config YAML template copy nope other"), 2),
         ("setup vip", line("", "setup vip --address 10.0.0.9 --dry-run"), 1),
+        ("top", line("", "top"), 2),
     ];
     for (_, words, code) in &refused {
         say(words).fault(*code);

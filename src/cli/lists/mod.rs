@@ -144,7 +144,8 @@ pub(super) fn options(command: &Command) -> Option<&ListOptions> {
         | Command::Sync(_)
         | Command::Templates { .. }
         | Command::Clouds { .. }
-        | Command::Events(_) => None,
+        | Command::Events(_)
+        | Command::Top(_) => None,
     }
 }
 

@@ -7,7 +7,7 @@ use clap::{ArgGroup, Args, Subcommand};
 use drover_model::size::Part;
 
 use super::super::stdin::is_standard_input;
-use super::{read_size, read_span};
+use super::read::{read_size, read_span};
 
 /// What to do with leases that are there, instead of taking one.
 #[derive(Debug, Clone, Subcommand)]

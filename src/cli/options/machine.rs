@@ -7,7 +7,8 @@ use clap::{Args, Subcommand};
 
 use drover_model::size::Part;
 
-use super::{ListOptions, ViewOptions, read_size, read_span};
+use super::read::{read_size, read_span};
+use super::{ListOptions, ViewOptions};
 
 /// What to do with one machine.
 #[derive(Debug, Clone, Subcommand)]

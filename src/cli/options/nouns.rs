@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::read_span;
+use super::read::read_span;
 use super::shard::StorePlace;
 
 /// A kind of things.

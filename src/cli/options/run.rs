@@ -1,4 +1,4 @@
-//! Options of `drover run`.
+//! Options of the commands that need no running service: `run`, `demo`, `check`.
 
 use std::path::PathBuf;
 
@@ -28,4 +28,38 @@ pub struct RunOptions {
     /// URL where other members of the store reach this one [default: by service.listen]
     #[arg(long, value_name = "URL", env = "DROVER_ADVERTISE")]
     pub advertise: Option<String>,
+}
+
+/// Options of `demo`.
+#[derive(Debug, Clone, Args)]
+pub struct DemoOptions {
+    /// Exit when the story has ended
+    #[arg(long)]
+    pub once: bool,
+    /// Print plain lines even on a terminal
+    #[arg(long)]
+    pub plain: bool,
+    /// Seed of the simulated cluster
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Jobs in the batch
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=200))]
+    pub jobs: u32,
+    /// Keep the folder with state, keys and logs, and print its path
+    #[arg(long)]
+    pub keep: bool,
+    /// Record the screen into this file, as an animated SVG
+    #[arg(long, value_name = "FILE", hide = true)]
+    pub record: Option<PathBuf>,
+}
+
+/// Options of `check`.
+#[derive(Debug, Clone, Default, Args)]
+pub struct CheckOptions {
+    /// The file, instead of the one that --config names
+    #[arg(value_name = "FILE")]
+    pub file: Option<PathBuf>,
+    /// Try each cloud and print its version
+    #[arg(long)]
+    pub connect: bool,
 }

@@ -8,6 +8,9 @@ use super::page::{clean, wrapped};
 use super::view::View;
 use super::{Cell, Column, Kind, Tone};
 
+/// A cell as a line has it: its text, filled up to the width of its column, and its tone.
+pub(in crate::cli) type Piece = (String, Tone);
+
 /// Rows under columns.
 #[derive(Debug)]
 pub(in crate::cli) struct Table {
@@ -20,6 +23,43 @@ impl Table {
         Self { columns: columns.to_vec(), rows }
     }
 
+    /// The columns, in order.
+    pub(in crate::cli) fn columns(&self) -> &[Column] {
+        &self.columns
+    }
+
+    /// The head, and of the rows in this order those from `first` on, at most `most`: one line each, cut to
+    /// the width of the view. The columns have the widths that all the rows need, so that they stay where they
+    /// are while somebody scrolls.
+    pub(in crate::cli) fn window(
+        &self,
+        order: &[usize],
+        (first, most): (usize, usize),
+        view: &View,
+    ) -> (Vec<Piece>, Vec<Vec<Piece>>) {
+        let rows = self.spelled(order, view);
+        let widths = self.widths(&rows, view);
+        let filled = |cells: &[(String, Tone)]| {
+            let cells = cells.iter().zip(&self.columns).zip(&widths);
+            let shown = cells.filter_map(|((cell, column), width)| Some((cell, column, (*width)?)));
+            let pieces = shown.map(|((text, tone), column, width)| {
+                let text = cut(text, width);
+                let pad = " ".repeat(width.saturating_sub(text.width()));
+                let text = match column.kind {
+                    Kind::Number => pad + &text,
+                    Kind::Id | Kind::Name | Kind::State | Kind::Time | Kind::Text | Kind::Prose => {
+                        text + &pad
+                    }
+                };
+                (text, *tone)
+            });
+            pieces.collect::<Vec<Piece>>()
+        };
+        let names = self.columns.iter().map(|column| (column.name.to_owned(), Tone::Plain));
+        let head = filled(&names.collect::<Vec<_>>());
+        (head, rows.iter().skip(first).take(most).map(|row| filled(row)).collect())
+    }
+
     /// All rows, as lines.
     pub(in crate::cli) fn draw(&self, view: &View) -> String {
         let all: Vec<usize> = (0..self.rows.len()).collect();
@@ -28,8 +68,21 @@ impl Table {
 
     /// Some rows in this order; ids stay unique among all.
     pub(in crate::cli) fn draw_some(&self, order: &[usize], view: &View) -> String {
+        let rows = self.spelled(order, view);
+        let widths = self.widths(&rows, view);
+        let mut text = String::new();
+        let names = self.columns.iter().map(|column| (column.name.to_owned(), Tone::Plain));
+        text += &self.line(&names.collect::<Vec<_>>(), &widths, view, true);
+        for row in &rows {
+            text += &self.line(row, &widths, view, false);
+        }
+        text
+    }
+
+    /// The cells of some rows as text, each with its tone.
+    fn spelled(&self, order: &[usize], view: &View) -> Vec<Vec<(String, Tone)>> {
         let ids: Vec<Ids> = (0..self.columns.len()).map(|at| self.ids(at)).collect();
-        let rows: Vec<Vec<(String, Tone)>> = order
+        order
             .iter()
             .filter_map(|at| self.rows.get(*at))
             .map(|row| {
@@ -49,15 +102,7 @@ impl Table {
                 }
                 cells
             })
-            .collect();
-        let widths = self.widths(&rows, view);
-        let mut text = String::new();
-        let names = self.columns.iter().map(|column| (column.name.to_owned(), Tone::Plain));
-        text += &self.line(&names.collect::<Vec<_>>(), &widths, view, true);
-        for row in &rows {
-            text += &self.line(row, &widths, view, false);
-        }
-        text
+            .collect()
     }
 
     /// The ids of a column.

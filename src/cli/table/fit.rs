@@ -6,7 +6,7 @@
 use super::Kind;
 
 /// The spaces between two columns.
-pub(super) const GAP: usize = 2;
+pub(in crate::cli) const GAP: usize = 2;
 
 /// The width down to which long texts give way before a column is left out.
 const TEXT_LEAST: usize = 20;

@@ -21,8 +21,9 @@ mod view;
 #[cfg(test)]
 mod tests;
 
-pub(super) use draw::Table;
-pub(super) use order::{Order, Unknown};
+pub(super) use draw::{Piece, Table};
+pub(super) use fit::GAP;
+pub(super) use order::{Order, Unknown, key};
 pub(super) use page::{Page, clean};
 pub(super) use view::View;
 

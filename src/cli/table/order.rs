@@ -24,7 +24,7 @@ pub(in crate::cli) struct Unknown {
 }
 
 /// The name of a column as options spell it.
-pub(super) fn key(column: &Column) -> String {
+pub(in crate::cli) fn key(column: &Column) -> String {
     column.name.to_lowercase().replace(' ', "-")
 }
 
@@ -52,6 +52,13 @@ impl Table {
             });
         }
         Ok(shown)
+    }
+
+    /// Whether any cell of a row holds this text, in any case.
+    pub(in crate::cli) fn mentions(&self, row: usize, word: &str) -> bool {
+        let word = word.to_lowercase();
+        let cells = self.rows.get(row).into_iter().flatten();
+        cells.filter_map(text).any(|cell| cell.contains(&word))
     }
 
     /// The column of this name, in the singular or the plural.

@@ -6,7 +6,7 @@ use ratatui::layout::Rect;
 use super::text_at;
 use super::theme::{Ink, Theme};
 use crate::demo::state::{DemoState, Tone};
-use crate::demo::waterfall::seconds;
+use crate::waterfall::seconds;
 
 /// Where the text of a line starts, behind its time or name.
 const TEXT: u16 = 9;

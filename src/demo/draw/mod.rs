@@ -23,7 +23,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, BorderType, Borders, Widget as _};
 
 use super::state::DemoState;
-use super::waterfall::seconds;
+use crate::waterfall::seconds;
 
 use theme::Ink;
 pub use theme::Theme;

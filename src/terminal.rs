@@ -1,4 +1,5 @@
-//! The terminal while the live screen is on it: the alternate screen, no cursor, no echo of keys.
+//! The terminal while a live screen, of the demo or of `drover top`, is on it: the alternate screen, no cursor,
+//! no echo of keys.
 //!
 //! [`LiveTerminal::drop`] and a panic put the terminal back as it was. Ctrl-C stays a signal;
 //! Ctrl-Z and Ctrl-\ do nothing meanwhile, since they would leave the terminal as it is.
@@ -37,6 +38,11 @@ pub struct LiveTerminal {
 pub fn size() -> Option<(u16, u16)> {
     let size = tcgetwinsize(io::stdout()).ok()?;
     Some((size.ws_col, size.ws_row))
+}
+
+/// Whether a live screen is on the terminal: false also once a panic gave it back.
+pub fn is_taken() -> bool {
+    BEFORE.lock().is_some()
 }
 
 impl LiveTerminal {
