@@ -22,6 +22,7 @@
 
 mod addresses;
 mod agents;
+mod audit;
 mod breakers;
 mod call_in;
 mod clouds;
@@ -51,6 +52,7 @@ pub use addresses::{AddressPoolOut, AddressPoolsOut};
 pub use agents::{
     AgentLimits, AgentOut, AgentsOut, GoneOut, LimitsIn, MachineSize, PhaseOut, SshOut,
 };
+pub use audit::{AuditOut, AuditRecordOut};
 pub use breakers::{BreakerOut, BreakersOut, ResetOut};
 pub use call_in::{CallIn, CalledIn};
 pub use clouds::{CloudOut, CloudsOut, ConfirmIn, ConfirmOut};

@@ -33,7 +33,7 @@ pub enum Entry {
         /// Such as `SIGHUP`.
         name: String,
     },
-    /// drover tried to bring its configuration from git.
+    /// A sync brought the configuration of git into force, or failed in another way than the one before.
     Sync(Sync),
     /// The service began to serve, or this member to lead.
     Started {
@@ -121,11 +121,9 @@ pub enum Cause {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Sync {
-    /// The commit that is in force; none where there is none.
+    /// The commit; none where git could not be read.
     pub commit: Option<String>,
-    /// Whether the sync brought something else into force.
-    pub changed: bool,
-    /// Whether it failed.
+    /// Whether the sync failed, and the configuration before stays in force.
     pub failed: bool,
 }
 

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use drover_audit::Audit;
 use drover_model::time::WallTime;
 use drover_vault::ClusterKey;
 use parking_lot::RwLock;
@@ -60,6 +61,8 @@ pub(super) fn now() -> WallTime {
 /// What every server of the API has, whatever it answers.
 pub(crate) struct House {
     pub(super) limits: Limits,
+    /// Who changed what.
+    pub(super) audit: Audit,
     /// The key of the members; none where this drover stands alone.
     pub(super) key: Option<ClusterKey>,
     /// Words of members that were taken.
@@ -77,9 +80,15 @@ pub(crate) struct House {
 }
 
 impl House {
-    pub(super) fn new(limits: Limits, auth: Auth, key: Option<ClusterKey>) -> Arc<Self> {
+    pub(super) fn new(
+        limits: Limits,
+        auth: Auth,
+        key: Option<ClusterKey>,
+        audit: Audit,
+    ) -> Arc<Self> {
         Arc::new(Self {
             limits,
+            audit,
             key,
             taken: taken::Taken::default(),
             meter: meter::Meter::default(),

@@ -8,6 +8,8 @@
 mod addresses;
 mod agents;
 mod alarms;
+mod audit;
+mod audited;
 mod auth;
 mod body;
 mod breakers;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use actix::Recipient;
 use drover_actors::message::HerdCommand;
 use drover_api::{MembersOut, PlanIn, PlanOut, SyncDoneOut, SyncIn, SyncTestOut};
+use drover_audit::Audit;
 use drover_ci::Hooks;
 use drover_model::fact::{Fact, What};
 use drover_model::id::{AgentId, LeaseId};
@@ -135,6 +136,8 @@ pub struct Doors {
     pub leads: Arc<dyn Fn() -> bool + Send + Sync>,
     /// The key of the members, which signs what they forward; none where this drover stands alone.
     pub key: Option<ClusterKey>,
+    /// Who changed what.
+    pub audit: Audit,
 }
 
 /// What every handler can reach on the leader.

@@ -17,6 +17,7 @@ use drover_actors::message::{
     ClusterConfirmed, HerdCommand, ImageImported, ImagesPruned, ImagesSeen, NodeOrdered, NodesSeen,
     Provisioned, Refusal,
 };
+use drover_audit::{Audit, Options};
 use drover_ci::{HookAuth, HookSecret, Hooks};
 use drover_model::demand::report::Subject;
 use drover_model::fact::{Fact, What};
@@ -535,6 +536,7 @@ impl Served {
             }),
             leads: Arc::new(|| true),
             key: None,
+            audit: Audit::open(directory.path(), Options::default()).unwrap(),
             mint_lease: Arc::new(move || {
                 let mut count = count.lock().unwrap();
                 *count += 1;
