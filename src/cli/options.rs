@@ -1,5 +1,8 @@
 //! The arguments of every command.
 
+mod audit;
+mod black_box;
+mod events;
 mod image;
 mod lease;
 mod machine;
@@ -16,7 +19,6 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use drover_model::phase::LeasePhase;
 use drover_model::size::Part;
-use drover_server::view::EventId;
 
 use super::doctor::DoctorOptions;
 use super::global::Global;
@@ -24,6 +26,9 @@ use super::init::InitOptions;
 use super::list_options::{ListOptions, ViewOptions};
 use super::setup::SetupAction;
 use super::sim_options::SimOptions;
+pub use audit::{AuditAction, AuditOptions};
+pub use black_box::BlackBoxOptions;
+pub use events::EventsOptions;
 pub use image::{BuildImageOptions, ImageAction};
 pub use lease::{HoldNextOptions, HoldOptions, LeaseAction, LeaseOptions};
 pub use machine::{
@@ -308,8 +313,22 @@ pub enum Command {
     Cp(CpOptions),
     /// Print what drover did with an agent: phases and events; with --guest, what the guest logged
     Logs(LogsOptions),
+    /// Show what drover kept of an agent that failed: what happened, phases, tasks of Proxmox with their logs
+    Blackbox(BlackBoxOptions),
     /// Follow what happens
     Events(EventsOptions),
+    /// List who changed what; or verify that nobody changed the records
+    #[command(
+        args_conflicts_with_subcommands = true,
+        after_help = "The page of the book: `drover help audit.md`"
+    )]
+    Audit {
+        #[command(flatten)]
+        options: AuditOptions,
+        /// What to do instead
+        #[command(subcommand)]
+        action: Option<AuditAction>,
+    },
 }
 
 /// Shells that completions are made for.
@@ -459,26 +478,6 @@ pub struct LeasesOptions {
     pub end: bool,
     #[command(flatten)]
     pub list: ListOptions,
-}
-
-/// Options of `events`.
-#[derive(Debug, Clone, Default, Args)]
-pub struct EventsOptions {
-    /// Go on after this event; 0: from the oldest that is kept
-    #[arg(long, value_name = "ID", value_parser = read_event_id)]
-    pub after: Option<String>,
-    /// Begin with the events of this time, as far as they are kept, and follow; `--no-follow` ends there
-    #[arg(long, value_name = "TIME", value_parser = read_span, conflicts_with = "after")]
-    pub since: Option<Duration>,
-    /// Print the events that are kept, or those of `--since`, and end
-    #[arg(long)]
-    pub no_follow: bool,
-}
-
-/// Checks the id of an event.
-fn read_event_id(text: &str) -> Result<String, String> {
-    let wrong = |_| "write the id of an event, such as 3-17, or 0 for all that are kept".to_owned();
-    text.parse::<EventId>().map(|_| text.to_owned()).map_err(wrong)
 }
 
 /// The states that leases can be listed by.

@@ -44,6 +44,7 @@ pub static PAGES: &[Page] = pages![
     "machines",
     "operations",
     "members",
+    "audit",
     "state",
     "troubleshooting",
     "metrics",
@@ -60,7 +61,8 @@ pub static PAGES: &[Page] = pages![
 ];
 
 /// Topics that are commands too: for the bare name `drover help` prints the help of the command.
-pub(super) const COMMANDS_TOO: [&str; 5] = ["images", "leases", "machines", "members", "agents"];
+pub(super) const COMMANDS_TOO: [&str; 6] =
+    ["audit", "images", "leases", "machines", "members", "agents"];
 
 /// Other words for pages, each with the topic.
 const ALIASES: [(&str, &str); 8] = [

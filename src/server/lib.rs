@@ -11,6 +11,7 @@ mod alarms;
 mod audit;
 mod audited;
 mod auth;
+mod black_box;
 mod body;
 mod breakers;
 mod call_in;
@@ -75,8 +76,8 @@ pub use problem::Rejection;
 pub use server::{Bound, Listen, Running, StartError, bind};
 pub use standby::StandbyDoors;
 pub use state::{
-    Doors, ForgetDoor, MembersDoor, NotForgotten, NotReloaded, NotSynced, PlanDoor, Reload,
-    SetLogLevel, SyncDoor, TestSyncDoor, TransferDoor, WhoCalls,
+    BlackBoxDoor, Doors, ForgetDoor, MembersDoor, NotForgotten, NotReloaded, NotSynced, PlanDoor,
+    Reload, SetLogLevel, SyncDoor, TestSyncDoor, TransferDoor, WhoCalls,
 };
 
 #[cfg(any(test, feature = "testing"))]

@@ -1,5 +1,6 @@
 //! What every handler of the leader can reach: the herd, the read side, and the house (`house.rs`).
 
+use std::io;
 use std::ops::Deref;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -7,7 +8,7 @@ use std::time::Duration;
 
 use actix::Recipient;
 use drover_actors::message::HerdCommand;
-use drover_api::{MembersOut, PlanIn, PlanOut, SyncDoneOut, SyncIn, SyncTestOut};
+use drover_api::{BlackBoxOut, MembersOut, PlanIn, PlanOut, SyncDoneOut, SyncIn, SyncTestOut};
 use drover_audit::Audit;
 use drover_ci::Hooks;
 use drover_model::fact::{Fact, What};
@@ -97,6 +98,9 @@ pub type TransferDoor =
 pub type ForgetDoor =
     Arc<dyn Fn(String) -> BoxFuture<'static, Result<(), NotForgotten>> + Send + Sync>;
 
+/// What is kept of an agent that failed; none where nothing is.
+pub type BlackBoxDoor = Arc<dyn Fn(&str) -> io::Result<Option<BlackBoxOut>> + Send + Sync>;
+
 /// The ways from the web into the rest of the service.
 #[derive(Clone)]
 pub struct Doors {
@@ -138,6 +142,8 @@ pub struct Doors {
     pub key: Option<ClusterKey>,
     /// Who changed what.
     pub audit: Audit,
+    /// What is kept of agents that failed.
+    pub black_box: BlackBoxDoor,
 }
 
 /// What every handler can reach on the leader.

@@ -537,6 +537,7 @@ impl Served {
             leads: Arc::new(|| true),
             key: None,
             audit: Audit::open(directory.path(), Options::default()).unwrap(),
+            black_box: Arc::new(|agent| Ok((agent == "a9").then(reports::a_black_box))),
             mint_lease: Arc::new(move || {
                 let mut count = count.lock().unwrap();
                 *count += 1;

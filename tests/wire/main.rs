@@ -4,6 +4,7 @@
 
 mod addresses;
 mod api;
+mod audit;
 mod buildbot;
 mod canary;
 mod ci;
