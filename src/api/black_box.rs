@@ -55,7 +55,7 @@ pub struct MomentOut {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct GuestTaskOut {
-    /// Its name.
+    /// The task's name.
     pub upid: String,
     /// Its kind, such as `qmstart`.
     pub kind: String,

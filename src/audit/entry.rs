@@ -42,13 +42,13 @@ pub enum Entry {
         /// The name of this member, where several drovers share a store.
         member: Option<String>,
     },
-    /// The service stopped as it was told to, or this member leads no more.
+    /// The service stopped in order, or this member leads no more.
     Stopped,
     /// A piece of a line is in the file before this record: the process died while it wrote.
     TornLine {
         /// The length of the piece, with the end of its line.
         bytes: u64,
-        /// Its SHA-256.
+        /// The SHA-256 of the piece.
         sha256: String,
     },
     /// drover removed the oldest file, to stay within its bound.
@@ -62,7 +62,7 @@ pub enum Entry {
     },
     /// Records before this one could not be written.
     Lost {
-        /// How many.
+        /// How many records.
         records: u64,
         /// What the system said.
         why: String,
@@ -89,7 +89,7 @@ pub struct Call {
     pub peer: String,
     /// The member of the store that forwarded the call.
     pub member: Option<String>,
-    /// The method.
+    /// The method of HTTP.
     pub method: String,
     /// The path as `openapi.json` has it; none where no route has the path.
     pub route: Option<String>,

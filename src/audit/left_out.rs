@@ -2,7 +2,7 @@
 //! records out of them.
 //!
 //! A caller has [`BURST`] refused calls that are recorded, and one more each second. All callers that
-//! nobody knows count as one.
+//! nobody knows count as one, and all their calls count, such as those that a full service does not take.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +36,7 @@ impl LeftOut {
     /// left out itself.
     pub(crate) fn sift(&mut self, entry: Entry, at: Timestamp) -> Vec<Entry> {
         let Entry::Call(call) = &entry else { return vec![entry] };
-        if !call.is_refused() {
+        if call.principal.is_some() && !call.is_refused() {
             return vec![entry];
         }
         let principal = self.counted_as(call);
@@ -102,6 +102,10 @@ mod tests {
         for entry in [call(Some("token:b"), 403), call(None, 401), call(Some("token:a"), 200)] {
             assert_eq!(left_out.sift(entry.clone(), at(0)), [entry]);
         }
+        for _ in 0..1000 {
+            left_out.sift(call(None, 503), at(0));
+        }
+        assert_eq!(left_out.sift(call(None, 503), at(0)), [], "nobody fills the log");
         let failed = call(Some("token:a"), 503);
         assert_eq!(left_out.sift(failed.clone(), at(0)), [failed], "it may have been done");
     }

@@ -20,7 +20,7 @@
 //! - **Bounds.** A file has [`FILE_BYTES_MAX`] bytes. The oldest files go where all of them have more
 //!   than [`Options::keep_bytes`], and a record says so ([`Entry::Removed`]). A caller whose calls are
 //!   refused can fill no files ([`Entry::LeftOut`]).
-//! - **Trouble.** Where a record cannot be written, whoever watches hears it, and the next record
+//! - **Trouble.** Where a record cannot be written, the service raises an alarm, and the next record
 //!   that can says how many are missing ([`Entry::Lost`]).
 //!
 //! Files: `entry.rs` (what is recorded), `record.rs` (a line), `folder.rs` (the files), `log.rs`

@@ -23,7 +23,7 @@ pub struct Record {
     pub at: Timestamp,
     /// The hash of the record before; zeros before the first.
     pub prev: String,
-    /// What happened.
+    /// What it records.
     pub entry: Entry,
     /// Its own hash.
     pub hash: String,

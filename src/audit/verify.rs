@@ -39,7 +39,7 @@ pub struct Seen {
 pub struct Broken {
     /// The number of the first record that is not as it was written.
     pub seq: u64,
-    /// Its file.
+    /// The file with that record.
     pub file: PathBuf,
     /// Its line in the file; the first has 1.
     pub line: usize,
@@ -60,7 +60,7 @@ pub enum How {
     /// The record has another number than the next one must have.
     #[error("the next record has the number {found}: records are missing, or were moved")]
     Missing {
-        /// Its number.
+        /// The number of that record.
         found: u64,
     },
     /// The record does not follow the one before it.

@@ -45,7 +45,7 @@ fn forged(line: &str, from: &str, to: &str) -> String {
 // Invariant: whatever was done to a record, the check names the first that is not as it was written, and how.
 
 #[test]
-fn a_whole_chain_is_told_with_its_ends() {
+fn a_whole_chain_is_summed_up_with_its_ends() {
     let (dir, first, second) = folder();
     let seen = verify(dir.path()).unwrap();
     assert_eq!((seen.records, seen.first_seq, seen.last_seq, seen.bytes_behind), (6, 1, 6, 0));

@@ -130,8 +130,8 @@ impl Audit {
         &self.shared.folder
     }
 
-    /// Calls this at once and at each change, with why no record can be written; it replaces whoever watched
-    /// before.
+    /// Calls this at once and at each change, with why no record can be written; it replaces the
+    /// watcher before.
     pub fn watch(&self, watcher: impl Fn(Option<&str>) + Send + 'static) {
         let mut trouble = self.shared.trouble.lock();
         watcher(trouble.why.as_deref());
@@ -149,7 +149,7 @@ impl Audit {
         self.record(entry, |_| {});
     }
 
-    /// Tells `done` whether entries can be written now.
+    /// Calls `done` with whether entries can be written now.
     pub fn probe(&self, done: impl FnOnce(bool) + Send + 'static) {
         self.send(Message::Probe(Box::new(done)));
     }

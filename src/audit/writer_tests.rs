@@ -38,12 +38,12 @@ fn a_record_is_in_the_file_when_its_caller_hears_so() {
 }
 
 #[test]
-fn trouble_is_told_and_the_records_that_it_cost_are_counted_in_the_next() {
+fn trouble_is_reported_and_the_records_that_it_cost_are_counted_in_the_next() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join(FOLDER), "a file").unwrap();
     let audit = Audit::bounded(dir.path(), Options::default(), 500, Duration::ZERO).unwrap();
-    let (told, hears) = channel();
-    audit.watch(move |why| told.send(why.map(str::to_owned)).unwrap());
+    let (said, hears) = channel();
+    audit.watch(move |why| said.send(why.map(str::to_owned)).unwrap());
     assert_eq!(hears.recv().unwrap(), None);
     for _ in 0..3 {
         assert!(!recorded(&audit, by("token:a", "a1")));

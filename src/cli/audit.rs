@@ -23,7 +23,7 @@ use super::sentences::{clean, count};
 use super::stdout::{put, put_value};
 use super::term::Term;
 
-/// Lists records.
+/// Lists records of the audit log.
 pub(super) async fn list(
     client: &Client,
     options: &AuditOptions,

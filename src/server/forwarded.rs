@@ -74,7 +74,7 @@ pub(super) struct Voucher {
     pub caller: Option<Caller>,
     /// The digest of the body that it was given for.
     pub body: String,
-    /// The member.
+    /// The name of that member.
     pub member: String,
 }
 

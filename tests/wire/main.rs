@@ -5,6 +5,7 @@
 mod addresses;
 mod api;
 mod audit;
+mod black_box;
 mod buildbot;
 mod canary;
 mod ci;

@@ -24,7 +24,7 @@ pub struct Keep {
     pub bytes: u64,
 }
 
-/// The folder.
+/// The folder of the files.
 #[derive(Debug, Clone)]
 pub(super) struct Store(PathBuf);
 

@@ -49,7 +49,7 @@ fn step(second: i64, log: &str) -> Fact {
     fact(second, What::Step { agent, template: template(), step, ms: 1500, exit: Some(1), log })
 }
 
-/// Whoever reads this gets these tasks.
+/// Answers these tasks for every agent.
 fn reads(tasks: Result<Vec<GuestTask>, String>) -> ReadTasks {
     Box::new(move |_| Box::pin(std::future::ready(tasks.clone())))
 }

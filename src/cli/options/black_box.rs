@@ -8,7 +8,7 @@ use crate::cli::list_options::ViewOptions;
 #[derive(Debug, Clone, Default, Args)]
 #[command(after_help = "The page of the book: `drover help troubleshooting`")]
 pub struct BlackBoxOptions {
-    /// The id of the agent, or the start of it
+    /// The id of the agent; `drover agents --gone` lists those that went
     pub agent: String,
     /// How it is shown
     #[command(flatten)]

@@ -54,7 +54,7 @@ fn unknown(place: &Place) -> (String, Option<String>) {
     (path.collect::<Vec<_>>().join("/"), object)
 }
 
-// Invariant: each call whose method may change something leaves exactly one record, whoever made it and
+// Invariant: each call whose method may change something leaves exactly one record, from every caller and
 // whatever came of it; no other call leaves one.
 
 #[tokio::test]
@@ -173,7 +173,7 @@ async fn what_callers_keep_to_themselves_is_in_no_record() {
     served.stop().await;
 }
 
-// Invariant: where no record can be written, drover says so and goes on, unless it is told to refuse.
+// Invariant: where no record can be written, drover says so and goes on, unless the configuration says refuse.
 
 #[tokio::test]
 async fn without_its_log_the_service_goes_on_or_refuses_as_it_is_configured() {
