@@ -293,8 +293,13 @@ impl Service {
             view.mark_stored_config(check, Box::new(move || stored.now()));
         }
         let past_events = PastEvents::attach(&state, &view);
-        let audit_view = Arc::clone(&view);
-        audit.watch(move |trouble| audit_view.mark_audit(trouble.map(str::to_owned)));
+        // The log outlives this term, and with it the view.
+        let audit_view = Arc::downgrade(&view);
+        audit.watch(move |trouble| {
+            if let Some(view) = audit_view.upgrade() {
+                view.mark_audit(trouble.map(str::to_owned));
+            }
+        });
         audit.note(auditing::started(shared.as_deref().map(Membership::name)));
         audit.note(auditing::applied(Cause::Start, &checked, 1));
         view.mark_journal_folded();

@@ -123,14 +123,28 @@ async fn an_agent_of_a_start_before_leaves_its_reason_alone() {
     assert_eq!((kept.moments.len(), kept.vmid, &*kept.template), (0, None, "lab/linux"));
 }
 
+// Invariant: what comes of an agent that is gone takes no memory.
+
+#[tokio::test]
+async fn what_is_reported_behind_the_end_of_an_agent_is_not_kept() {
+    let mut trails = Trails::default();
+    for fact in [status(0, AgentPhase::Ready, ""), gone(1, Reason::Idle), step(2, "late")] {
+        assert_eq!(trails.take(&fact), None);
+    }
+    assert_eq!(trails.take(&status(3, AgentPhase::Gone, "")), None);
+    let late = trails.take(&gone(4, failed())).unwrap();
+    assert_eq!(late.kept.moments, []);
+}
+
 // Invariant: what is kept has a bound, and a Proxmox that does not answer costs the tasks alone.
 
 #[tokio::test]
 async fn the_newest_moments_stay_and_the_others_are_counted() {
-    let mut facts: Vec<Fact> = (0..100).map(|at| step(at, &"x".repeat(9000))).collect();
+    let mut facts = vec![status(0, AgentPhase::Preparing, "")];
+    facts.extend((0..100).map(|at| step(at, &"x".repeat(9000))));
     facts.push(gone(100, failed()));
     let kept = kept(&facts, reads(Ok(Vec::new()))).await.unwrap();
-    assert_eq!((kept.moments.len(), kept.moments_left_out), (64, 36));
+    assert_eq!((kept.moments.len(), kept.moments_left_out), (64, 37));
     assert!(kept.moments.iter().all(|moment| moment.text.len() == 2048));
 }
 

@@ -48,30 +48,32 @@ impl Trails {
     pub(super) fn take(&mut self, fact: &Fact) -> Option<Failed> {
         let at = fact.at;
         match &fact.what {
-            What::Agent(status) => self.trail(&status.agent).follow(at, status),
+            // What comes of an agent that is gone is of no use, and would stay.
+            What::Agent(status) if status.phase == AgentPhase::Gone => {}
+            What::Agent(status) => {
+                self.0.entry(status.agent.clone()).or_default().follow(at, status);
+            }
             What::Step { agent, step, ms, exit, log, .. } => {
                 let exit =
-                    exit.map_or_else(|| "no exit status".to_owned(), |it| format!("exit {it}"));
+                    exit.map_or_else(|| "no exit status".to_owned(), |exit| format!("exit {exit}"));
                 let seconds = *ms as f64 / 1000.0;
                 let text = format!("{step}: {exit} after {seconds:.1} s\n{log}");
-                self.trail(agent).note(at, "step", &text);
+                self.note(agent, at, "step", &text);
             }
             What::Alarm { agent, text, command } => {
-                self.trail(agent).note(at, "alarm", &format!("{text}: {command}"));
+                self.note(agent, at, "alarm", &format!("{text}: {command}"));
             }
             What::Lease(status) => {
-                if let Some(agent) =
-                    status.agent.as_ref().filter(|agent| self.0.contains_key(*agent))
-                {
+                if let Some(agent) = &status.agent {
                     let text =
                         format!("lease {} {}: {}", status.lease, status.state, status.detail);
-                    self.trail(&agent.clone()).note(at, "lease", text.trim_end_matches([':', ' ']));
+                    self.note(agent, at, "lease", text.trim_end_matches([':', ' ']));
                 }
             }
             What::JobLost { source, runner, agent, job } => {
                 let job = job.as_deref().unwrap_or("a job that is not known");
                 let text = format!("lost {job} of source {source}, which ran as {runner}");
-                self.trail(agent).note(at, "job", &text);
+                self.note(agent, at, "job", &text);
             }
             What::AgentGone { agent, template, reason, phases } => {
                 let trail = self.0.remove(agent).unwrap_or_default();
@@ -102,8 +104,11 @@ impl Trails {
         None
     }
 
-    fn trail(&mut self, agent: &AgentId) -> &mut Trail {
-        self.0.entry(agent.clone()).or_default()
+    /// Notes something about an agent that lives.
+    fn note(&mut self, agent: &AgentId, at: WallTime, kind: &str, text: &str) {
+        if let Some(trail) = self.0.get_mut(agent) {
+            trail.note(at, kind, text);
+        }
     }
 }
 
