@@ -189,5 +189,4 @@ fn is_at(file: &File, path: &Path) -> bool {
 }
 
 #[cfg(test)]
-#[path = "log_tests.rs"]
 mod tests;

@@ -235,5 +235,4 @@ impl Check {
 }
 
 #[cfg(test)]
-#[path = "verify_tests.rs"]
 mod tests;

@@ -307,5 +307,4 @@ fn log(entry: &Entry, place: Option<(u64, &str)>) {
 }
 
 #[cfg(test)]
-#[path = "writer_tests.rs"]
 mod tests;

@@ -16,6 +16,8 @@ use crate::proxmox::Proxmox;
 
 /// Lines of a log that are read: the last ones.
 const LOG_LINES_MAX: usize = 100;
+/// The most seconds by which the clock of a node may be behind.
+const CLOCK_DIFFERENCE_SECS: u64 = 300;
 /// Logs that are read of one guest.
 const LOGS_MAX: usize = 8;
 /// The task that makes a guest. It counts for the guest that the clone was made from.
@@ -48,10 +50,12 @@ impl Proxmox {
         let cloud = self.cloud(cloud)?;
         let client = cloud.client.newest();
         let since = u64::try_from(since.0 / 1000).unwrap_or_default();
+        let since = since.saturating_sub(CLOCK_DIFFERENCE_SECS);
         let fault = |error: PveError| client.fault(&error);
         let mut rows = client.tasks_of_guest(node.as_str(), vmid.0, since).await.map_err(fault)?;
         // The newest come first.
         rows.reverse();
+        let rows = of_last_guest(rows);
         let mut tasks = Vec::new();
         for row in client.failed_tasks(node.as_str(), CLONE, since).await.map_err(fault)? {
             let task = read(&client, row).await;
@@ -66,6 +70,16 @@ impl Proxmox {
             tasks.push(if reads { read(&client, row).await } else { unread(row) });
         }
         Ok(tasks)
+    }
+}
+
+/// The rows without those of an earlier guest that had the VMID: it was destroyed before.
+fn of_last_guest(mut rows: Vec<TaskRow>) -> Vec<TaskRow> {
+    let is_destroy = |row: &TaskRow| matches!(task_kind(&row.upid), "qmdestroy" | "vzdestroy");
+    let before_last = rows.len().saturating_sub(1);
+    match rows[..before_last].iter().rposition(is_destroy) {
+        Some(at) => rows.split_off(at + 1),
+        None => rows,
     }
 }
 
@@ -88,4 +102,38 @@ async fn read(client: &Client, row: TaskRow) -> GuestTask {
 /// Whether a text has the number of a guest, and not as a part of another number.
 fn names(line: &str, vmid: VmId) -> bool {
     line.split(|c: char| !c.is_ascii_digit()).any(|number| number == vmid.0.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(kind: &str) -> TaskRow {
+        let upid = format!("UPID:pve1:00000001:00000002:65600000:{kind}:10417:drover@pve:");
+        TaskRow { upid, endtime: Some(1), status: Some("OK".to_owned()) }
+    }
+
+    // Invariant: tasks of another guest that had the same VMID are not shown as this guest's.
+
+    #[test]
+    fn what_came_before_an_earlier_destroy_is_of_an_earlier_guest() {
+        for (kinds, kept) in [
+            (vec!["qmstart", "qmdestroy", "qmstart", "qmstop", "qmdestroy"], 3),
+            (vec!["qmstart", "qmdestroy"], 2),
+            (vec!["qmdestroy", "qmstart"], 1),
+            (vec!["qmdestroy"], 1),
+            (vec![], 0),
+        ] {
+            let rows = kinds.iter().map(|kind| row(kind)).collect();
+            assert_eq!(of_last_guest(rows).len(), kept, "{kinds:?}");
+        }
+    }
+
+    #[test]
+    fn a_log_names_a_guest_by_its_whole_number_alone() {
+        assert!(names("clone failed: 'vm-10417-disk-0' exists", VmId(10_417)));
+        for other in ["vm-104170-disk-0", "vm-1041-disk-7", "no number"] {
+            assert!(!names(other, VmId(10_417)), "{other}");
+        }
+    }
 }

@@ -66,13 +66,14 @@ fn commands_signals_and_edits_are_recorded_and_the_chain_outlives_a_kill() {
     // As if it had died while it wrote.
     let mut file = OpenOptions::new().append(true).open(newest(&site)).unwrap();
     file.write_all(b"{\"seq\":99,\"at\":\"20").unwrap();
-    assert!(site.json(&["audit", "verify"])["seen"]["bytesBehind"] == 18);
+    let path = folder(&site).display().to_string();
+    assert_eq!(site.json(&["audit", "verify", &path])["seen"]["bytesBehind"], 18);
     let mut service = Service::start(&site);
     let after = self::records(&site, &["--limit", "3"]);
     assert_eq!(kinds(&after), ["tornLine", "started", "configurationApplied"]);
     service.child.signal("TERM");
     assert_eq!(service.child.wait(), Some(0));
-    let checked = site.json(&["audit", "verify"]);
+    let checked = site.json(&["audit", "verify", &path]);
     assert_eq!((&checked["isWhole"], &checked["seen"]["tornLines"]), (&true.into(), &1.into()));
     let text = fs::read_to_string(newest(&site)).unwrap();
     assert!(text.trim_end().lines().last().unwrap().contains("stopped"), "{text}");
@@ -87,12 +88,15 @@ fn a_changed_record_is_named_and_the_check_ends_with_1() {
     site.json(&["reap"]);
     service.child.signal("TERM");
     service.child.wait();
-    let sound = site.cli(&["audit", "verify"]);
+    // The folder is that of the configuration.
+    let config = site.config().display().to_string();
+    let verify = ["--config", &config, "audit", "verify"];
+    let sound = site.cli(&verify);
     assert!(sound.status.success(), "{sound:?}");
     assert!(String::from_utf8_lossy(&sound.stdout).contains("is whole: "), "{sound:?}");
     let text = fs::read_to_string(newest(&site)).unwrap();
     fs::write(newest(&site), text.replace("/v1/reap", "/v1/read")).unwrap();
-    let out = site.cli(&["audit", "verify"]);
+    let out = site.cli(&verify);
     let said = String::from_utf8(out.stderr).unwrap();
     assert_eq!(out.status.code(), Some(1), "{said}");
     assert!(said.contains("the chain is broken at record 3, line 3 of"), "{said}");
