@@ -23,7 +23,7 @@
 //! (facts to view and log), `connections` (clouds and sources), `wiring` (keys, webhooks, callers),
 //! `config_sync` (what git manages), `state_dir`, `layout` (its version), `past_events` (what people may
 //! ask about after a restart), `twin` (one service of an installation on a machine), `stop` (time limit of
-//! a stop), `doors` (from the API into the service), `ground` (journal and vault of one or of several).
+//! a stop), `auditing` (who changed what), `black_box` (what stays of agents that failed), `doors` (from the API into the service), `ground` (journal and vault of one or of several).
 //!
 //! Of several drovers on one store: `process` (what outlives a term), `membership` (this process among
 //! the members), `standby`, `lead` (news while it leads), `agreement` (which configuration is in force),
@@ -32,6 +32,8 @@
 
 mod actors_thread;
 mod agreement;
+mod auditing;
+mod black_box;
 mod config_sync;
 mod connections;
 mod doors;

@@ -45,6 +45,7 @@ pub static PAGES: &[Page] = pages![
     "operations",
     "top",
     "members",
+    "audit",
     "state",
     "troubleshooting",
     "metrics",

@@ -16,7 +16,15 @@ use drover_model::phase::{AgentPhase, BreakerPhase, CloudHealth, LeasePhase};
 
 /// The floors, the ground first.
 const FLOORS: [&[&str]; 7] = [
-    &["causes", "drover-git", "drover-model", "drover-nocloud", "drover-ssh", "drover-vault"],
+    &[
+        "causes",
+        "drover-audit",
+        "drover-git",
+        "drover-model",
+        "drover-nocloud",
+        "drover-ssh",
+        "drover-vault",
+    ],
     &[
         "drover-api",
         "drover-journal",
@@ -46,6 +54,7 @@ const OF_TESTS: [&str; 1] = ["drover-storms"];
 /// Packages that stand alone, with all that they may depend on here.
 const ALONE: [(&str, &[&str]); 10] = [
     ("causes", &[]),
+    ("drover-audit", &[]),
     // A phase in an answer is the model's, not a text that server and command line each spell.
     ("drover-api", &["drover-model"]),
     ("drover-git", &[]),

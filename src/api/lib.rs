@@ -23,6 +23,8 @@
 
 mod addresses;
 mod agents;
+mod audit;
+mod black_box;
 mod breakers;
 mod call_in;
 mod clouds;
@@ -54,6 +56,8 @@ pub use addresses::{AddressPoolOut, AddressPoolsOut};
 pub use agents::{
     AgentLimits, AgentOut, AgentsOut, GoneOut, LimitsIn, MachineSize, PhaseOut, SshOut,
 };
+pub use audit::{AuditOut, AuditRecordOut};
+pub use black_box::{BlackBoxOut, GuestTaskOut, MomentOut};
 pub use breakers::{BreakerOut, BreakersOut, ResetOut};
 pub use call_in::{CallIn, CalledIn};
 pub use clouds::{CloudOut, CloudsOut, ConfirmIn, ConfirmOut};

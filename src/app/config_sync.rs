@@ -35,6 +35,7 @@ use std::time::Duration;
 use actix::Recipient;
 use drover_actors::message::HerdCommand;
 use drover_api::{PlanIn, PlanOut, SyncDoneOut, SyncIn, SyncTestOut};
+use drover_audit::Audit;
 use drover_config::{Checked, ConfigSyncSpec, Environment, ValueChange, manual_changes};
 use drover_model::ports::{Ambient, Observer};
 use drover_model::spec::HerdSpec;
@@ -101,6 +102,7 @@ pub(super) struct Tools {
     pub(super) config: PathBuf,
     pub(super) environment: Environment,
     pub(super) state: PathBuf,
+    pub(super) audit: Audit,
     pub(super) view: Arc<View>,
     pub(super) observer: Arc<dyn Observer>,
     pub(super) ambient: Arc<dyn Ambient>,

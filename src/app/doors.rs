@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use drover_audit::Audit;
 use drover_ci::Hooks;
 use drover_hypervisor::CallInKey;
 use drover_members::SendBy;
@@ -17,6 +18,7 @@ use futures_util::FutureExt as _;
 use tokio::sync::mpsc;
 
 use super::actors_thread::ActorsThread;
+use super::black_box::BlackBoxes;
 use super::config_sync::ConfigSync;
 use super::lead::Lead;
 use super::members;
@@ -29,10 +31,12 @@ const RELOAD_TIMEOUT: Duration = Duration::from_secs(30);
 
 type Parts<'a> = (&'a Arc<dyn Ambient>, &'a Arc<CallInKey>, &'a Arc<Hooks>, &'a Arc<UserDataStore>);
 
+type Seen<'a> = (&'a Arc<View>, &'a ConfigSync, &'a Audit, &'a Arc<BlackBoxes>);
+
 /// Makes the ways from the API into the service.
 pub(super) fn doors(
     actors: &ActorsThread,
-    (view, config_sync): (&Arc<View>, &ConfigSync),
+    (view, config_sync, audit, black_boxes): Seen<'_>,
     configuration: &Path,
     lead: &Lead,
     (ambient, key, hooks, user_data): Parts<'_>,
@@ -43,6 +47,7 @@ pub(super) fn doors(
     let (sync, test_sync) = (config_sync.clone(), config_sync.clone());
     let plan = config_sync.clone();
     let membership = lead.membership().cloned();
+    let black_boxes = Arc::clone(black_boxes);
     let send_by = lead.send_by();
     let transfer = lead.transfer();
     // Members have one key, also those that stand by.
@@ -51,6 +56,8 @@ pub(super) fn doors(
         |one| SessionKey::of_members(one.key()),
     );
     Doors {
+        audit: audit.clone(),
+        black_box: Arc::new(move |agent| black_boxes.read(agent)),
         herd: actors.commands.clone(),
         leads: Arc::new(move || send_by.as_ref().is_none_or(SendBy::is_open)),
         session_key,

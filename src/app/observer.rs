@@ -10,6 +10,7 @@ use drover_model::status::{AgentStatus, BreakerStatus, CloudStatus, LeaseStatus,
 use drover_shell::user_data::UserDataStore;
 use tokio::runtime::Handle;
 
+use super::black_box::BlackBoxes;
 use super::connections::Connections;
 use drover_server::view::View;
 
@@ -19,6 +20,7 @@ pub struct ServiceObserver {
     view: Arc<View>,
     connections: Arc<Connections>,
     user_data: Arc<UserDataStore>,
+    black_boxes: Arc<BlackBoxes>,
     runtime: Handle,
 }
 
@@ -28,9 +30,10 @@ impl ServiceObserver {
         view: Arc<View>,
         connections: Arc<Connections>,
         user_data: Arc<UserDataStore>,
+        black_boxes: Arc<BlackBoxes>,
         runtime: Handle,
     ) -> Self {
-        Self { view, connections, user_data, runtime }
+        Self { view, connections, user_data, black_boxes, runtime }
     }
 
     /// Removes the user data of a lease that has ended.
@@ -56,6 +59,7 @@ impl Observer for ServiceObserver {
         if let What::Lease(lease) = &fact.what {
             self.forget_user_data(lease);
         }
+        self.black_boxes.observe(&fact);
         self.view.observe(fact);
     }
 }

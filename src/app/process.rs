@@ -3,12 +3,14 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use drover_audit::Audit;
 use drover_config::Checked;
 use drover_config::watch::Watch;
 use drover_model::ports::Ambient;
 use drover_server::Bound;
 use sha2::{Digest as _, Sha256};
 
+use super::auditing;
 use super::ground::Ground;
 use super::membership::{self, Identity, Membership};
 use super::service::{self, Ended, Service};
@@ -29,6 +31,7 @@ pub(super) struct Process {
     files: Option<Box<Checked>>,
     /// What follows the configuration in the store; none where it is in files.
     follower: Option<Follower>,
+    audit: auditing::Slot,
 }
 
 impl Process {
@@ -84,9 +87,10 @@ impl Process {
         }
         let (ground, begin) = match self.member((settings, &state), checked, &ambient)? {
             None => (Ground::alone(&state), Begin::with(*files.newest)),
-            Some((membership, bound)) => {
+            Some((membership, bound, audit)) => {
+                let serves = (bound, audit);
                 let waited =
-                    stand_by(&membership, files, bound, &mut signals, (&trigger, &mut changes));
+                    stand_by(&membership, files, serves, &mut signals, (&trigger, &mut changes));
                 match waited.await? {
                     Waited::Stops => return Ok(Ended::Stopped),
                     Waited::Leads(begin) => {
@@ -105,7 +109,8 @@ impl Process {
         };
         let files = self.membership.is_some().then(|| begin.checked.clone());
         let stored = self.follower.as_ref().map(Follower::trouble);
-        let begins = service::Begins { settings, state, ambient, ground, bound, stored };
+        let audit = &mut self.audit;
+        let begins = service::Begins { settings, state, ambient, ground, bound, stored, audit };
         let ended = Service::serve(
             begins,
             begin,
@@ -144,7 +149,7 @@ impl Process {
         (settings, state): (&Settings, &Path),
         checked: &Checked,
         ambient: &Arc<dyn Ambient>,
-    ) -> Result<Option<(Arc<Membership>, &Bound)>, RunError> {
+    ) -> Result<Option<(Arc<Membership>, &Bound, Audit)>, RunError> {
         let Some(store) = &checked.service.store else { return Ok(None) };
         let bound = match self.bound.take() {
             Some(bound) => bound,
@@ -155,7 +160,8 @@ impl Process {
         };
         let bound = self.bound.insert(bound);
         if let Some(membership) = &self.membership {
-            return Ok(Some((Arc::clone(membership), bound)));
+            let audit = self.audit.open(state, &checked.service)?;
+            return Ok(Some((Arc::clone(membership), bound, audit)));
         }
         let host = crate::host::host_name();
         let name = settings.member.clone().unwrap_or_else(|| host.clone());
@@ -173,11 +179,12 @@ impl Process {
         let socket = service::listened(settings, checked);
         twin::hold_member(&name, &key, state, socket)?;
         twin::hold_state(state, socket)?;
+        let audit = self.audit.open(state, &checked.service)?;
         tracing::info!(member = name, url, store = %store.address, "member of a store");
         let identity = Identity { name, url };
         let agreed = checked.agreed_text();
         let stored = self.follower.as_ref().map(Follower::trouble);
         let membership = Membership::start(store, identity, (&agreed, stored), ambient)?;
-        Ok(Some((Arc::clone(self.membership.insert(membership)), bound)))
+        Ok(Some((Arc::clone(self.membership.insert(membership)), bound, audit)))
     }
 }

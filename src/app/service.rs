@@ -1,5 +1,7 @@
-//! The service: its start, and its loop of signals and reloads. Its ends are in `service/ends.rs`.
+//! The service: its start, and its loop of signals and reloads. Its ends are in `service/ends.rs`, what
+//! signals ask of it in `service/asked.rs`.
 
+mod asked;
 mod ends;
 
 use std::path::{Path, PathBuf};
@@ -8,7 +10,8 @@ use std::time::Duration;
 
 use causes::chain;
 use drover_actors::herd::{HerdStart, Tried};
-use drover_actors::message::{ApplySpec, HerdCommand};
+use drover_actors::message::ApplySpec;
+use drover_audit::{Audit, Cause, Entry};
 use drover_ci::{CiSystems, Hooks};
 use drover_config::calendar::Almanac;
 use drover_config::watch::{Change, Outcome, Trigger, Watch};
@@ -35,6 +38,8 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 use super::actors_thread::ActorsThread;
+use super::auditing;
+use super::black_box::{BlackBoxes, keep_of};
 use super::config_sync::{self, ConfigSync};
 use super::connections::Connections;
 use super::ground::Ground;
@@ -79,6 +84,8 @@ pub(super) struct Service {
     former: Arc<KeptKeys>,
     view: Arc<View>,
     past_events: PastEvents,
+    audit: Audit,
+    black_boxes: Arc<BlackBoxes>,
     config_sync: ConfigSync,
     environment: Environment,
     observer: Arc<dyn Observer>,
@@ -115,6 +122,7 @@ pub(super) struct Begins<'a> {
     pub(super) bound: Option<Bound>,
     /// What is wrong with the configuration in the store, where it lies there.
     pub(super) stored: Option<StoreTrouble>,
+    pub(super) audit: &'a mut auditing::Slot,
 }
 
 /// Watches the configuration in its own task, so that signals and requests do not interrupt the
@@ -189,12 +197,15 @@ impl Service {
                 () = lead.news.wait() => service.members_changed(),
                 why = lead.lost.wait() => break service.leads_no_more(why).await,
                 Some(next) = lead.handed_over.recv() => break service.hand_over(next).await,
-                action = signals.next() => match action {
-                    SignalAction::Reload => drop(service.reload(trigger)),
-                    SignalAction::Reap => service.reap(),
-                    SignalAction::Resync => service.resync_due = Some(service.reload(trigger)),
-                    SignalAction::Stop => break service.stop(signals).await,
-                },
+                action = signals.next() => {
+                    service.audit.note(auditing::signal(action));
+                    match action {
+                        SignalAction::Reload => drop(service.reload(trigger)),
+                        SignalAction::Reap => service.reap(),
+                        SignalAction::Resync => service.resync_due = Some(service.reload(trigger)),
+                        SignalAction::Stop => break service.stop(signals).await,
+                    }
+                }
                 given_up = service.actors.given_up.recv() => {
                     break service.actors_failed(given_up).await;
                 }
@@ -206,7 +217,7 @@ impl Service {
     }
 
     async fn start(
-        Begins { settings, state, ambient, ground, bound, stored }: Begins<'_>,
+        Begins { settings, state, ambient, ground, bound, stored, audit }: Begins<'_>,
         mut checked: Checked,
         (level, environment): (LevelHandle, Environment),
         reloads: mpsc::UnboundedSender<ReloadReply>,
@@ -243,6 +254,7 @@ impl Service {
         let takeover = Body::Takeover { installation: installation.clone() };
         let started = journal.append(vec![takeover]).await;
         started.map_err(RunError::Takeover)?;
+        let audit = audit.open(&state, &checked.service)?;
         state_dir::write_heartbeat(&state);
 
         let runtime = Handle::current();
@@ -281,6 +293,15 @@ impl Service {
             view.mark_stored_config(check, Box::new(move || stored.now()));
         }
         let past_events = PastEvents::attach(&state, &view);
+        // The log outlives this term, and with it the view.
+        let audit_view = Arc::downgrade(&view);
+        audit.watch(move |trouble| {
+            if let Some(view) = audit_view.upgrade() {
+                view.mark_audit(trouble.map(str::to_owned));
+            }
+        });
+        audit.note(auditing::started(shared.as_deref().map(Membership::name)));
+        audit.note(auditing::applied(Cause::Start, &checked, 1));
         view.mark_journal_folded();
         let calls = Arc::clone(&proxmox);
         view.meter_calls(Box::new(move || calls.call_loads()));
@@ -300,10 +321,12 @@ impl Service {
         connections.connect(&checked, &HerdSpec::default());
         wiring::set_keys(&shell, &former, &checked.keys);
         shell.set_files(checked.uploads.iter());
+        let black_boxes = BlackBoxes::start(&state, keep_of(&checked.service), &proxmox);
         let listener = ServiceObserver::new(
             Arc::clone(&view),
             Arc::clone(&connections),
             Arc::clone(&user_data),
+            Arc::clone(&black_boxes),
             runtime,
         );
         let observer: Arc<dyn Observer> = Arc::new(listener);
@@ -342,6 +365,7 @@ impl Service {
                 config: settings.config.clone(),
                 environment: environment.clone(),
                 state: state.clone(),
+                audit: audit.clone(),
                 view: Arc::clone(&view),
                 observer: Arc::clone(&observer),
                 ambient: Arc::clone(&ambient),
@@ -352,7 +376,7 @@ impl Service {
         );
         let handles = doors::doors(
             &actors,
-            (&view, &config_sync),
+            (&view, &config_sync, &audit, &black_boxes),
             &settings.config,
             lead,
             (&ambient, &key, &hooks, &user_data),
@@ -386,6 +410,8 @@ impl Service {
             systems,
             view,
             past_events,
+            audit,
+            black_boxes,
             config_sync,
             environment,
             observer,
@@ -427,9 +453,12 @@ impl Service {
         if let Some(shared) = &self.shared {
             shared.refuses(self.refused.as_deref());
         }
+        let cause = self.cause_of(outcome.answers);
         let result = match outcome.change {
-            Change::Reloaded(checked) => self.agree_on(checked),
+            Change::Reloaded(checked) => self.agree_on(checked, cause),
             Change::Refused(text) => {
+                let generation = self.spec.generation.0;
+                self.audit.note(Entry::ConfigurationRefused { cause, generation });
                 self.report_refused(text.clone());
                 Err(text)
             }
@@ -459,8 +488,8 @@ impl Service {
     }
 
     /// Applies a configuration at once, or once every live member of the store has it.
-    fn agree_on(&mut self, checked: Box<Checked>) -> Result<u64, String> {
-        let Some(shared) = self.shared.clone() else { return Ok(self.apply(*checked)) };
+    fn agree_on(&mut self, checked: Box<Checked>, cause: Cause) -> Result<u64, String> {
+        let Some(shared) = self.shared.clone() else { return Ok(self.apply(*checked, cause)) };
         let digest = shared.digest(&checked.agreed_text());
         let in_force = shared.digest(&self.files.agreed_text());
         shared.has(digest.clone(), vec![in_force]);
@@ -468,7 +497,7 @@ impl Service {
         if others.as_ref().is_ok_and(Vec::is_empty) {
             self.waiting = None;
             self.files.clone_from(&checked);
-            let applied = self.apply(*checked);
+            let applied = self.apply(*checked, cause);
             shared.put_in_force(digest);
             return Ok(applied);
         }
@@ -496,7 +525,7 @@ impl Service {
         if let Some((checked, _)) = self.waiting.as_ref() {
             let checked = checked.clone();
             // Who asked for it was answered when it came. The newest files may have faults by now.
-            if self.agree_on(checked).is_ok()
+            if self.agree_on(checked, Cause::Members).is_ok()
                 && let Some(text) = self.refused.clone()
             {
                 self.report_refused(text);
@@ -510,8 +539,11 @@ impl Service {
         self.observer.observe(Fact { at: self.ambient.now().wall, what });
     }
 
-    fn apply(&mut self, mut checked: Checked) -> u64 {
+    fn apply(&mut self, mut checked: Checked, cause: Cause) -> u64 {
         let generation = Generation(self.spec.generation.0 + 1);
+        auditing::configure(&self.audit, &checked.service);
+        self.black_boxes.configure(keep_of(&checked.service));
+        self.audit.note(auditing::applied(cause, &checked, generation.0));
         checked.follow(&self.spec, generation);
         self.connections.connect(&checked, &self.spec);
         self.hooks.replace(wiring::hook_secrets(&checked));
@@ -537,37 +569,6 @@ impl Service {
         self.spec = checked.herd;
         self.actors.specs.do_send(ApplySpec(Arc::new(self.spec.clone())));
         generation.0
-    }
-
-    /// Starts a reload. The service manager is notified once for all reloads before the outcome:
-    /// its socket holds few messages.
-    fn reload(&mut self, trigger: &Trigger) -> u64 {
-        let number = trigger.pull();
-        if self.reloading.replace(number).is_none() {
-            self.notifier.reloading();
-        }
-        number
-    }
-
-    fn reap(&self) {
-        let (reply, outcome) = Reply::channel();
-        self.actors.commands.do_send(HerdCommand::Reap { all: false, reply });
-        tokio::spawn(async move {
-            if let Ok(count) = outcome.await {
-                tracing::info!(count, "reaped");
-            }
-        });
-    }
-
-    fn resync(&self) {
-        let (reply, done) = Reply::channel();
-        self.actors.commands.do_send(HerdCommand::Resync { reply });
-        tokio::spawn(async move {
-            if let Ok(outcomes) = done.await {
-                let unread = outcomes.values().filter(|outcome| outcome.is_err()).count();
-                tracing::info!(clusters = outcomes.len(), unread, "resynced");
-            }
-        });
     }
 }
 

@@ -6,6 +6,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use super::RunError;
 
 /// What a signal asks the service to do.
+#[derive(Debug, Clone, Copy)]
 pub(super) enum SignalAction {
     Reload,
     Reap,

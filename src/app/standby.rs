@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use drover_audit::{Audit, Entry};
 use drover_config::Checked;
 use drover_config::watch::{Change, Outcome, Trigger};
 use drover_server::{Bound, Limits, Running, StandbyDoors};
@@ -12,7 +13,7 @@ use tokio::task::JoinHandle;
 use super::held::Held;
 use super::membership::Membership;
 use super::signals::{SignalAction, Signals};
-use super::{RunError, members, wiring};
+use super::{RunError, auditing, members, wiring};
 use crate::systemd::{self, Notifier};
 
 /// How often a standby reads what is new in the journal.
@@ -58,12 +59,12 @@ pub(super) struct Files {
 pub(super) async fn stand_by(
     membership: &Arc<Membership>,
     Files { newest, former, mut refused }: Files,
-    bound: &Bound,
+    (bound, audit): (&Bound, Audit),
     signals: &mut Signals,
     (trigger, changes): (&Trigger, &mut mpsc::Receiver<Outcome>),
 ) -> Result<Waited, RunError> {
     let (leads, leader) = watch::channel(members::known_to_lead(&membership.role().borrow()));
-    let server = serve(membership, leader, &newest, bound)?;
+    let server = serve(membership, leader, &newest, (bound, &audit))?;
     let digest = |checked: &Checked| membership.digest(&checked.agreed_text());
     let mut held = Held::new(digest(&newest), newest);
     if let Some(former) = former {
@@ -114,6 +115,7 @@ pub(super) async fn stand_by(
             Some(outcome) = changes.recv() => match outcome.change {
                 Change::Reloaded(new) => {
                     server.replace_auth(wiring::auth(&new.service));
+                    auditing::configure(&audit, &new.service);
                     let in_force = now.lease.as_ref().map(|lease| &*lease.config);
                     held.replace(digest(&new), new, in_force);
                     membership.has(held.digest().to_owned(), held.before());
@@ -126,17 +128,23 @@ pub(super) async fn stand_by(
                     refused = Some(faults);
                 }
             },
-            action = signals.next() => match action {
-                SignalAction::Reload => drop(trigger.pull()),
-                SignalAction::Reap | SignalAction::Resync => {
-                    tracing::warn!("signal ignored: this member stands by, and the leader alone reaps and resyncs");
+            action = signals.next() => {
+                audit.note(auditing::signal(action));
+                match action {
+                    SignalAction::Reload => drop(trigger.pull()),
+                    SignalAction::Reap | SignalAction::Resync => {
+                        tracing::warn!("signal ignored: this member stands by, and the leader alone reaps and resyncs");
+                    }
+                    SignalAction::Stop => break Ok(Waited::Stops),
                 }
-                SignalAction::Stop => break Ok(Waited::Stops),
-            },
+            }
         }
     };
     watchdog.abort();
     server.stop().await;
+    if matches!(waited, Ok(Waited::Stops)) {
+        auditing::record(&audit, Entry::Stopped).await;
+    }
     waited
 }
 
@@ -150,7 +158,7 @@ fn serve(
     membership: &Arc<Membership>,
     leader: watch::Receiver<Option<(String, String)>>,
     checked: &Checked,
-    bound: &Bound,
+    (bound, audit): (&Bound, &Audit),
 ) -> Result<Running, RunError> {
     let again = bound.again();
     let again = again
@@ -162,6 +170,7 @@ fn serve(
         key: membership.key().clone(),
         member: membership.name().to_owned(),
         why: Arc::new(move || members::standing(&why).to_string()),
+        audit: audit.clone(),
     };
     Ok(again.stand_by(doors, wiring::auth(&checked.service), Limits::default())?)
 }

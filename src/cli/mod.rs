@@ -6,6 +6,8 @@
 //! Commands that start a service hand over to `service`; all others talk to a running one.
 
 mod agents;
+mod audit;
+mod black_box;
 mod builds;
 mod candidates;
 mod check;
@@ -79,12 +81,12 @@ pub use global::{DEFAULT_SOCKET, Global};
 pub use init::InitOptions;
 pub use list_options::{ListOptions, ViewOptions};
 pub use options::{
-    AgentAction, BreakerAction, BuildImageOptions, CheckOptions, Cli, ClusterAction, Command,
-    CompletedShell, ConfigAction, CopyOptions, CpOptions, DemoOptions, EventsOptions,
-    HoldNextOptions, HoldOptions, ImageAction, LeaseAction, LeaseOptions, LeasesOptions, Limit,
-    LogsOptions, MachineAction, MembersAction, NodeAction, Noun, ResizeOptions, RunOptions,
-    ShardConfigAction, ShardPutOptions, ShownNode, SnapshotAction, SshOptions, StoreOptions,
-    TakeOptions, TemplateAction, TopOptions, WaitOptions,
+    AgentAction, AuditAction, AuditOptions, BlackBoxOptions, BreakerAction, BuildImageOptions,
+    CheckOptions, Cli, ClusterAction, Command, CompletedShell, ConfigAction, CopyOptions,
+    CpOptions, DemoOptions, EventsOptions, HoldNextOptions, HoldOptions, ImageAction, LeaseAction,
+    LeaseOptions, LeasesOptions, Limit, LogsOptions, MachineAction, MembersAction, NodeAction,
+    Noun, ResizeOptions, RunOptions, ShardConfigAction, ShardPutOptions, ShownNode, SnapshotAction,
+    SshOptions, StoreOptions, TakeOptions, TemplateAction, TopOptions, WaitOptions,
 };
 pub use over_ssh::{RunOverSsh, SshJob};
 pub use progress::Live;
@@ -124,6 +126,9 @@ pub fn main() -> ExitCode {
         Command::Completions { shell } => completions::print(&cli.global, shell),
         Command::Config(action) => explain::config(&cli.global, &action),
         Command::Journal(action) => journal::journal(&cli.global, &action),
+        Command::Audit { action: Some(AuditAction::Verify { path }), .. } => {
+            audit::verify(&cli.global, path.as_deref())
+        }
         Command::ShardConfig(action) => shard_config::shard_config(&cli.global, &action),
         Command::Man { directory } => man::pages(&cli.global, directory.as_deref()),
         Command::Template { action: TemplateAction::Copy(options) } => {
@@ -177,6 +182,8 @@ pub fn main() -> ExitCode {
         | Command::Reap { .. }
         | Command::Resync { .. }
         | Command::Reload
+        | Command::Audit { .. }
+        | Command::Blackbox(_)
         | Command::Events(_) => ask(cli),
     }
 }

@@ -1,6 +1,8 @@
 //! The arguments of every command.
 
 mod actions;
+mod audit;
+mod black_box;
 mod image;
 mod lease;
 mod machine;
@@ -25,6 +27,8 @@ use super::sim_options::SimOptions;
 pub use actions::{
     AgentAction, BreakerAction, ClusterAction, CopyOptions, Limit, NodeAction, TemplateAction,
 };
+pub use audit::{AuditAction, AuditOptions};
+pub use black_box::BlackBoxOptions;
 pub use image::{BuildImageOptions, ImageAction};
 pub use lease::{HoldNextOptions, HoldOptions, LeaseAction, LeaseOptions};
 pub use machine::{
@@ -310,10 +314,24 @@ pub enum Command {
     Cp(CpOptions),
     /// Print what drover did with an agent: phases and events; with --guest, what the guest logged
     Logs(LogsOptions),
+    /// Show what drover kept of an agent that failed: what happened, phases, tasks of Proxmox with their logs
+    Blackbox(BlackBoxOptions),
     /// Follow what happens
     Events(EventsOptions),
     /// Show the herd live on a terminal, with keys for lists, details and actions
     Top(TopOptions),
+    /// List who changed what; or verify that nobody changed the records
+    #[command(
+        args_conflicts_with_subcommands = true,
+        after_help = "The page of the book: `drover help audit.md`"
+    )]
+    Audit {
+        #[command(flatten)]
+        options: AuditOptions,
+        /// What to do instead
+        #[command(subcommand)]
+        action: Option<AuditAction>,
+    },
 }
 
 /// Shells that completions are made for.

@@ -23,8 +23,8 @@ use super::global::Global;
 use super::lease::lease;
 use super::leasing::{Leasing, TimeLimits};
 use super::options::{
-    AgentAction, BreakerAction, ClusterAction, Command, ImageAction, LeaseAction, LeasesOptions,
-    Limit, MachineAction, MembersAction, Noun, ShardConfigAction,
+    AgentAction, BlackBoxOptions, BreakerAction, ClusterAction, Command, ImageAction, LeaseAction,
+    LeasesOptions, Limit, MachineAction, MembersAction, Noun, ShardConfigAction,
 };
 use super::over_ssh::OverSsh;
 use super::progress::Live;
@@ -32,8 +32,8 @@ use super::screen::{self, Output, Screen};
 use super::term::{Term, page, print, shown};
 use super::watch::frame;
 use super::{
-    agents, doctor, events, hold, ids, image, kept, leases, lists, logs, machine, nodes, overrides,
-    plan, reach, sentences, show, stdin, sync, why,
+    agents, audit, black_box, doctor, events, hold, ids, image, kept, leases, lists, logs, machine,
+    nodes, overrides, plan, reach, sentences, show, stdin, sync, why,
 };
 
 /// Runs one of the commands, again and again where that is wanted; gives the exit code.
@@ -306,6 +306,12 @@ pub(super) async fn once(
             overrides::cloud(client, action, json, term).await?;
         }
         Command::Events(options) => events::follow(client, &options, None, json, term).await?,
+        Command::Blackbox(BlackBoxOptions { agent, view }) => {
+            black_box::show(client, &agent, &view, json, term).await?;
+        }
+        Command::Audit { options, action: None } => {
+            audit::list(client, &options, json, term).await?
+        }
         Command::Doctor(DoctorOptions {
             action: Some(DoctorAction::Template { template }),
             ..
@@ -316,6 +322,7 @@ pub(super) async fn once(
         | Command::Get { .. }
         | Command::Config(_)
         | Command::Journal(_)
+        | Command::Audit { .. }
         | Command::ShardConfig(_)
         | Command::CreateShardConfig(_)
         | Command::Doctor(_)

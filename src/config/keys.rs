@@ -100,7 +100,10 @@ pub(super) use machine::{MACHINE, RawMachine};
 pub(super) use placement::{
     RawCoresLabel, RawDiskLabel, RawHeadroom, RawMemoryLabel, RawTerm, RawWeights, SIZES, Size,
 };
-pub(super) use service::{RawLeases, RawPeer, RawQuota, RawService, RawToken, SERVICE};
+pub(super) use service::{
+    AUDIT_MIB, BLACK_BOX_KEEP, OnFailure, RawAudit, RawBlackBox, RawLeases, RawPeer, RawQuota,
+    RawService, RawToken, SERVICE,
+};
 pub(super) use shared::{ADDRESS_POOL, MAPPING, RawMapping, RawPool, TRUST};
 pub(super) use sync::RawConfigSync;
 

@@ -35,8 +35,8 @@ pub fn parse(given: &str) -> Result<EnvFilter, LevelError> {
     }
     // The file watcher would log every write to a log in the directory of the configuration, and
     // that line is the next write. It warns of each watched directory that was replaced, which is watched
-    // again where it matters.
-    EnvFilter::builder().parse(format!("notify=error,{given}")).map_err(|_| unknown())
+    // again where it matters. The copy of the audit log is no matter of the level, unless somebody names it.
+    EnvFilter::builder().parse(format!("notify=error,audit=info,{given}")).map_err(|_| unknown())
 }
 
 #[cfg(test)]

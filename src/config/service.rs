@@ -13,7 +13,10 @@ use super::context::Context;
 use super::credential::Credentials;
 use super::encrypted::Identities;
 use super::fault::Place;
-use super::keys::{RawLeases, RawPeer, RawQuota, RawService, RawToken, SERVICE};
+use super::keys::{
+    AUDIT_MIB, BLACK_BOX_KEEP, OnFailure, RawAudit, RawBlackBox, RawLeases, RawPeer, RawQuota,
+    RawService, RawToken, SERVICE,
+};
 use super::layer::Layer;
 use super::node::Node;
 use super::shared_store::{self, StoreSpec};
@@ -59,12 +62,34 @@ pub struct ServiceSpec {
     pub reconcile_period: Option<Duration>,
     /// The level or filter of the logs.
     pub log_level: String,
+    /// The audit log.
+    pub audit: AuditSpec,
+    /// What stays of agents that failed.
+    pub black_box: BlackBoxSpec,
     /// For whom secrets must be encrypted that the configuration holds.
     pub age_recipients: Vec<String>,
     /// The repository with part of the configuration.
     pub config_sync: Option<ConfigSyncSpec>,
     /// The store that several drovers share; none where the journal is in the state directory.
     pub store: Option<StoreSpec>,
+}
+
+/// How the audit log is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AuditSpec {
+    /// Whether drover refuses what would leave no record.
+    pub refuses: bool,
+    /// How many bytes all its files may have.
+    pub keep_bytes: u64,
+}
+
+/// How long drover keeps what it knows of agents that failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BlackBoxSpec {
+    /// After this time it goes.
+    pub keep: Duration,
+    /// How many bytes all of it may have.
+    pub keep_bytes: u64,
 }
 
 /// A caller of the API over TCP.
@@ -116,6 +141,8 @@ pub(super) fn service(
     let tokens = tokens(layer, cx);
     let peers = peers(layer, cx);
     let leases = leases(layer, cx);
+    let audit = audit(layer, cx);
+    let black_box = black_box(layer, cx);
     let config_sync = sync::config_sync(layer, credentials, cx);
     let raw: RawService = layer.typed(&mut cx.faults)?;
     let store = shared_store::store(&raw, layer, cx);
@@ -157,6 +184,8 @@ pub(super) fn service(
         reconcile_period: Some(Duration::from_secs(raw.orphan_cleanup_period_seconds))
             .filter(|period| !period.is_zero()),
         log_level: level.unwrap_or_else(|| "info".to_owned()),
+        audit,
+        black_box,
         age_recipients: cx.identities.as_ref().map(Identities::recipients).unwrap_or_default(),
         config_sync,
         store,
@@ -234,6 +263,21 @@ fn peers(service: &Layer, cx: &mut Context<'_>) -> Vec<SocketPeer> {
         peers.push(SocketPeer { peer, role: raw.role, group });
     }
     peers
+}
+
+fn audit(service: &Layer, cx: &mut Context<'_>) -> AuditSpec {
+    let raw = service.inner::<RawAudit>("audit", &mut cx.faults);
+    let raw = raw.unwrap_or(RawAudit { on_failure: OnFailure::GoOn, keep_mb: AUDIT_MIB });
+    let refuses = raw.on_failure == OnFailure::Refuse;
+    AuditSpec { refuses, keep_bytes: raw.keep_mb << 20 }
+}
+
+fn black_box(service: &Layer, cx: &mut Context<'_>) -> BlackBoxSpec {
+    let (keep_days, keep_mb) = BLACK_BOX_KEEP;
+    let raw = service.inner::<RawBlackBox>("blackBox", &mut cx.faults);
+    let raw = raw.unwrap_or(RawBlackBox { keep_days, keep_mb });
+    let keep = Duration::from_secs(raw.keep_days * 24 * 60 * 60);
+    BlackBoxSpec { keep, keep_bytes: raw.keep_mb << 20 }
 }
 
 fn leases(service: &Layer, cx: &mut Context<'_>) -> LeaseLimits {

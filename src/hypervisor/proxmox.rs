@@ -194,7 +194,7 @@ impl Proxmox {
         self.limits().remove(id);
     }
 
-    fn cloud(&self, id: &CloudId) -> Result<Arc<Cloud>, Fault> {
+    pub(crate) fn cloud(&self, id: &CloudId) -> Result<Arc<Cloud>, Fault> {
         let clouds = self.clouds.lock();
         clouds.get(id).cloned().ok_or_else(|| {
             let text =

@@ -37,6 +37,12 @@ const LOG_LINES_MAX: u32 = 1000;
 /// The most tasks that are listed of a node: its index keeps about half as many.
 const TASKS_LISTED_MAX: &str = "4000";
 
+/// The most tasks that are listed of one guest.
+const GUEST_TASKS_LISTED_MAX: &str = "50";
+
+/// The most failed tasks of one kind that are listed of a node.
+const FAILED_TASKS_LISTED_MAX: &str = "5";
+
 pub(crate) fn params<const N: usize>(pairs: [(&str, &str); N]) -> Params {
     pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).into()
 }
@@ -423,6 +429,37 @@ impl Client {
         let path = format!("/nodes/{}/tasks", encode(node));
         let since = since.to_string();
         let how = params([("source", "all"), ("since", &since), ("limit", TASKS_LISTED_MAX)]);
+        self.get(&path, how).await
+    }
+
+    /// The newest tasks of one guest on a node, running and ended, that started at `since` (seconds of the
+    /// node's clock) or later. A clone counts for the guest that it was made from.
+    pub async fn tasks_of_guest(
+        &self,
+        node: &str,
+        vmid: u32,
+        since: u64,
+    ) -> Result<Vec<TaskRow>, PveError> {
+        let path = format!("/nodes/{}/tasks", encode(node));
+        let (vmid, since) = (vmid.to_string(), since.to_string());
+        let limit = GUEST_TASKS_LISTED_MAX;
+        let how = params([("source", "all"), ("vmid", &vmid), ("since", &since), ("limit", limit)]);
+        self.get(&path, how).await
+    }
+
+    /// The newest tasks of one kind on a node that failed, and that started at `since` (seconds of the node's
+    /// clock) or later.
+    pub async fn failed_tasks(
+        &self,
+        node: &str,
+        kind: &str,
+        since: u64,
+    ) -> Result<Vec<TaskRow>, PveError> {
+        let path = format!("/nodes/{}/tasks", encode(node));
+        let since = since.to_string();
+        let limit = FAILED_TASKS_LISTED_MAX;
+        let how =
+            params([("errors", "1"), ("typefilter", kind), ("since", &since), ("limit", limit)]);
         self.get(&path, how).await
     }
 

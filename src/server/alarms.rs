@@ -22,6 +22,10 @@ pub(super) fn alarms(view: &View) -> Vec<AlarmOut> {
         let text = format!("cannot be written, nothing new is started: {trouble}");
         all.push(about("journal".to_owned(), text, ""));
     }
+    if let Some(trouble) = view.audit_trouble() {
+        let text = format!("cannot be written, changes leave no record: {trouble}");
+        all.push(about("audit log".to_owned(), text, "drover audit verify"));
+    }
     let config = view.config();
     if let Some((at, refusal)) = config.refused {
         let text =

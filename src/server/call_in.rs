@@ -12,6 +12,7 @@ use drover_actors::message::HerdCommand;
 use drover_api::{CallIn, CalledIn, Problem};
 use drover_model::id::AgentId;
 
+use super::audited;
 use super::body::Fields;
 use super::house::House;
 use super::intake::Sender;
@@ -49,6 +50,7 @@ pub(super) async fn call(
     let peer = origin.address();
     let (agent, said) =
         whose(&state, body).inspect_err(|_| state.meter.in_vain(origin.peer(), Instant::now()))?;
+    audited::note_asker(&request, &format!("agent:{agent}"), None);
     if let Some(seat) = request.conn_data::<Arc<Seat>>() {
         seat.know();
     }

@@ -23,6 +23,7 @@ use drover_vault::ClusterKey;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
+use super::audited;
 use super::auth::Caller;
 use super::house::{House, now};
 use super::peer::Origin;
@@ -73,6 +74,8 @@ pub(super) struct Voucher {
     pub caller: Option<Caller>,
     /// The digest of the body that it was given for.
     pub body: String,
+    /// The name of that member.
+    pub member: String,
 }
 
 /// What a word says of a body: the SHA-256 in hexadecimal digits.
@@ -152,6 +155,7 @@ pub(super) async fn admit(
     match vouched(&request) {
         Ok(None) => {}
         Ok(Some((voucher, origin))) => {
+            audited::note_member(&request, &voucher.member, origin);
             let mut extensions = request.extensions_mut();
             extensions.insert(voucher);
             extensions.insert(origin);
@@ -182,7 +186,7 @@ fn vouched(request: &ServiceRequest) -> Result<Option<(Voucher, Origin)>, Forged
         role,
         group,
     });
-    Ok(Some((Voucher { caller, body: said.body }, origin)))
+    Ok(Some((Voucher { caller, body: said.body, member: said.member }, origin)))
 }
 
 #[cfg(test)]

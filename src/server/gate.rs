@@ -15,6 +15,7 @@ use actix_web::middleware::Next;
 use actix_web::{HttpMessage, web};
 use drover_api::Role;
 
+use super::audited;
 use super::auth::{Auth, Caller, digest};
 use super::forwarded::{Forged, Voucher, digest_of};
 use super::house::{House, now};
@@ -79,7 +80,11 @@ pub(super) async fn pass(
     let Some(house) = request.app_data::<web::Data<House>>().cloned() else {
         return Ok(request.error_response(Rejection::unauthorized("the service is not set up")));
     };
+    audited::note_route(&request);
     match enter(guard, &house, &mut request).await {
+        Ok(_) if !request.method().is_safe() && !audited::may_go_on(&house.audit).await => {
+            Ok(request.error_response(Rejection::unaudited()))
+        }
         Ok(Entered { command, _body }) => {
             let response = next.call(request).await?;
             if let Some(principal) = command {
@@ -118,6 +123,7 @@ async fn enter(
     let (mut command, mut sender) = (None, Sender::Anybody);
     if let Access::Least(role) = guard.access {
         let caller = identify(house, request)?;
+        audited::note_asker(request, &caller.principal, Some(caller.role));
         if caller.role < role {
             return Err(Rejection::forbidden(format!(
                 "`{}` has the role {}, and this needs {role}; use a token of that role",

@@ -12,6 +12,7 @@ use drover_api::Problem;
 use drover_ci::{Arrival, HookOutcome, HookRefusal};
 use drover_model::id::SourceId;
 
+use super::audited;
 use super::house::House;
 use super::intake::Sender;
 use super::peer::{Peer, peer_of};
@@ -54,6 +55,7 @@ pub(super) async fn hear(
     let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let heard = state.doors.hooks.receive(&source, header, &body, Arrival::now());
     let heard = heard.map_err(|unheard| vain(&state, peer, unheard))?;
+    audited::note_asker(&request, &format!("source:{source}"), None);
     if let Some(seat) = request.conn_data::<Arc<Seat>>() {
         seat.know();
     }

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use drover_audit::Audit;
 use drover_model::time::WallTime;
 use drover_vault::ClusterKey;
 use parking_lot::RwLock;
@@ -61,6 +62,8 @@ pub(super) fn now() -> WallTime {
 /// What every server of the API has, whatever it answers.
 pub(crate) struct House {
     pub(super) limits: Limits,
+    /// Who changed what.
+    pub(super) audit: Audit,
     /// The key of the members; none where this drover stands alone.
     pub(super) key: Option<ClusterKey>,
     /// Words of members that were taken.
@@ -85,9 +88,11 @@ impl House {
         auth: Auth,
         key: Option<ClusterKey>,
         sessions: SessionKey,
+        audit: Audit,
     ) -> Arc<Self> {
         Arc::new(Self {
             limits,
+            audit,
             key,
             taken: taken::Taken::default(),
             meter: meter::Meter::default(),

@@ -8,7 +8,10 @@
 mod addresses;
 mod agents;
 mod alarms;
+mod audit;
+mod audited;
 mod auth;
+mod black_box;
 mod body;
 mod breakers;
 mod call_in;
@@ -77,8 +80,8 @@ pub use server::{Bound, Listen, Running, StartError, bind};
 pub use session::SessionKey;
 pub use standby::StandbyDoors;
 pub use state::{
-    Doors, ForgetDoor, MembersDoor, NotForgotten, NotReloaded, NotSynced, PlanDoor, Reload,
-    SetLogLevel, SyncDoor, TestSyncDoor, TransferDoor, WhoCalls,
+    BlackBoxDoor, Doors, ForgetDoor, MembersDoor, NotForgotten, NotReloaded, NotSynced, PlanDoor,
+    Reload, SetLogLevel, SyncDoor, TestSyncDoor, TransferDoor, WhoCalls,
 };
 
 #[cfg(any(test, feature = "testing"))]

@@ -123,6 +123,17 @@ impl Rejection {
         Self { retry_after: Some(5), ..problem }
     }
 
+    /// No record of the call could be written, and the configuration wants one.
+    pub fn unaudited() -> Self {
+        Self::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "not-audited",
+            "the audit log cannot be written",
+            "nothing was done: `service.audit.onFailure` is `refuse`. Make room for the folder `audit` of \
+             the state directory, or set it to `goOn`",
+        )
+    }
+
     /// The body is larger than the route takes.
     pub fn too_large(limit: usize) -> Self {
         Self::new(

@@ -17,9 +17,9 @@ use super::house::BODY_LIMIT;
 use super::place::{Place, guarded};
 use super::problem::Rejection;
 use super::{
-    addresses, agents, breakers, call_in, clusters, control, copies, declared, demand, events,
-    health, holds, hooks, images, leases, machines, members, metrics, nodes, openapi, overrides,
-    page, problem, sync, templates, whoami,
+    addresses, agents, audit, black_box, breakers, call_in, clusters, control, copies, declared,
+    demand, events, health, holds, hooks, images, leases, machines, members, metrics, nodes,
+    openapi, overrides, page, problem, sync, templates, whoami,
 };
 
 const OPEN: Access = Access::Open;
@@ -51,6 +51,7 @@ pub(super) fn places() -> Vec<Place> {
         Place::at("/v1/agents/{id}/hold")
             .post(OPERATOR, holds::hold)
             .delete(OPERATOR, holds::release),
+        Place::at("/v1/agents/{id}/blackbox").get(OPERATOR, black_box::show),
         // A look at a machine asks its cluster.
         Place::at("/v1/agents/{id}/machine").get(OPERATOR, machines::show),
         Place::at("/v1/agents/{id}/power").post(OPERATOR, machines::power),
@@ -113,6 +114,7 @@ pub(super) fn places() -> Vec<Place> {
         Place::at("/v1/nodes/{node}/cordon").post(ADMIN, nodes::cordon),
         Place::at("/v1/nodes/{node}/drain").post(ADMIN, nodes::drain),
         Place::at("/v1/address-pools").get(VIEWER, addresses::list),
+        Place::at("/v1/audit").query().get(ADMIN, audit::list),
         // Guests show a token of their own.
         Place::at("/v1/call-in").first(call_in::first).post(OPEN, call_in::call),
         // CI systems sign what they send.

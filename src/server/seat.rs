@@ -44,7 +44,7 @@ impl Seat {
     }
 }
 
-/// Notes what each request's connection owes; the outermost of all middleware.
+/// Notes what each request's connection owes, before all but the audit log (`audited.rs`).
 pub(super) async fn follow(
     request: ServiceRequest,
     next: Next<BoxBody>,

@@ -22,6 +22,7 @@ use actix_web::web::{self, ServiceConfig};
 use actix_web::{App, rt};
 use tokio::task::JoinSet;
 
+use super::audited;
 use super::crowd::Crowd;
 use super::forwarded;
 use super::house::House;
@@ -170,7 +171,8 @@ async fn serve(doors: Vec<Door>, (house, routes): (&Arc<House>, &Routes), crowd:
         .app_data(web::Data::from(Arc::clone(house)))
         .configure(|config| (routes.register)(config))
         .wrap(from_fn(forwarded::admit))
-        .wrap(from_fn(seat::follow));
+        .wrap(from_fn(seat::follow))
+        .wrap(from_fn(audited::follow));
     let factory = HttpService::<Wire, _, BoxBody>::build()
         .keep_alive(KEEP_ALIVE)
         // Heads and bodies have their limits with the line, each of them, and not the first alone.

@@ -170,7 +170,8 @@ impl Bound {
     /// # Errors
     /// [`StartError::Thread`].
     pub fn serve(self, doors: Doors, auth: Auth, limits: Limits) -> Result<Running, StartError> {
-        let house = House::new(limits, auth, doors.key.clone(), doors.session_key.clone());
+        let (key, sessions) = (doors.key.clone(), doors.session_key.clone());
+        let house = House::new(limits, auth, key, sessions, doors.audit.clone());
         let state = web::Data::new(State::new(doors, &house));
         let register = Arc::new(move |config: &mut web::ServiceConfig| {
             config.app_data(state.clone());
@@ -189,8 +190,9 @@ impl Bound {
         auth: Auth,
         limits: Limits,
     ) -> Result<Running, StartError> {
-        let house =
-            House::new(limits, auth, Some(doors.key.clone()), SessionKey::of_members(&doors.key));
+        let sessions = SessionKey::of_members(&doors.key);
+        let key = Some(doors.key.clone());
+        let house = House::new(limits, auth, key, sessions, doors.audit.clone());
         let standby = web::Data::new(Standby::new(doors).map_err(StartError::Client)?);
         let register = Arc::new(move |config: &mut web::ServiceConfig| {
             standby::register(config, &standby);
@@ -333,6 +335,7 @@ mod tests {
         let doors = StandbyDoors {
             leader: tokio::sync::watch::channel(None).1,
             members: Arc::new(testing::members),
+            audit: served.doors().audit,
             key: testing::members_key(),
             member: "b".to_owned(),
             why: Arc::new(String::new),

@@ -27,6 +27,7 @@ use actix_web::http::StatusCode;
 use actix_web::web::{self, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse};
 use drover_api::{MembersOut, Role};
+use drover_audit::Audit;
 use drover_vault::ClusterKey;
 use proxmox_client::Tls;
 use serde_json::{Value, json};
@@ -59,6 +60,8 @@ pub struct StandbyDoors {
     pub member: String,
     /// Why nobody leads, for people.
     pub why: Arc<dyn Fn() -> String + Send + Sync>,
+    /// What this member answered itself to calls that may change something.
+    pub audit: Audit,
 }
 
 /// What every handler of a standby can reach.

@@ -1,5 +1,6 @@
 //! What every handler of the leader can reach: the herd, the read side, and the house (`house.rs`).
 
+use std::io;
 use std::ops::Deref;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -7,7 +8,8 @@ use std::time::Duration;
 
 use actix::Recipient;
 use drover_actors::message::HerdCommand;
-use drover_api::{MembersOut, PlanIn, PlanOut, SyncDoneOut, SyncIn, SyncTestOut};
+use drover_api::{BlackBoxOut, MembersOut, PlanIn, PlanOut, SyncDoneOut, SyncIn, SyncTestOut};
+use drover_audit::Audit;
 use drover_ci::Hooks;
 use drover_model::fact::{Fact, What};
 use drover_model::id::{AgentId, LeaseId};
@@ -98,6 +100,9 @@ pub type TransferDoor =
 pub type ForgetDoor =
     Arc<dyn Fn(String) -> BoxFuture<'static, Result<(), NotForgotten>> + Send + Sync>;
 
+/// What is kept of an agent that failed; none where nothing is.
+pub type BlackBoxDoor = Arc<dyn Fn(&str) -> io::Result<Option<BlackBoxOut>> + Send + Sync>;
+
 /// The ways from the web into the rest of the service.
 #[derive(Clone)]
 pub struct Doors {
@@ -141,6 +146,10 @@ pub struct Doors {
     pub session_key: SessionKey,
     /// The book: each page's path without `.md`, and its Markdown.
     pub book: Arc<[(&'static str, String)]>,
+    /// Who changed what.
+    pub audit: Audit,
+    /// What is kept of agents that failed.
+    pub black_box: BlackBoxDoor,
 }
 
 /// What every handler can reach on the leader.

@@ -7,7 +7,7 @@ use drover_model::placement::report::NodeReport;
 use super::problem::Rejection;
 use super::shapes::{Shown, rfc3339};
 use super::state::State;
-use crate::view::View;
+use crate::view::{GoneAgent, View};
 
 /// The agent that is called so, living or gone.
 ///
@@ -46,7 +46,11 @@ fn known_agent(view: &View, name: &str) -> Option<WhySubjectOut> {
         return Some(WhySubjectOut::of(subject, Some(stands)));
     }
     let gone = view.gone_agents().into_iter().find(|one| one.agent.as_str() == name)?;
-    let stands = format!("gone since {}, of {}: {}", rfc3339(gone.at), gone.template, gone.reason);
+    let mut stands =
+        format!("gone since {}, of {}: {}", rfc3339(gone.at), gone.template, gone.reason);
+    if GoneAgent::has_failed(&gone.reason) {
+        stands += &format!("; `drover blackbox {}` shows what drover kept of it", gone.agent);
+    }
     Some(WhySubjectOut::of(subject, Some(stands)))
 }
 

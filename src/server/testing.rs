@@ -17,6 +17,7 @@ use drover_actors::message::{
     ClusterConfirmed, HerdCommand, ImageImported, ImagesPruned, ImagesSeen, NodeOrdered, NodesSeen,
     Provisioned, Refusal,
 };
+use drover_audit::{Audit, Options};
 use drover_ci::{HookAuth, HookSecret, Hooks};
 use drover_model::demand::report::Subject;
 use drover_model::fact::{Fact, What};
@@ -538,6 +539,8 @@ impl Served {
             key: None,
             session_key: SessionKey::new([7; 32]),
             book: Arc::new([("introduction", "# drover\n\nIt drives.\n".to_owned())]),
+            audit: Audit::open(directory.path(), Options::default()).unwrap(),
+            black_box: Arc::new(|agent| Ok((agent == "a9").then(reports::a_black_box))),
             mint_lease: Arc::new(move || {
                 let mut count = count.lock().unwrap();
                 *count += 1;

@@ -591,6 +591,7 @@ async fn readiness_follows_the_start() {
     served.stop().await;
 }
 
+mod audit;
 mod call_in;
 mod operators;
 mod queries;

@@ -4,6 +4,8 @@
 
 mod addresses;
 mod api;
+mod audit;
+mod black_box;
 mod browser;
 mod buildbot;
 mod canary;

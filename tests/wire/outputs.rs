@@ -13,7 +13,7 @@ use crate::scripts::{ALONE, ASKING, bare_machine};
 use crate::{rights, setup_service, shards};
 
 /// Commands that may be asked again and again, and change nothing.
-const READING: [&str; 12] = [
+const READING: [&str; 13] = [
     "status",
     "agents",
     "templates",
@@ -24,6 +24,7 @@ const READING: [&str; 12] = [
     "address-pools",
     "image list",
     "leases",
+    "audit",
     "resync",
     "events",
 ];
@@ -155,6 +156,7 @@ fn every_command_that_asks_no_service_reports_an_output_that_takes_nothing() {
         ("config age-key", "config age-key".to_owned()),
         ("journal verify", format!("journal verify {journal}")),
         ("journal inspect", format!("journal inspect {journal}")),
+        ("audit verify", format!("audit verify {}", dir.path().display())),
         ("init", init),
         ("doctor", format!("{own} doctor")),
         ("template copy", format!("{own} template copy linux other --set labelString=other")),

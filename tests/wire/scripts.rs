@@ -14,7 +14,7 @@ use crate::{rights, setup_service};
 
 /// Commands that ask the service, in an order in which they can be asked: what stands behind them, and
 /// the code that they end with.
-pub const ASKING: [(&str, &str, i32); 70] = [
+pub const ASKING: [(&str, &str, i32); 72] = [
     ("doctor template", "linux", 0),
     ("provision", "linux --count 2", 0),
     ("status", "", 0),
@@ -45,6 +45,7 @@ pub const ASKING: [(&str, &str, i32); 70] = [
     ("ssh", "nope", 1),
     ("cp", "nope:/etc/hostname here", 1),
     ("logs", "nope", 1),
+    ("blackbox", "nope", 1),
     ("why", "", 0),
     ("jobs", "", 0),
     ("address-pools", "", 0),
@@ -87,6 +88,7 @@ pub const ASKING: [(&str, &str, i32); 70] = [
     ("reap", "", 0),
     ("resync", "", 0),
     ("reload", "", 0),
+    ("audit", "", 0),
     ("events", "--after 0", 0),
 ];
 
@@ -107,6 +109,7 @@ pub const ALONE: [&str; 27] = [
     "journal verify",
     "journal inspect",
     "journal copy",
+    "audit verify",
     "shard-config put",
     "shard-config get",
     "shard-config show",

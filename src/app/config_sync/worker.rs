@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use drover_actors::message::HerdCommand;
 use drover_api::{AttemptOut, SyncDoneOut, SyncResult};
+use drover_audit::{Entry, Sync};
 use drover_config::{ConfigSyncSpec, calendar};
 use drover_model::fact::{Fact, What};
 use drover_model::id::CloudId;
@@ -168,6 +169,11 @@ impl Worker {
         };
         if ended.as_ref().err().is_none_or(|error| !error.is_of_request()) {
             let news = self.last.as_ref().is_none_or(|last| last.fault != fault);
+            if result == SyncResult::Applied || fault.is_some() && news {
+                let failed = fault.is_some();
+                let sync = Sync { commit: commit.clone(), failed };
+                self.reader.tools.audit.note(Entry::Sync(sync));
+            }
             if let Some(text) = fault.clone().filter(|_| news) {
                 tracing::error!(
                     fault = text,

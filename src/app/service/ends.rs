@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use drover_actors::message::HerdCommand;
+use drover_audit::Entry;
 use drover_model::ports::JournalFault;
 use drover_runtime::reply::Reply;
 use drover_runtime::supervise::GivenUp;
 
 use super::super::signals::Signals;
-use super::super::{RunError, state_dir, stop};
+use super::super::{RunError, auditing, state_dir, stop};
 use super::{Ended, Service};
 
 impl Service {
@@ -45,6 +46,7 @@ impl Service {
         }
         self.past_events.flush().await;
         state_dir::write_heartbeat(&self.state);
+        auditing::record(&self.audit, Entry::Stopped).await;
         Ok(Ended::Stopped)
     }
 
@@ -54,6 +56,7 @@ impl Service {
         self.server.stop().await;
         self.actors.stop().await;
         self.past_events.flush().await;
+        auditing::record(&self.audit, Entry::Stopped).await;
         Ok(Ended::LeadsNoMore(self.files))
     }
 
@@ -69,6 +72,7 @@ impl Service {
         if let Some(shared) = &self.shared {
             shared.give_up(Some(next)).await;
         }
+        auditing::record(&self.audit, Entry::Stopped).await;
         Ok(Ended::LeadsNoMore(self.files))
     }
 

@@ -6,6 +6,7 @@
 
 mod agents;
 mod alarms;
+mod audit;
 mod breakers;
 mod clouds;
 mod images;
@@ -24,6 +25,7 @@ mod templates;
 mod tests;
 
 pub(super) use agents::gone;
+pub(super) use audit::trouble;
 pub(super) use images::{build_line, described, missing};
 pub(super) use machines::{differs, machine_state};
 pub(super) use members::last_leader;
@@ -37,7 +39,10 @@ use serde::Serialize;
 
 use super::error::CliError;
 use super::list_options::{ListOptions, ViewOptions};
-use super::options::{Command, ImageAction, LeasesOptions, MachineAction, Noun, SnapshotAction};
+use super::options::{
+    AuditOptions, BlackBoxOptions, Command, ImageAction, LeasesOptions, MachineAction, Noun,
+    SnapshotAction,
+};
 use super::screen::Output;
 use super::sentences;
 use super::table::{Cell, Column, Order, Page, Table, Unknown, View};
@@ -89,6 +94,7 @@ pub(super) fn options(command: &Command) -> Option<&ListOptions> {
         | Command::Jobs(list)
         | Command::AddressPools(list)
         | Command::Members { list, action: None }
+        | Command::Audit { options: AuditOptions { list, .. }, action: None }
         | Command::Agents { list, action: None, .. }
         | Command::Breakers { list, action: None }
         | Command::Leases(LeasesOptions { list, end: false, .. })
@@ -144,6 +150,8 @@ pub(super) fn options(command: &Command) -> Option<&ListOptions> {
         | Command::Sync(_)
         | Command::Templates { .. }
         | Command::Clouds { .. }
+        | Command::Audit { .. }
+        | Command::Blackbox(_)
         | Command::Events(_)
         | Command::Top(_) => None,
     }
@@ -153,6 +161,7 @@ pub(super) fn options(command: &Command) -> Option<&ListOptions> {
 fn view(command: &Command) -> Option<&ViewOptions> {
     if let Command::Status(view)
     | Command::Why { view, .. }
+    | Command::Blackbox(BlackBoxOptions { view, .. })
     | Command::Machine(MachineAction::Show { view, .. }) = command
     {
         return Some(view);

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
+mod audit;
 mod breakers;
 mod ending;
 mod events;

@@ -12,9 +12,9 @@ use super::super::*;
 use super::super::{completions, man};
 
 /// Words that stand for the same thing in several places.
-const SHARED: [&str; 11] = [
+const SHARED: [&str; 12] = [
     "copy", "delete", "drain", "forget", "get", "list", "release", "reset", "set", "show",
-    "template",
+    "template", "verify",
 ];
 
 /// The whole tree, its help without what the environment holds here.

@@ -2,10 +2,9 @@
 
 use std::collections::VecDeque;
 
-use drover_api::EventKind;
+use drover_api::{EventKind, sentence};
 use serde_json::Value;
 
-use super::super::happened::sentence;
 use super::super::options::TopNoun;
 use super::super::table::{Cell, Column, Kind, column};
 use super::EVENTS_MAX;

@@ -60,6 +60,10 @@ table! {
         "leases", mapping(&LEASES)
                 .eg(r#"{maxWaitSeconds: 3600, quotas: [{group: "build", maxLeases: 40}]}"#),
             "limits of leases; unset: the defaults of its keys";
+        "audit", mapping(&AUDIT).eg("{onFailure: refuse}"),
+            "the audit log; unset: the defaults of its keys";
+        "blackBox", mapping(&BLACK_BOX).eg("{keepDays: 30}"),
+            "what stays of agents that failed; unset: the defaults of its keys";
         "onStop" => on_stop: StopPolicy,
             choice(&["keep", "retireIdle", "retireAll"]).or_text("keep"),
             "agents when drover stops: keep all, retireIdle, or retireAll with their leases and \
@@ -96,6 +100,40 @@ table! {
         "role" => role: Role, choice(ROLES).or_text("operator"), "what they may do";
         "group" => group: Option<String>, text().eg(r#""build""#),
             "group whose leases they share; unset: none";
+    }
+}
+
+/// What the service does where the audit log cannot be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(in super::super) enum OnFailure {
+    GoOn,
+    Refuse,
+}
+
+/// The most that the files of the audit log have by default, in MiB.
+pub(in super::super) const AUDIT_MIB: u64 = 512;
+
+table! {
+    /// Keys of `service.audit`.
+    AUDIT => RawAudit {
+        "onFailure" => on_failure: OnFailure, choice(&["goOn", "refuse"]).or_text("goOn"),
+            "when no record can be written: goOn with an alarm, or refuse calls that change something";
+        "keepMB" => keep_mb: u64, whole(32..=1_000_000).or(AUDIT_MIB),
+            "maximum size in MiB of all files; drover removes the oldest";
+    }
+}
+
+/// How long black boxes stay by default, in days, and how much of them, in MiB.
+pub(in super::super) const BLACK_BOX_KEEP: (u64, u64) = (14, 256);
+
+table! {
+    /// Keys of `service.blackBox`.
+    BLACK_BOX => RawBlackBox {
+        "keepDays" => keep_days: u64, whole(1..=3650).or(BLACK_BOX_KEEP.0),
+            "days after which drover removes what it kept of an agent that failed";
+        "keepMB" => keep_mb: u64, whole(1..=1_000_000).or(BLACK_BOX_KEEP.1),
+            "maximum size in MiB of all that is kept; drover removes the oldest";
     }
 }
 

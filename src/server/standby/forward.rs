@@ -18,6 +18,7 @@ use reqwest::header::{HeaderName, HeaderValue};
 use tokio::time::{sleep, timeout};
 
 use super::Standby;
+use crate::audited;
 use crate::auth::Caller;
 use crate::forwarded::{self, Forwarded, Voucher};
 use crate::gate;
@@ -86,6 +87,9 @@ pub(super) fn first(house: &House, request: &ServiceRequest) -> Result<Sender, R
     };
     let mut place = standby.forwards.share(origin.peer());
     place.take(1, usize::MAX).map_err(|_| Rejection::crowded())?;
+    if let Some(caller) = &caller {
+        audited::note_asker(request, &caller.principal, Some(caller.role));
+    }
     request.extensions_mut().insert(Passage { origin, caller, place });
     if !is_known {
         return Ok(Sender::Anybody);
@@ -177,6 +181,7 @@ async fn to_leader(
             return Err(unanswered(request.method(), &name, &why));
         }
     };
+    audited::note_passed_on(&request);
     let is_proven = !request.method().is_safe() && answer.status().is_success();
     if let Some(seat) = request.conn_data::<Arc<Seat>>().filter(|_| is_proven) {
         // The leader changes nothing for a caller who proves nothing.

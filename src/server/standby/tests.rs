@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
+mod audit;
 mod failures;
 mod words;
 
@@ -9,6 +10,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use drover_audit::{Audit, Options};
 use drover_model::fact::What;
 use drover_model::phase::{AgentPhase, LeasePhase};
 use futures_util::StreamExt as _;
@@ -42,10 +44,15 @@ fn doors(leader: Option<(&str, &str)>) -> StandbyDoors {
         key: members_key(),
         member: "b".to_owned(),
         why: Arc::new(|| "no member leads at the moment".to_owned()),
+        // Each standby has its own (`standing_by`).
+        audit: Audit::open(Path::new("/dev/null"), Options::default()).unwrap(),
     }
 }
 
 fn standing_by(served: &Served, doors: StandbyDoors) -> Standby {
+    let state = served.directory.path().join(&doors.member);
+    let audit = Audit::open(&state, Options::default()).unwrap();
+    let doors = StandbyDoors { audit, ..doors };
     let socket = served.directory.path().join(format!("{}.sock", doors.member));
     let listen = vec![
         Listen::Unix { path: socket.clone(), mode: None },

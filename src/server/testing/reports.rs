@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use drover_api::{BlackBoxOut, GuestTaskOut, MomentOut, PhaseOut};
 use drover_model::demand::report::{
     Account, Estimate, Kind, Outage, RowlessRunner, RunningJob, Serving, SourceJobs, Unoffered,
 };
@@ -124,5 +125,37 @@ pub(super) fn a_node() -> NodeReport {
         cpus: 8000,
         free_cpus: 1500,
         refuses: vec![(linux, "no room".into())],
+    }
+}
+
+/// What is kept of an agent that failed.
+pub fn a_black_box() -> BlackBoxOut {
+    let moment = |kind: &str, text: &str| MomentOut {
+        at: "2026-11-21T08:11:02Z".to_owned(),
+        kind: kind.to_owned(),
+        text: text.to_owned(),
+    };
+    BlackBoxOut {
+        agent: "a9".to_owned(),
+        template: "lab/linux".to_owned(),
+        reason: "failed".to_owned(),
+        detail: "Booting failed (unreachable): no address".to_owned(),
+        gone_at: "2026-11-21T08:12:02Z".to_owned(),
+        vmid: Some(10_417),
+        node: Some("pve1".to_owned()),
+        address: None,
+        phases: vec![PhaseOut { state: "Booting".to_owned(), ms: 4000 }],
+        moments: vec![
+            moment("state", "Booting: waits for an address"),
+            moment("step", "cloud-init: exit 1 after 1.5 s\nE: no network"),
+        ],
+        moments_left_out: 2,
+        tasks: vec![GuestTaskOut {
+            upid: "UPID:pve1:0001:0002:6560:qmstart:10417:drover@pve!a:".to_owned(),
+            kind: "qmstart".to_owned(),
+            status: Some("start failed".to_owned()),
+            log: vec!["TASK ERROR: start failed".to_owned()],
+        }],
+        tasks_unread: None,
     }
 }

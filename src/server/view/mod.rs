@@ -76,6 +76,7 @@ pub struct View {
     numbers: Mutex<Numbers>,
     readiness: watch::Sender<Readiness>,
     journal: Mutex<Option<String>>,
+    audit: Mutex<Option<String>>,
     restart_due: Mutex<Vec<&'static str>>,
     /// The state of the sync with git; none where no repository is configured.
     sync: Mutex<Option<SyncOut>>,
@@ -170,6 +171,7 @@ impl View {
             numbers: Mutex::default(),
             readiness: watch::Sender::new(Readiness::default()),
             journal: Mutex::new(None),
+            audit: Mutex::new(None),
             restart_due: Mutex::new(Vec::new()),
             sync: Mutex::default(),
             managed: Mutex::default(),
@@ -200,6 +202,16 @@ impl View {
     /// Why the journal cannot be written; none when it can.
     pub fn journal_trouble(&self) -> Option<String> {
         self.journal.lock().clone()
+    }
+
+    /// Notes why the audit log cannot be written, or that it can.
+    pub fn mark_audit(&self, trouble: Option<String>) {
+        *self.audit.lock() = trouble;
+    }
+
+    /// Why the audit log cannot be written; none when it can.
+    pub fn audit_trouble(&self) -> Option<String> {
+        self.audit.lock().clone()
     }
 
     /// Marks the state of the sync with git.

@@ -1,0 +1,140 @@
+#![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+use std::fs;
+
+use jiff::Timestamp;
+
+use super::*;
+use crate::log::Log;
+
+/// A folder with two files of three records each, and their names.
+fn folder() -> (tempfile::TempDir, PathBuf, PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let mut log = Log::new(dir.path(), 600);
+    for name in ["a", "b", "c", "d", "e", "f"] {
+        let entry = Entry::Signal { name: name.to_owned() };
+        log.append(Timestamp::UNIX_EPOCH, vec![entry], u64::MAX).unwrap();
+    }
+    let files = ["000000000001.jsonl", "000000000004.jsonl"].map(|name| dir.path().join(name));
+    assert!(files.iter().all(|file| file.exists()));
+    let [first, second] = files;
+    (dir, first, second)
+}
+
+fn lines(file: &Path) -> Vec<String> {
+    fs::read_to_string(file).unwrap().lines().map(str::to_owned).collect()
+}
+
+fn put(file: &Path, lines: &[String]) {
+    fs::write(file, lines.iter().map(|line| format!("{line}\n")).collect::<String>()).unwrap();
+}
+
+fn broken(path: &Path) -> Broken {
+    match verify(path).unwrap_err() {
+        VerifyError::Broken(broken) => broken,
+        unread => panic!("{unread}"),
+    }
+}
+
+/// A line made again with this text in place of that one, and with the hash that fits.
+fn forged(line: &str, from: &str, to: &str) -> String {
+    let open = line.rsplit_once(",\"hash\":").unwrap().0.replace(from, to);
+    format!("{open},\"hash\":\"{}\"}}", digest(format!("{open}}}").as_bytes()))
+}
+
+// Invariant: whatever was done to a record, the check names the first that is not as it was written, and how.
+
+#[test]
+fn a_whole_chain_is_summed_up_with_its_ends() {
+    let (dir, first, second) = folder();
+    let seen = verify(dir.path()).unwrap();
+    assert_eq!((seen.records, seen.first_seq, seen.last_seq, seen.bytes_behind), (6, 1, 6, 0));
+    let last = lines(&second).pop().unwrap();
+    assert!(last.contains(&seen.last_hash));
+    assert_eq!(verify(&second).unwrap().first_seq, 4, "one file begins where it begins");
+    assert_eq!(verify(&first).unwrap().last_seq, 3);
+    let none = tempfile::tempdir().unwrap();
+    assert_eq!(verify(none.path()).unwrap().records, 0);
+}
+
+#[test]
+fn every_way_to_change_the_files_is_found_at_its_record() {
+    type Change = fn(&mut Vec<String>);
+    let changes: [(&str, u64, usize, How, Change); 6] = [
+        ("a byte is another one", 2, 2, How::Changed, |all| {
+            all[1] = all[1].replace("\"b\"", "\"x\"")
+        }),
+        ("a record has its own hash", 3, 3, How::OtherBefore, |all| {
+            all[1] = forged(&all[1], "\"b\"", "\"x\"");
+        }),
+        ("a record is gone", 2, 2, How::Missing { found: 3 }, |all| drop(all.remove(1))),
+        ("two are exchanged", 2, 2, How::Missing { found: 3 }, |all| all.swap(1, 2)),
+        ("one is there twice", 3, 3, How::Missing { found: 2 }, |all| {
+            all.insert(1, all[1].clone())
+        }),
+        ("a line is no record", 2, 2, How::NoRecord, |all| all[1] = "nothing".to_owned()),
+    ];
+    for (what, seq, line, how, change) in changes {
+        let (dir, first, _) = folder();
+        let mut all = lines(&first);
+        change(&mut all);
+        put(&first, &all);
+        let wanted = Broken { seq, file: first.clone(), line, how };
+        assert_eq!(broken(dir.path()), wanted, "{what}");
+    }
+}
+
+#[test]
+fn each_byte_of_a_record_counts() {
+    let (dir, first, _) = folder();
+    let whole = fs::read(&first).unwrap();
+    let second_line = whole.iter().position(|byte| *byte == b'\n').unwrap() + 1;
+    for at in 0..second_line {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 1;
+        fs::write(&first, bytes).unwrap();
+        assert!(verify(dir.path()).is_err(), "byte {at}");
+    }
+}
+
+#[test]
+fn files_that_are_gone_are_missed() {
+    let (dir, first, _) = folder();
+    fs::remove_file(&first).unwrap();
+    assert_eq!((broken(dir.path()).seq, broken(dir.path()).how), (3, How::FilesMissing));
+    let (dir, _, second) = folder();
+    let mut all = lines(&second);
+    all.remove(0);
+    put(&second, &all);
+    assert_eq!((broken(dir.path()).seq, broken(dir.path()).how), (4, How::Missing { found: 5 }));
+}
+
+#[test]
+fn a_piece_counts_as_torn_only_with_the_record_that_describes_it() {
+    let (dir, _, second) = folder();
+    let torn = |text: &str| fs::write(&second, text).unwrap();
+    let whole = fs::read_to_string(&second).unwrap();
+    torn(&format!("{whole}{{\"seq\":7,"));
+    assert_eq!(verify(dir.path()).unwrap().bytes_behind, 9);
+    Log::new(dir.path(), 1 << 20).append(Timestamp::UNIX_EPOCH, vec![Entry::Stopped], 0).unwrap();
+    assert_eq!(verify(dir.path()).unwrap().torn_lines, 1);
+    let closed = fs::read_to_string(&second).unwrap();
+    torn(&closed.replace("{\"seq\":7,\n", "{\"seq\":8,\n"));
+    assert_eq!((broken(dir.path()).seq, broken(dir.path()).how), (7, How::OtherPiece));
+    torn(&closed.replace("{\"seq\":7,\n", ""));
+    assert_eq!(broken(dir.path()).how, How::OtherPiece);
+}
+
+#[test]
+fn a_fault_is_one_sentence_with_its_place() {
+    let (dir, first, _) = folder();
+    let mut all = lines(&first);
+    all.remove(1);
+    put(&first, &all);
+    let text = broken(dir.path()).to_string();
+    let place = format!("the chain is broken at record 2, line 2 of `{}`: ", first.display());
+    assert_eq!(
+        text,
+        format!("{place}the next record has the number 3: records are missing, or were moved")
+    );
+}

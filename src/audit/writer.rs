@@ -1,0 +1,310 @@
+//! The thread that writes, and the handle that everybody else has.
+//!
+//! A record that finds no room in the queue is lost and counted, like one that the disk does not take.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use parking_lot::Mutex;
+
+use crate::FOLDER;
+use crate::entry::Entry;
+use crate::left_out::LeftOut;
+use crate::log::{FILE_BYTES_MAX, Log, Written};
+
+/// Records that may wait for the disk at once.
+const WAITING_MAX: usize = 4096;
+/// Records that are written together at most.
+const TOGETHER_MAX: usize = 256;
+/// How long a disk that failed is left alone.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
+
+/// What the service does where no record can be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnFailure {
+    /// It says so and goes on: an operator can still act.
+    GoOn,
+    /// It refuses calls that change something.
+    Refuse,
+}
+
+/// What is configured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Options {
+    pub on_failure: OnFailure,
+    /// How many bytes all files may have; the newest file stays in any case.
+    pub keep_bytes: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { on_failure: OnFailure::GoOn, keep_bytes: 512 << 20 }
+    }
+}
+
+type Watcher = Box<dyn Fn(Option<&str>) + Send>;
+type Done = Box<dyn FnOnce(bool) + Send>;
+
+enum Message {
+    /// Says whether the entry is on the disk.
+    Entry(Timestamp, Box<Entry>, Done),
+    /// Says whether entries can be written now.
+    Probe(Done),
+}
+
+/// The audit log of this process. Clones are the same one.
+#[derive(Clone)]
+pub struct Audit {
+    messages: SyncSender<Message>,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    folder: PathBuf,
+    options: Mutex<Options>,
+    /// Records that are lost since the last one that was written.
+    lost: AtomicU64,
+    trouble: Mutex<Trouble>,
+}
+
+/// Why records cannot be written, and who hears when that changes.
+#[derive(Default)]
+struct Trouble {
+    why: Option<String>,
+    watcher: Option<Watcher>,
+}
+
+impl Audit {
+    /// The audit log in a state directory. Trouble with its files does not show here ([`Audit::watch`]).
+    ///
+    /// # Errors
+    /// The system's, where it starts no thread.
+    pub fn open(state: &Path, options: Options) -> std::io::Result<Self> {
+        Self::bounded(state, options, FILE_BYTES_MAX, RETRY_INTERVAL)
+    }
+
+    fn bounded(
+        state: &Path,
+        options: Options,
+        file_bytes_max: u64,
+        retry: Duration,
+    ) -> std::io::Result<Self> {
+        let folder = state.join(FOLDER);
+        let (messages, received) = sync_channel(WAITING_MAX);
+        let writer_log = Log::new(&folder, file_bytes_max);
+        let shared = Arc::new(Shared {
+            folder,
+            options: Mutex::new(options),
+            lost: AtomicU64::new(0),
+            trouble: Mutex::default(),
+        });
+        let writer = Writer {
+            log: writer_log,
+            shared: Arc::clone(&shared),
+            left_out: LeftOut::default(),
+            failed: None,
+            retry,
+        };
+        std::thread::Builder::new()
+            .name("audit".to_owned())
+            .spawn(move || writer.run(&received))?;
+        Ok(Self { messages, shared })
+    }
+
+    /// Takes other options, from the next record on.
+    pub fn configure(&self, options: Options) {
+        *self.shared.options.lock() = options;
+    }
+
+    /// What is configured.
+    pub fn options(&self) -> Options {
+        *self.shared.options.lock()
+    }
+
+    /// The folder of the files.
+    pub fn folder(&self) -> &Path {
+        &self.shared.folder
+    }
+
+    /// Calls this at once and at each change, with why no record can be written; it replaces the
+    /// watcher before.
+    pub fn watch(&self, watcher: impl Fn(Option<&str>) + Send + 'static) {
+        let mut trouble = self.shared.trouble.lock();
+        watcher(trouble.why.as_deref());
+        trouble.watcher = Some(Box::new(watcher));
+    }
+
+    /// Records an entry. `done` hears from another thread whether it is on the disk, or left out as one of
+    /// many that were refused.
+    pub fn record(&self, entry: Entry, done: impl FnOnce(bool) + Send + 'static) {
+        self.send(Message::Entry(now(), Box::new(entry), Box::new(done)));
+    }
+
+    /// Records an entry that nobody waits for.
+    pub fn note(&self, entry: Entry) {
+        self.record(entry, |_| {});
+    }
+
+    /// Calls `done` with whether entries can be written now.
+    pub fn probe(&self, done: impl FnOnce(bool) + Send + 'static) {
+        self.send(Message::Probe(Box::new(done)));
+    }
+
+    fn send(&self, message: Message) {
+        match self.messages.try_send(message) {
+            Ok(()) => {}
+            Err(TrySendError::Full(message)) => {
+                let why = format!("{WAITING_MAX} records wait for the disk");
+                self.shared.fail(vec![message], &why);
+            }
+            Err(TrySendError::Disconnected(message)) => {
+                self.shared.fail(vec![message], "the thread that writes it ended");
+            }
+        }
+    }
+}
+
+impl Shared {
+    /// Counts what is lost, logs it, and says why.
+    fn fail(&self, messages: Vec<Message>, why: &str) {
+        for message in messages {
+            match message {
+                Message::Entry(_, entry, done) => {
+                    self.lost.fetch_add(1, Ordering::Relaxed);
+                    log(&entry, None);
+                    done(false);
+                }
+                Message::Probe(done) => done(false),
+            }
+        }
+        let mut trouble = self.trouble.lock();
+        if trouble.why.is_none() {
+            let folder = self.folder.display();
+            tracing::error!(%folder, why, "the audit log cannot be written");
+        }
+        if trouble.why.as_deref() != Some(why) {
+            trouble.set(Some(why.to_owned()));
+        }
+    }
+
+    fn succeed(&self) {
+        let mut trouble = self.trouble.lock();
+        if trouble.why.is_some() {
+            tracing::warn!("the audit log can be written again");
+            trouble.set(None);
+        }
+    }
+}
+
+impl Trouble {
+    fn set(&mut self, why: Option<String>) {
+        self.why = why;
+        if let Some(watcher) = &self.watcher {
+            watcher(self.why.as_deref());
+        }
+    }
+}
+
+/// What the thread has.
+struct Writer {
+    log: Log,
+    shared: Arc<Shared>,
+    left_out: LeftOut,
+    /// When the last attempt failed, and why.
+    failed: Option<(Instant, String)>,
+    /// How long a disk that failed is left alone.
+    retry: Duration,
+}
+
+impl Writer {
+    fn run(mut self, received: &Receiver<Message>) {
+        while let Ok(first) = received.recv() {
+            let more = received.try_iter().take(TOGETHER_MAX - 1);
+            let messages = std::iter::once(first).chain(more).collect();
+            self.write(messages);
+        }
+    }
+
+    fn write(&mut self, messages: Vec<Message>) {
+        if let Some((failed, why)) = &self.failed
+            && failed.elapsed() < self.retry
+        {
+            return self.shared.fail(messages, why);
+        }
+        let keep_bytes = self.shared.options.lock().keep_bytes;
+        let mut entries = Vec::new();
+        let lost = self.shared.lost.swap(0, Ordering::Relaxed);
+        if lost > 0 {
+            let why = self.failed.as_ref().map_or("too many records at once", |(_, why)| why);
+            entries.push(Entry::Lost { records: lost, why: why.to_owned() });
+        }
+        let mut at = now();
+        for message in &messages {
+            if let Message::Entry(made, entry, _) = message {
+                at = *made;
+                entries.extend(self.left_out.sift((**entry).clone(), *made));
+            }
+        }
+        match self.log.append(at, entries, keep_bytes) {
+            Ok(written) => {
+                self.failed = None;
+                for Written { entry, head } in written {
+                    log(&entry, Some((head.seq, &head.hash)));
+                }
+                self.shared.succeed();
+                for message in messages {
+                    match message {
+                        Message::Entry(_, _, done) | Message::Probe(done) => done(true),
+                    }
+                }
+            }
+            Err(error) => {
+                self.shared.lost.fetch_add(lost, Ordering::Relaxed);
+                let why = error.to_string();
+                self.shared.fail(messages, &why);
+                self.failed = Some((Instant::now(), why));
+            }
+        }
+    }
+}
+
+/// The time, to the millisecond.
+fn now() -> Timestamp {
+    let now = Timestamp::now();
+    Timestamp::from_millisecond(now.as_millisecond()).unwrap_or(now)
+}
+
+/// The copy of a record for the log of the process, and from there for the system's journal. Its level is
+/// `warn` where the record is in no file.
+fn log(entry: &Entry, place: Option<(u64, &str)>) {
+    let text = serde_json::to_string(entry).unwrap_or_default();
+    let (seq, hash) = place.unwrap_or_default();
+    let principal = entry.principal().unwrap_or_default();
+    let Entry::Call(call) = entry else {
+        return tracing::info!(target: "audit", seq, hash, entry = text, "audit");
+    };
+    let (peer, method, request) = (&*call.peer, &*call.method, &*call.request);
+    let role = call.role.as_deref().unwrap_or_default();
+    let member = call.member.as_deref().unwrap_or_default();
+    let route = call.route.as_deref().unwrap_or_default();
+    let object = call.object.as_deref().unwrap_or_default();
+    let status = call.status.unwrap_or_default();
+    match place {
+        Some(_) => tracing::info!(
+            target: "audit",
+            seq, hash, principal, role, peer, member, method, route, object, status, request, "call"
+        ),
+        None => tracing::warn!(
+            target: "audit",
+            principal, role, peer, member, method, route, object, status, request,
+            "call that is in no file of the audit log"
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,40 @@
+//! Options of `drover audit`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+
+use super::read::read_span;
+use crate::cli::list_options::ListOptions;
+
+/// Which records are listed.
+#[derive(Debug, Clone, Default, Args)]
+pub struct AuditOptions {
+    /// Only records of this time, such as 2h or 7d
+    #[arg(long, value_name = "TIME", value_parser = read_span)]
+    pub since: Option<Duration>,
+    /// Only records of this principal, such as token:ci or uid:1000
+    #[arg(long, value_name = "PRINCIPAL")]
+    pub by: Option<String>,
+    /// Only calls about this: an agent, a lease, a template, or a word of a path such as `retire`
+    #[arg(long, value_name = "NAME")]
+    pub about: Option<String>,
+    /// The newest so many [default: 200]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub limit: Option<u32>,
+    #[command(flatten)]
+    pub list: ListOptions,
+}
+
+/// What to do with the audit log.
+#[derive(Debug, Clone, Subcommand)]
+pub enum AuditAction {
+    /// Check the chain of hashes in the files of this machine; needs no running service
+    Verify {
+        /// A file of the audit log, or its folder [default: the folder in the state directory of the
+        /// configuration]
+        #[arg(value_name = "FILE")]
+        path: Option<PathBuf>,
+    },
+}

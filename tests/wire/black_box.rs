@@ -1,0 +1,37 @@
+//! What a real service keeps of an agent that failed.
+
+use crate::harness::{Events, Service, world};
+
+// Invariant: after its machine is destroyed, an agent that failed is still known with what it said and what
+// Proxmox did for it, also over a restart.
+
+#[test]
+fn an_agent_that_failed_leaves_its_steps_and_its_tasks() {
+    let (_dir, sim, site) = world();
+    let step = "    prepare: [{run: \"echo TOKEN=s3cret-value; echo it broke; exit 7\"}]\n";
+    site.write_yaml(&site.yaml(&sim, step));
+    let mut service = Service::start(&site);
+    let mut events = Events::follow(&site);
+    let started = site.json(&["provision", "linux"]);
+    let agent = started["agents"][0].as_str().unwrap().to_owned();
+    events.until("agentGone", |fact| fact["agent"]["id"] == *agent);
+    assert_eq!(sim.guests().len(), 0, "the machine is gone");
+    // The keeper reads the tasks when the agent is gone.
+    let mut asked = (0..500).map(|_| site.cli(&["--json", "blackbox", &agent]));
+    let out = asked.find(|out| out.status.success()).unwrap();
+    let kept: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert_eq!((&kept["reason"], &kept["template"]), (&"failed".into(), &"lab/linux".into()));
+    let moments = kept["moments"].to_string();
+    assert!(moments.contains("it broke") && moments.contains("exit 7"), "{moments}");
+    assert!(moments.contains("TOKEN=***") && !kept.to_string().contains("s3cret"), "{kept}");
+    let kinds: Vec<&str> =
+        kept["tasks"].as_array().unwrap().iter().map(|one| one["kind"].as_str().unwrap()).collect();
+    assert!(kinds.contains(&"qmstart") && kinds.contains(&"qmdestroy"), "{kinds:?}");
+    let why = site.json(&["why", &agent])["state"].to_string();
+    assert!(why.contains(&format!("drover blackbox {agent}")), "{why}");
+
+    service.child.signal("TERM");
+    service.child.wait();
+    let _service = Service::start(&site);
+    assert_eq!(site.json(&["blackbox", &agent])["moments"], kept["moments"]);
+}
