@@ -1,7 +1,7 @@
 //! One agent: its life, its events, and what may be done with it.
 
 use askama::Template;
-use drover_api::{AgentOut, GoneOut};
+use drover_api::{AgentOut, BlackBoxOut, GoneOut};
 
 use crate::events::EventRow;
 use crate::frame::Frame;
@@ -44,12 +44,19 @@ pub struct GonePage {
     bars: Vec<Bar>,
     total: String,
     events: Vec<EventRow>,
+    /// What was kept of it where it failed.
+    kept: Option<BlackBoxOut>,
 }
 
 impl GonePage {
-    /// With its events, the last first.
-    pub fn new(frame: Frame, agent: GoneOut, events: Vec<EventRow>) -> Self {
+    /// With its events, the last first, and what was kept of it where it failed.
+    pub fn new(
+        frame: Frame,
+        agent: GoneOut,
+        events: Vec<EventRow>,
+        kept: Option<BlackBoxOut>,
+    ) -> Self {
         let (bars, total) = (waterfall::bars(&agent.phases), waterfall::total(&agent.phases));
-        Self { frame, agent, bars, total, events }
+        Self { frame, agent, bars, total, events, kept }
     }
 }

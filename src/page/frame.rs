@@ -14,6 +14,7 @@ pub enum Tab {
     Nodes,
     Configuration,
     Events,
+    Audit,
     Docs,
     /// None of them.
     Other,
@@ -21,7 +22,7 @@ pub enum Tab {
 
 impl Tab {
     /// Those of the navigation: each with its address, its name, and the key behind `g`.
-    pub(crate) const ALL: [(Self, &'static str, &'static str, char); 8] = [
+    pub(crate) const ALL: [(Self, &'static str, &'static str, char); 9] = [
         (Self::Herd, "/", "Herd", 'h'),
         (Self::Agents, "/agents", "Agents", 'a'),
         (Self::Leases, "/leases", "Leases", 'l'),
@@ -29,6 +30,7 @@ impl Tab {
         (Self::Nodes, "/nodes", "Nodes", 'n'),
         (Self::Configuration, "/configuration", "Configuration", 'c'),
         (Self::Events, "/events", "Events", 'e'),
+        (Self::Audit, "/audit", "Audit", 'u'),
         (Self::Docs, "/docs", "Book", 'd'),
     ];
 }
@@ -57,8 +59,19 @@ impl Frame {
     pub(crate) fn links(&self) -> Vec<Link> {
         let link =
             |(tab, address, name, key)| Link { address, name, key, is_here: tab == self.tab };
-        // Operators alone may ask the clusters.
-        let is_theirs = |tab: Tab| tab != Tab::Nodes || self.may_operate();
+        let is_theirs = |tab: Tab| match tab {
+            // They ask the clusters.
+            Tab::Nodes => self.may_operate(),
+            Tab::Audit => self.may_admin(),
+            Tab::Herd
+            | Tab::Agents
+            | Tab::Leases
+            | Tab::Jobs
+            | Tab::Configuration
+            | Tab::Events
+            | Tab::Docs
+            | Tab::Other => true,
+        };
         Tab::ALL.into_iter().filter(|(tab, ..)| is_theirs(*tab)).map(link).collect()
     }
 

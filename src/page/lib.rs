@@ -18,6 +18,7 @@
 mod agent;
 mod agents;
 mod assets;
+mod audit;
 mod configuration;
 mod docs;
 mod events;
@@ -37,6 +38,7 @@ mod waterfall;
 pub use agent::{AgentPage, GonePage};
 pub use agents::{AgentFilter, AgentWords, AgentsPage};
 pub use assets::{Asset, asset};
+pub use audit::AuditPage;
 pub use configuration::ConfigurationPage;
 pub use docs::{DocsPage, DocsTopic};
 pub use events::{EventRow, EventsPage};

@@ -45,8 +45,18 @@ impl Keys for Of {
 )]
 pub(super) async fn list(
     state: web::Data<State>,
-    Query(Of { since, by, about, after, limit }): Query<Of>,
+    Query(of): Query<Of>,
 ) -> Result<web::Json<AuditOut>, Rejection> {
+    found(&state, of).await.map(web::Json)
+}
+
+/// The newest records, so many at most.
+pub(super) async fn newest(state: &State, limit: usize) -> Result<AuditOut, Rejection> {
+    found(state, Of { since: None, by: None, about: None, after: None, limit: Some(limit) }).await
+}
+
+async fn found(state: &State, of: Of) -> Result<AuditOut, Rejection> {
+    let Of { since, by, about, after, limit } = of;
     let limit = limit.unwrap_or(LIMIT);
     let since: Option<Timestamp> = since
         .map(|text| text.parse())
@@ -66,7 +76,7 @@ pub(super) async fn list(
     let found = found.map_err(|error| unread(error.to_string()))?;
     let found = found.map_err(|error| unread(error.to_string()))?;
     let trouble = state.doors.view.audit_trouble();
-    Ok(web::Json(AuditOut { records: found.into_iter().map(shown).collect(), trouble }))
+    Ok(AuditOut { records: found.into_iter().map(shown).collect(), trouble })
 }
 
 fn shown(Record { seq, at, prev, entry, hash }: Record) -> AuditRecordOut {

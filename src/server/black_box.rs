@@ -24,17 +24,21 @@ pub(super) async fn show(
         let text = format!("agent `{shown}` lives; drover keeps something of it when it fails");
         return Err(Rejection::not_found(text));
     }
-    let read = std::sync::Arc::clone(&state.doors.black_box);
-    let unread = |why: String| {
-        let text = format!("the black box of agent `{shown}` cannot be read: {why}");
-        Rejection::refused(Refusal::Unavailable(text))
-    };
-    let kept = web::block(move || read(&id)).await.map_err(|error| unread(error.to_string()))?;
-    let kept = kept.map_err(|error| unread(error.to_string()))?;
-    kept.map(web::Json).ok_or_else(|| {
+    kept(&state, &id).await?.map(web::Json).ok_or_else(|| {
         Rejection::not_found(format!(
             "nothing is kept of an agent `{shown}`: it did not fail, or that is too long ago \
              (`service.blackBox`)"
         ))
     })
+}
+
+/// What is kept of an agent; none where nothing is.
+pub(super) async fn kept(state: &State, id: &str) -> Result<Option<BlackBoxOut>, Rejection> {
+    let (read, name) = (std::sync::Arc::clone(&state.doors.black_box), id.to_owned());
+    let unread = |why: String| {
+        let text = format!("the black box of agent `{}` cannot be read: {why}", printable(id));
+        Rejection::refused(Refusal::Unavailable(text))
+    };
+    let kept = web::block(move || read(&name)).await.map_err(|error| unread(error.to_string()))?;
+    kept.map_err(|error| unread(error.to_string()))
 }

@@ -27,6 +27,7 @@ pub(super) use looks::Looks;
 
 const OPEN: Access = Access::Open;
 const VIEWER: Access = Access::Least(Role::Viewer);
+const ADMIN: Access = Access::Least(Role::Admin);
 const OPERATOR: Access = Access::Least(Role::Operator);
 
 /// The most bytes of the form of a login.
@@ -49,6 +50,7 @@ pub(super) fn places() -> Vec<Place> {
         at("/templates/{id:.+}").query().get(VIEWER, views::template),
         at("/configuration").query().get(VIEWER, views::configuration),
         at("/events").query().get(VIEWER, views::events),
+        at("/audit").query().get(ADMIN, views::audit),
         at("/docs").query().get(VIEWER, views::book),
         at("/docs/{topic:.+}").query().get(VIEWER, views::docs),
         at("/login")

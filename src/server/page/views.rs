@@ -5,9 +5,9 @@ use drover_api::{GoneOut, Role};
 use drover_model::id::{AgentId, LeaseId, NodeName};
 use drover_model::phase::LeasePhase;
 use drover_page::{
-    AgentFilter, AgentPage, AgentWords, AgentsPage, ConfigurationPage, DocsPage, DocsTopic,
-    EventsPage, Frame, GonePage, HerdPage, JobPage, JobsPage, LeaseCounts, LeasePage, LeasesPage,
-    NodesPage, PlanPage, Tab, TemplatePage,
+    AgentFilter, AgentPage, AgentWords, AgentsPage, AuditPage, ConfigurationPage, DocsPage,
+    DocsTopic, EventsPage, Frame, GonePage, HerdPage, JobPage, JobsPage, LeaseCounts, LeasePage,
+    LeasesPage, NodesPage, PlanPage, Tab, TemplatePage,
 };
 use serde::Deserialize;
 
@@ -19,10 +19,13 @@ use crate::problem::{Rejection, printable};
 use crate::query::{Keys, Query};
 use crate::shapes::{self, Shown};
 use crate::state::State;
-use crate::{control, demand, drift, nodes as of_nodes, status};
+use crate::{audit as of_audit, black_box, control, demand, drift, nodes as of_nodes, status};
 
 type ByCaller = web::ReqData<Caller>;
 type Data = web::Data<State>;
+
+/// Records of the audit log that are looked through.
+const RECORDS: usize = 1000;
 
 /// What a list is filtered by.
 #[derive(Debug, Deserialize)]
@@ -116,7 +119,12 @@ pub(super) async fn agent(
     let gone = gone.ok_or_else(|| {
         Rejection::not_found(format!("no agent `{}` is known", printable(id.as_str())))
     })?;
-    Ok(html(&GonePage::new(frame, gone.shown(), events)))
+    let kept = match caller.role >= Role::Operator {
+        // The agent itself is shown where this cannot be read.
+        true => black_box::kept(&state, id.as_str()).await.unwrap_or_default(),
+        false => None,
+    };
+    Ok(html(&GonePage::new(frame, gone.shown(), events, kept)))
 }
 
 pub(super) async fn leases(
@@ -234,6 +242,17 @@ pub(super) async fn events(
     let rows = happened::rows(&state.doors.view, &caller.by(), None);
     let frame = frame(&state, &request, &caller, Tab::Events);
     Ok(html(&EventsPage::new(frame, rows, &q)))
+}
+
+pub(super) async fn audit(
+    state: Data,
+    caller: ByCaller,
+    request: HttpRequest,
+    Query(Filtered { q }): Query<Filtered>,
+) -> Answer {
+    let out = of_audit::newest(&state, RECORDS).await?;
+    let frame = frame(&state, &request, &caller, Tab::Audit);
+    Ok(html(&AuditPage::new(frame, out, &q)))
 }
 
 pub(super) async fn book(state: Data, caller: ByCaller, request: HttpRequest) -> Answer {
