@@ -21,6 +21,9 @@ use super::{RunError, Settings, members, state_dir, twin, wiring};
 use crate::clock::SystemAmbient;
 use crate::telemetry::{self, LevelHandle};
 
+/// This process as a member: its sockets, and its audit log.
+type Member<'a> = (Arc<Membership>, &'a Bound, Audit);
+
 /// The process over all its terms.
 #[derive(Default)]
 pub(super) struct Process {
@@ -149,7 +152,7 @@ impl Process {
         (settings, state): (&Settings, &Path),
         checked: &Checked,
         ambient: &Arc<dyn Ambient>,
-    ) -> Result<Option<(Arc<Membership>, &Bound, Audit)>, RunError> {
+    ) -> Result<Option<Member<'_>>, RunError> {
         let Some(store) = &checked.service.store else { return Ok(None) };
         let bound = match self.bound.take() {
             Some(bound) => bound,
