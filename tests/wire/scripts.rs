@@ -93,7 +93,7 @@ pub const ASKING: [(&str, &str, i32); 72] = [
 ];
 
 /// Commands that ask no service.
-pub const ALONE: [&str; 27] = [
+pub const ALONE: [&str; 28] = [
     "run",
     "demo",
     "sim",
