@@ -2,6 +2,7 @@
 
 use askama::Template;
 use drover_api::{AgentOut, GoneOut};
+use drover_model::phase::AgentPhase;
 
 use crate::filter::Filter;
 use crate::frame::Frame;
@@ -75,7 +76,7 @@ impl AgentsPage {
         gone.retain(|one| {
             filter.has(AgentWords {
                 id: &one.id,
-                state: "Gone",
+                state: AgentPhase::Gone.name(),
                 template: &one.template,
                 node: "",
                 vmid: "",

@@ -5,7 +5,7 @@ use drover_api::{ConfigOut, MembersOut, SyncOut};
 
 use crate::frame::Frame;
 
-/// The configuration.
+/// How the configuration stands.
 #[derive(Template)]
 #[template(path = "configuration.html")]
 pub struct ConfigurationPage {

@@ -3,7 +3,7 @@
 //! `ready pve1` finds rows with both words anywhere, `state:ready` those with the word in one column, and
 //! `-state:ready` all others. Letters count the same whether large or small.
 
-/// A filter.
+/// What the rows of a list must have.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Filter {
     terms: Vec<Term>,

@@ -40,7 +40,7 @@ impl Tab {
 pub struct Frame {
     /// Where they are.
     pub tab: Tab,
-    /// Who looks.
+    /// The principal that looks.
     pub principal: String,
     /// What they may do.
     pub role: Role,
@@ -55,7 +55,7 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// The navigation.
+    /// The links to the pages, those for this role alone.
     pub(crate) fn links(&self) -> Vec<Link> {
         let link =
             |(tab, address, name, key)| Link { address, name, key, is_here: tab == self.tab };

@@ -60,7 +60,7 @@ impl LeasesPage {
     }
 }
 
-/// One lease.
+/// One lease, and why it waits.
 #[derive(Template)]
 #[template(path = "lease.html")]
 pub struct LeasePage {

@@ -7,7 +7,7 @@ use drover_model::phase::BreakerPhase;
 use crate::frame::Frame;
 use crate::show;
 
-/// One template.
+/// One template with its agents.
 #[derive(Template)]
 #[template(path = "template.html")]
 pub struct TemplatePage {

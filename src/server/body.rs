@@ -16,6 +16,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
+pub(super) use super::hex::hex;
 use super::house::BODY_LIMIT;
 use super::problem::Rejection;
 use super::problem::printable;
@@ -333,11 +334,6 @@ fn canonical(value: &Value) -> String {
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value.to_string(),
     }
-}
-
-/// Spells bytes in lower-case hex.
-pub(super) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

@@ -15,12 +15,12 @@ use actix_web::middleware::Next;
 use actix_web::{HttpMessage, web};
 use drover_api::Role;
 
+use super::answers;
 use super::audited;
 use super::auth::{Auth, Caller, digest};
 use super::forwarded::{Forged, Voucher, digest_of};
 use super::house::{House, now};
 use super::intake::Sender;
-use super::page;
 use super::peer::{LocalPeer, Peer, peer_of};
 use super::problem::Rejection;
 use super::query;
@@ -99,7 +99,7 @@ pub(super) async fn pass(
             Ok(response)
         }
         Err(problem) if guard.is_page => {
-            let answer = page::refusal(request.request(), &problem);
+            let answer = answers::refusal(request.request(), &problem);
             Ok(request.into_response(answer))
         }
         Err(problem) => Ok(request.error_response(problem)),
@@ -221,7 +221,7 @@ fn identify(house: &House, request: &ServiceRequest) -> Result<Caller, Rejection
     let session = house.sessions.caller(request.headers(), &auth, now().0);
     let detail = "give a token as `Authorization: Bearer TOKEN`";
     let caller = session.ok_or_else(|| Rejection::unauthorized(detail))?;
-    // A browser sends the cookie whoever made the request.
+    // A browser sends the cookie no matter who made the request.
     if !request.method().is_safe() && !house.sessions.is_of_page(request.headers()) {
         return Err(Rejection::forbidden(format!(
             "a session changes something only with the header `{CSRF_HEADER}` that the page sends; load \

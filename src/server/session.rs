@@ -22,7 +22,7 @@ use sha2::Sha256;
 use subtle::ConstantTimeEq as _;
 
 use super::auth::{Auth, Caller};
-use super::body::hex;
+use super::hex::hex;
 
 /// The cookie's name.
 const COOKIE: &str = "drover_session";

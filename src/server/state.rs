@@ -22,7 +22,7 @@ use tokio::sync::Semaphore;
 
 use crate::auth::Caller;
 use crate::house::{House, now};
-use crate::page::Looks;
+use crate::looks::Looks;
 use crate::problem::Rejection;
 use crate::session::SessionKey;
 use crate::view::View;

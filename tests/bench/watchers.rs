@@ -71,7 +71,7 @@ async fn fan_out(
     with_pages: bool,
 ) -> (Vec<f64>, Vec<f64>) {
     let token = format!("{role}-token");
-    let begun = Instant::now();
+    let start = Instant::now();
     let sent: Arc<Vec<AtomicU64>> = Arc::new((0..FACTS).map(|_| AtomicU64::new(0)).collect());
     let ready = Arc::new(Barrier::new(watchers + 1));
     let (took, mut all) = mpsc::unbounded_channel();
@@ -112,7 +112,7 @@ async fn fan_out(
                     let Some((_, rest)) = event.split_once(STAMP) else { continue };
                     let number = rest.split('"').next().unwrap().parse::<usize>().unwrap();
                     let at = sent[number].load(Ordering::Acquire);
-                    let span = begun.elapsed().as_nanos() as u64 - at;
+                    let span = start.elapsed().as_nanos() as u64 - at;
                     took.send(Duration::from_nanos(span).as_secs_f64()).unwrap();
                     count += 1;
                 }
@@ -126,7 +126,7 @@ async fn fan_out(
             detail: format!("{STAMP}{number}"),
             ..agent(&format!("agent-{number:05}"), AgentPhase::Preparing)
         };
-        sent[number as usize].store(begun.elapsed().as_nanos() as u64, Ordering::Release);
+        sent[number as usize].store(start.elapsed().as_nanos() as u64, Ordering::Release);
         reported(&served.view, What::Agent(Arc::new(status)));
         tokio::time::sleep(PAUSE).await;
     }

@@ -37,7 +37,7 @@ fn logged_in(base: &str, size: (u32, u32)) -> Browser {
 // Invariant: a person can do the day's work from the page alone.
 
 #[test]
-fn a_machine_is_begun_watched_held_and_retired_in_a_browser() {
+fn a_machine_is_started_watched_held_and_released_in_a_browser() {
     let (_dir, sim, site) = world();
     let (_service, base) = paged(&sim, &site, "");
     let browser = logged_in(&base, (1280, 900));
@@ -45,7 +45,7 @@ fn a_machine_is_begun_watched_held_and_retired_in_a_browser() {
     browser.until_text("#clouds", "healthy");
     browser.shoot("herd-empty");
 
-    // It is begun, and every phase comes to the page by itself.
+    // It is started, and every phase comes to the page by itself.
     browser.click("#templates a");
     browser.click("main [data-do$='/provision']");
     browser.until_text("#agents", "Ready");
@@ -73,7 +73,7 @@ fn a_machine_is_begun_watched_held_and_retired_in_a_browser() {
 }
 
 #[test]
-fn a_broken_configuration_is_shown_with_its_place_and_goes_when_it_is_mended() {
+fn a_broken_configuration_is_shown_with_its_place_and_goes_when_it_is_repaired() {
     let (_dir, sim, site) = world();
     let (_service, base) = paged(&sim, &site, "");
     let browser = logged_in(&base, (1280, 900));

@@ -6,13 +6,13 @@ use actix_web::{HttpRequest, HttpResponse, web};
 use drover_page::{LoginPage, Written};
 use serde::Deserialize;
 
-use super::answers::{Answer, html, leads_to, page_of};
+use crate::answers::{Answer, Asked, html, leads_to, page_of};
 use crate::auth::digest;
 use crate::gate;
 use crate::house::{House, now};
 use crate::peer::peer_of;
 use crate::problem::Rejection;
-use crate::query::{Keys, Query};
+use crate::query::Keys;
 use crate::session::set_cookie;
 
 /// Where a login leads.
@@ -27,8 +27,8 @@ impl Keys for Next {
     const TAKEN: &'static str = "`next` is taken";
 }
 
-/// The form.
-pub(super) async fn form(Query(Next { next }): Query<Next>) -> HttpResponse {
+/// Shows the form for a token.
+pub(super) async fn form(Asked(Next { next }): Asked<Next>) -> HttpResponse {
     html(&LoginPage::new(&within(&next), None))
 }
 

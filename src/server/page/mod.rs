@@ -4,26 +4,23 @@
 //! `drover-page`. A page changes nothing: its buttons call the API, with the session's cookie and
 //! [`CSRF_HEADER`](super::session::CSRF_HEADER).
 //!
-//! - `answers.rs` has headers, and refusals as pages.
-//! - `looks.rs` keeps for some seconds what clusters answered, so that many readers ask them once.
+//! Beside this folder, `answers.rs` has headers, and refusals as pages; `looks.rs` keeps for some seconds what
+//! clusters answered, so that many readers ask them once.
+//!
 //! - `login.rs` takes a token and gives a session.
 //! - `views.rs` has one handler a page, `happened.rs` the events as they show them.
 
-mod answers;
 mod happened;
 mod login;
-mod looks;
 #[cfg(test)]
 mod tests;
 mod views;
 
 use drover_api::Role;
 
+use super::answers;
 use super::gate::Access;
 use super::place::Place;
-
-pub(super) use answers::{for_whom, refusal};
-pub(super) use looks::Looks;
 
 const OPEN: Access = Access::Open;
 const VIEWER: Access = Access::Least(Role::Viewer);

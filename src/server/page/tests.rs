@@ -18,7 +18,7 @@ use crate::routes;
 use crate::session::CSRF_HEADER;
 use crate::testing::{Served, agent, empty_template, lease, reported};
 
-/// Somebody's browser.
+/// What a person looks at the page with.
 struct Browser {
     http: Client,
     base: String,
@@ -91,7 +91,7 @@ fn served() -> Served {
     served
 }
 
-/// What each page has that browsers are told.
+/// What each page says to browsers.
 fn headed(answer: &Response, about: &str) {
     let header = |name: &str| answer.headers().get(name).map(|value| value.to_str().unwrap());
     let policy = header("content-security-policy").unwrap_or_else(|| panic!("{about}"));
@@ -146,13 +146,13 @@ async fn what_is_not_there_or_cannot_be_read_is_refused_in_words() {
     let served = served();
     let browser = Browser::of(&served, "viewer-token").await;
     for (path, status, words) in [
-        ("/agents/zz", 404, "no agent `zz` is known"),
-        ("/agents/%3Cscript%3E", 404, "&#60;script&#62;"),
-        ("/leases/zz", 404, "no lease `zz` is known"),
-        ("/templates/zz", 404, "no template `zz` is configured"),
-        ("/docs/zz", 404, "the book has no page `zz`"),
+        ("/agents/zz", 404, "no agent <code>zz</code> is known"),
+        ("/agents/%3Cscript%3E", 404, "&lt;script&gt;"),
+        ("/leases/zz", 404, "no lease <code>zz</code> is known"),
+        ("/templates/zz", 404, "no template <code>zz</code> is configured"),
+        ("/docs/zz", 404, "the book has no page <code>zz</code>"),
         ("/assets/zz", 404, "the page has no such file"),
-        ("/agents?nonsense=1", 400, "`q`, a filter, is taken"),
+        ("/agents?nonsense=1", 400, "<code>q</code>, a filter, is taken"),
         ("/nodes", 403, "has the role viewer, and this needs operator"),
     ] {
         let answer = browser.get(path).await;

@@ -11,12 +11,12 @@ use drover_page::{
 };
 use serde::Deserialize;
 
-use super::answers::{Answer, html};
 use super::happened;
 use crate::alarms::alarms;
+use crate::answers::{Answer, Asked, html};
 use crate::auth::Caller;
 use crate::problem::{Rejection, printable};
-use crate::query::{Keys, Query};
+use crate::query::Keys;
 use crate::shapes::{self, Shown};
 use crate::state::State;
 use crate::{audit as of_audit, black_box, control, demand, drift, nodes as of_nodes, status};
@@ -79,7 +79,7 @@ pub(super) async fn agents(
     state: Data,
     caller: ByCaller,
     request: HttpRequest,
-    Query(Filtered { q }): Query<Filtered>,
+    Asked(Filtered { q }): Asked<Filtered>,
 ) -> Answer {
     let frame = frame(&state, &request, &caller, Tab::Agents);
     let (view, by) = (&state.doors.view, caller.by());
@@ -131,7 +131,7 @@ pub(super) async fn leases(
     state: Data,
     caller: ByCaller,
     request: HttpRequest,
-    Query(Filtered { q }): Query<Filtered>,
+    Asked(Filtered { q }): Asked<Filtered>,
 ) -> Answer {
     let (view, by) = (&state.doors.view, caller.by());
     let leases = view.leases().iter().map(|lease| shapes::lease(view, lease, &by)).collect();
@@ -163,7 +163,7 @@ pub(super) async fn jobs(
     state: Data,
     caller: ByCaller,
     request: HttpRequest,
-    Query(Filtered { q }): Query<Filtered>,
+    Asked(Filtered { q }): Asked<Filtered>,
 ) -> Answer {
     let frame = frame(&state, &request, &caller, Tab::Jobs);
     let out = demand::list(state).await?.into_inner();
@@ -180,7 +180,7 @@ pub(super) async fn why(
     state: Data,
     caller: ByCaller,
     request: HttpRequest,
-    Query(About { of }): Query<About>,
+    Asked(About { of }): Asked<About>,
 ) -> Answer {
     let frame = frame(&state, &request, &caller, Tab::Jobs);
     Ok(html(&JobPage::new(frame, asked(&state, of).await?)))
@@ -237,7 +237,7 @@ pub(super) async fn events(
     state: Data,
     caller: ByCaller,
     request: HttpRequest,
-    Query(Filtered { q }): Query<Filtered>,
+    Asked(Filtered { q }): Asked<Filtered>,
 ) -> Answer {
     let rows = happened::rows(&state.doors.view, &caller.by(), None);
     let frame = frame(&state, &request, &caller, Tab::Events);
@@ -248,7 +248,7 @@ pub(super) async fn audit(
     state: Data,
     caller: ByCaller,
     request: HttpRequest,
-    Query(Filtered { q }): Query<Filtered>,
+    Asked(Filtered { q }): Asked<Filtered>,
 ) -> Answer {
     let out = of_audit::newest(&state, RECORDS).await?;
     let frame = frame(&state, &request, &caller, Tab::Audit);

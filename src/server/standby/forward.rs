@@ -18,13 +18,13 @@ use reqwest::header::{HeaderName, HeaderValue};
 use tokio::time::{sleep, timeout};
 
 use super::Standby;
+use crate::answers;
 use crate::audited;
 use crate::auth::Caller;
 use crate::forwarded::{self, Forwarded, Voucher};
 use crate::gate;
 use crate::house::{House, now};
 use crate::intake::Sender;
-use crate::page;
 use crate::peer::{LocalPeer, Origin, Peer, origin_of};
 use crate::problem::{Rejection, no_such_route};
 use crate::seat::Seat;
@@ -108,7 +108,7 @@ pub(super) async fn forward(
     payload: web::Payload,
 ) -> HttpResponse {
     let answer = to_leader(standby, house, request.clone(), payload).await;
-    answer.unwrap_or_else(|problem| page::for_whom(&request, &problem))
+    answer.unwrap_or_else(|problem| answers::for_whom(&request, &problem))
 }
 
 async fn to_leader(

@@ -1,16 +1,19 @@
-//! Answers of the page: HTML with its headers, refusals as pages, style and script.
+//! Answers that people read in a browser: HTML with its headers, refusals as pages, style and script.
 
 use std::fmt;
+use std::future::{Ready, ready};
 
+use actix_web::dev::Payload;
 use actix_web::http::StatusCode;
 use actix_web::http::header::{
     ACCEPT, CACHE_CONTROL, CONTENT_SECURITY_POLICY, HeaderValue, LOCATION, REFERRER_POLICY,
     RETRY_AFTER, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
 };
-use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder, ResponseError, web};
+use actix_web::{FromRequest, HttpRequest, HttpResponse, HttpResponseBuilder, ResponseError, web};
 use drover_page::{FaultPage, Written};
 
 use crate::problem::Rejection;
+use crate::query::{Keys, Query};
 
 /// What a page may load and do: what comes from this service, and nothing that is written in the page itself
 /// (CSP level 3).
@@ -46,7 +49,20 @@ impl ResponseError for Refused {
     }
 }
 
-/// A page.
+/// The query of a page.
+pub(super) struct Asked<T>(pub T);
+
+impl<T: Keys> FromRequest for Asked<T> {
+    type Error = Refused;
+    type Future = Ready<Result<Self, Refused>>;
+
+    fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
+        let read = Query::<T>::from_request(request, payload).into_inner();
+        ready(read.map(|Query(asked)| Self(asked)).map_err(Refused))
+    }
+}
+
+/// A page as the answer 200.
 pub(super) fn html(page: &impl Written) -> HttpResponse {
     page_of(StatusCode::OK, page.written())
 }
@@ -76,7 +92,7 @@ pub(super) fn leads_to(place: &str) -> HttpResponse {
 }
 
 /// What the gate answers in the place of a page: the way in for strangers, else why not.
-pub(in super::super) fn refusal(request: &HttpRequest, problem: &Rejection) -> HttpResponse {
+pub(super) fn refusal(request: &HttpRequest, problem: &Rejection) -> HttpResponse {
     if problem.document.status != StatusCode::UNAUTHORIZED.as_u16() || request.path() == "/login" {
         return fault(problem);
     }
@@ -85,8 +101,8 @@ pub(in super::super) fn refusal(request: &HttpRequest, problem: &Rejection) -> H
     leads_to(&format!("/login?next={next}"))
 }
 
-/// A refusal for whoever asks: a page where a browser asks for one.
-pub(in super::super) fn for_whom(request: &HttpRequest, problem: &Rejection) -> HttpResponse {
+/// A refusal for the caller: a page where a browser asks for one.
+pub(super) fn for_whom(request: &HttpRequest, problem: &Rejection) -> HttpResponse {
     let accepts = request.headers().get(ACCEPT).and_then(|kinds| kinds.to_str().ok());
     // Browsers name this kind where a person goes to a place; scripts and programs do not.
     match accepts.is_some_and(|kinds| kinds.contains("text/html")) {
