@@ -54,51 +54,29 @@ fn body(markdown: &str, topic: &str) -> String {
     let mut heading: Option<(usize, String)> = None;
     let mut tables = 0;
     for event in Parser::new_ext(markdown, options) {
-        let event = match event {
-            Event::Html(_) | Event::InlineHtml(_) => continue,
-            Event::Start(Tag::Link { link_type, dest_url, title, id }) => {
-                let dest_url = CowStr::from(link(&dest_url, topic));
-                Event::Start(Tag::Link { link_type, dest_url, title, id })
-            }
-            Event::Start(Tag::Image { link_type, dest_url, title, id }) => {
-                let dest_url = CowStr::from(format!("/docs/{}", near(&dest_url, topic)));
-                Event::Start(Tag::Image { link_type, dest_url, title, id })
-            }
-            other => other,
-        };
-        match &event {
-            Event::Start(Tag::Heading { .. }) => heading = Some((events.len(), String::new())),
-            Event::Text(text) | Event::Code(text) => {
-                if let Some((_, words)) = &mut heading {
-                    words.push_str(text);
-                }
-            }
-            Event::End(TagEnd::Heading(_)) => {
-                if let Some((place, words)) = heading.take()
-                    && let Some(Event::Start(Tag::Heading { id, .. })) = events.get_mut(place)
-                {
-                    *id = Some(CowStr::from(anchor(&words)));
-                }
-            }
-            // A table may be wider than a phone.
-            Event::Start(Tag::Table(_)) => {
-                tables += 1;
-                events.push(Event::Html(CowStr::from(format!(
-                    "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Table {tables}\">",
-                ))));
-            }
-            _ => {}
+        if matches!(event, Event::Html(_) | Event::InlineHtml(_)) {
+            continue;
         }
-        // Keys move what is wider than the window.
-        let event = match event {
-            Event::Start(Tag::CodeBlock(_)) => {
-                Event::Html(CowStr::from("<pre tabindex=\"0\"><code>"))
-            }
-            Event::End(TagEnd::CodeBlock) => Event::Html(CowStr::from("</code></pre>\n")),
-            other => other,
-        };
+        if let Event::Start(Tag::Heading { .. }) = &event {
+            heading = Some((events.len(), String::new()));
+        } else if let (Event::Text(text) | Event::Code(text), Some((_, words))) =
+            (&event, &mut heading)
+        {
+            words.push_str(text);
+        } else if let Event::End(TagEnd::Heading(_)) = &event
+            && let Some((place, words)) = heading.take()
+            && let Some(Event::Start(Tag::Heading { id, .. })) = events.get_mut(place)
+        {
+            *id = Some(CowStr::from(anchor(&words)));
+        } else if let Event::Start(Tag::Table(_)) = &event {
+            // A table may be wider than a phone.
+            tables += 1;
+            events.push(Event::Html(CowStr::from(format!(
+                "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"Table {tables}\">",
+            ))));
+        }
         let ends_table = matches!(event, Event::End(TagEnd::Table));
-        events.push(event);
+        events.push(shown(event, topic));
         if ends_table {
             events.push(Event::Html(CowStr::from("</div>")));
         }
@@ -106,6 +84,25 @@ fn body(markdown: &str, topic: &str) -> String {
     let mut text = String::new();
     html::push_html(&mut text, events.into_iter());
     text
+}
+
+/// A part of a page as it is shown here: what it leads to is here, and keys move what is wide.
+fn shown<'a>(event: Event<'a>, topic: &str) -> Event<'a> {
+    if let Event::Start(Tag::Link { link_type, dest_url, title, id }) = event {
+        let dest_url = CowStr::from(link(&dest_url, topic));
+        return Event::Start(Tag::Link { link_type, dest_url, title, id });
+    }
+    if let Event::Start(Tag::Image { link_type, dest_url, title, id }) = event {
+        let dest_url = CowStr::from(format!("/docs/{}", near(&dest_url, topic)));
+        return Event::Start(Tag::Image { link_type, dest_url, title, id });
+    }
+    if let Event::Start(Tag::CodeBlock(_)) = event {
+        return Event::Html(CowStr::from("<pre tabindex=\"0\"><code>"));
+    }
+    if let Event::End(TagEnd::CodeBlock) = event {
+        return Event::Html(CowStr::from("</code></pre>\n"));
+    }
+    event
 }
 
 /// The name of a heading, as links of the book have it.

@@ -175,11 +175,18 @@ enum Part {
 
 fn part(phase: AgentPhase) -> Part {
     match phase {
+        AgentPhase::Queued
+        | AgentPhase::Cloning
+        | AgentPhase::InDoubt
+        | AgentPhase::Configuring
+        | AgentPhase::Booting
+        | AgentPhase::Connecting
+        | AgentPhase::Preparing
+        | AgentPhase::Resetting => Part::Coming,
         AgentPhase::Ready => Part::Ready,
-        AgentPhase::Leased => Part::Busy,
+        AgentPhase::Leased | AgentPhase::Draining | AgentPhase::Held => Part::Busy,
+        AgentPhase::Retiring | AgentPhase::Gone => Part::Leaving,
         AgentPhase::Stranded => Part::Stranded,
-        phase if phase.is_leaving() || phase == AgentPhase::Gone => Part::Leaving,
-        _ => Part::Coming,
     }
 }
 

@@ -23,7 +23,7 @@ pub(crate) struct Bar {
 /// The bars of phases that follow each other.
 pub(crate) fn bars(phases: &[PhaseOut]) -> Vec<Bar> {
     let total: u64 = phases.iter().map(|one| one.ms).sum();
-    let place = |ms: u64| if total == 0 { 0 } else { ms.saturating_mul(WIDTH) / total };
+    let place = |ms: u64| ms.saturating_mul(WIDTH).checked_div(total).unwrap_or(0);
     let mut before = 0;
     let mut bar = |one: &PhaseOut| {
         let x = place(before);
