@@ -73,7 +73,7 @@ const PURE: [(&str, &[&str]); 6] = [
     // utoipa for the API's words alone, and only where the API is built: types, no I/O.
     ("drover-model", &["futures-util", "rand", "rand_chacha", "serde", "thiserror", "utoipa"]),
     ("drover-limits", &[]),
-    ("drover-page", &["askama", "pulldown-cmark"]),
+    ("drover-page", &["askama", "pulldown-cmark", "serde_json"]),
     ("drover-runtime", &["actix", "tokio", "tracing"]),
     ("drover-scripts", &[]),
 ];

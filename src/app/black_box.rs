@@ -106,7 +106,11 @@ impl BlackBoxes {
     /// # Errors
     /// The system's.
     pub fn read(&self, agent: &str) -> io::Result<Option<BlackBoxOut>> {
-        self.store.get(agent)
+        match self.store.get(agent) {
+            // What is no id of an agent has no black box.
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(None),
+            found => found,
+        }
     }
 }
 
@@ -119,6 +123,11 @@ async fn keep_all(
 ) {
     while let Some(one) = failed.recv().await {
         let mut kept = one.kept.clone();
+        // First without its tasks: Proxmox may not answer, and the service may end meanwhile.
+        kept.tasks_unread = Some("they were not read yet".to_owned());
+        let limits = *keep.lock();
+        write(&store, limits, kept.clone()).await;
+        kept.tasks_unread = None;
         match timeout(TASKS_LIMIT, read(one)).await {
             Ok(Ok(tasks)) => kept.tasks = tasks.into_iter().map(shown).collect(),
             Ok(Err(why)) => kept.tasks_unread = Some(why),
@@ -127,21 +136,27 @@ async fn keep_all(
                 kept.tasks_unread = Some(format!("Proxmox did not answer within {seconds} s"));
             }
         }
-        let (store, keep) = (store.clone(), *keep.lock());
-        let agent = kept.agent.clone();
-        let written = tokio::task::spawn_blocking(move || {
-            store.put(kept)?;
-            store.prune(SystemTime::now(), keep)
-        });
-        let written = written.await.map_err(io::Error::other).and_then(|written| written);
-        if let Err(error) = written {
-            tracing::warn!(agent, error = chain(&error), "cannot write the black box");
-        }
+        let limits = *keep.lock();
+        write(&store, limits, kept).await;
+    }
+}
+
+/// Writes a box in the place of the one before, and removes what is too old or too much.
+async fn write(store: &Store, keep: Keep, kept: BlackBoxOut) {
+    let (store, agent) = (store.clone(), kept.agent.clone());
+    let written = tokio::task::spawn_blocking(move || {
+        store.put(kept)?;
+        store.prune(SystemTime::now(), keep)
+    });
+    let written = written.await.map_err(io::Error::other).and_then(|written| written);
+    if let Err(error) = written {
+        tracing::warn!(agent, error = chain(&error), "cannot write the black box");
     }
 }
 
 fn shown(GuestTask { upid, kind, status, log }: GuestTask) -> GuestTaskOut {
-    let log = log.iter().map(|line| stripped(line)).collect();
+    // As one text: a private key is many lines.
+    let log = stripped(&log.join("\n")).lines().map(str::to_owned).collect();
     GuestTaskOut { upid, kind, status: status.as_deref().map(stripped), log }
 }
 

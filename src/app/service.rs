@@ -305,12 +305,19 @@ impl Service {
         view.mark_journal_folded();
         let calls = Arc::clone(&proxmox);
         view.meter_calls(Box::new(move || calls.call_loads()));
-        let calls_view = Arc::clone(&view);
+        // The view meters the clients, so these must not hold the view: nothing would free either of them.
+        let calls_view = Arc::downgrade(&view);
         proxmox.measure_calls(Box::new(move |route, outcome, took| {
-            calls_view.count_call(route, outcome, took);
+            if let Some(view) = calls_view.upgrade() {
+                view.count_call(route, outcome, took);
+            }
         }));
-        let waits_view = Arc::clone(&view);
-        proxmox.measure_waits(Box::new(move |task, took| waits_view.count_limit_wait(task, took)));
+        let waits_view = Arc::downgrade(&view);
+        proxmox.measure_waits(Box::new(move |task, took| {
+            if let Some(view) = waits_view.upgrade() {
+                view.count_limit_wait(task, took);
+            }
+        }));
         let appends_view = Arc::clone(&view);
         journal.time_appends(move |took| appends_view.count_append(took));
         let journal_view = Arc::clone(&view);

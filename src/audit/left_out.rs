@@ -42,7 +42,8 @@ impl LeftOut {
         let principal = self.counted_as(call);
         let now_ms = at.as_millisecond();
         let refused = self.0.entry(principal.clone()).or_default();
-        let even_ms = refused.even_ms.max(now_ms - BURST * EACH_MS) + EACH_MS;
+        // A clock that was ahead is set back: nobody waits until it is there again.
+        let even_ms = refused.even_ms.clamp(now_ms - BURST * EACH_MS, now_ms) + EACH_MS;
         if even_ms > now_ms {
             refused.left_out += 1;
             return Vec::new();

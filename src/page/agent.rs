@@ -1,7 +1,7 @@
 //! One agent: its life, its events, and what may be done with it.
 
 use askama::Template;
-use drover_api::{AgentOut, BlackBoxOut, GoneOut};
+use drover_api::{AgentOut, BlackBoxOut, GoneOut, PhaseOut};
 
 use crate::events::EventRow;
 use crate::frame::Frame;
@@ -21,8 +21,16 @@ pub struct AgentPage {
 }
 
 impl AgentPage {
-    /// With its events, the last first.
-    pub fn new(frame: Frame, agent: AgentOut, events: Vec<EventRow>) -> Self {
+    /// With its events, the last first, and how long it is in its state.
+    pub fn new(frame: Frame, mut agent: AgentOut, events: Vec<EventRow>, in_state_ms: u64) -> Self {
+        // The phase under way grows, too.
+        match agent.phases.last_mut().filter(|last| last.state == agent.state.name()) {
+            Some(last) => last.ms = last.ms.max(in_state_ms),
+            None => {
+                let state = agent.state.name().to_owned();
+                agent.phases.push(PhaseOut { state, ms: in_state_ms });
+            }
+        }
         Self {
             frame,
             bars: waterfall::bars(&agent.phases),

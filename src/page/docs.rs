@@ -54,7 +54,8 @@ fn body(markdown: &str, topic: &str) -> String {
     let mut heading: Option<(usize, String)> = None;
     let mut tables = 0;
     for event in Parser::new_ext(markdown, options) {
-        if matches!(event, Event::Html(_) | Event::InlineHtml(_)) {
+        if let Event::Html(text) | Event::InlineHtml(text) = &event {
+            events.extend(place(text));
             continue;
         }
         if let Event::Start(Tag::Heading { .. }) = &event {
@@ -103,6 +104,13 @@ fn shown<'a>(event: Event<'a>, topic: &str) -> Event<'a> {
         return Event::Html(CowStr::from("</code></pre>\n"));
     }
     event
+}
+
+/// What a page's own HTML becomes: a place that links lead to, and else nothing.
+fn place<'a>(html: &str) -> Option<Event<'a>> {
+    let name = html.trim().strip_prefix("<a id=\"")?.split('"').next()?;
+    let is_name = name.bytes().all(|one| one.is_ascii_alphanumeric() || one == b'-');
+    is_name.then(|| Event::Html(CowStr::from(format!("<a id=\"{name}\"></a>"))))
 }
 
 /// The name of a heading, as links of the book have it.
@@ -155,6 +163,15 @@ mod tests {
              <a href=\"/docs/d\">c</a> <a href=\"https://e.org\">e</a> f</p>\n"
         );
         assert_eq!(title(text), "The `drover` page");
+    }
+
+    #[test]
+    fn a_place_within_a_page_is_kept_and_no_other_html() {
+        let html = body(
+            "<a id=\"rule-3\"></a>3. a <a id=\"x y\"></a><a id=\"b\" onclick=\"c\">d</a>\n",
+            "a",
+        );
+        assert_eq!(html, "<p><a id=\"rule-3\"></a>3. a <a id=\"b\"></a>d</p>\n");
     }
 
     #[test]

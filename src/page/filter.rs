@@ -3,6 +3,9 @@
 //! `ready pve1` finds rows with both words anywhere, `state:ready` those with the word in one column, and
 //! `-state:ready` all others. Letters count the same whether large or small.
 
+/// Words of a filter that count; what stands behind them is ignored.
+const TERMS_MAX: usize = 16;
+
 /// What the rows of a list must have.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Filter {
@@ -33,16 +36,21 @@ impl Filter {
             let word = word.to_lowercase();
             (!word.is_empty()).then_some(Term { is_without, column, word })
         });
-        Self { terms: terms.collect() }
+        Self { terms: terms.take(TERMS_MAX).collect() }
     }
 
     /// Whether a row is shown: its columns by name.
     pub fn has(&self, row: &[(&str, &str)]) -> bool {
+        if self.terms.is_empty() {
+            return true;
+        }
+        let row: Vec<(&str, String)> =
+            row.iter().map(|(column, text)| (*column, text.to_lowercase())).collect();
         self.terms.iter().all(|term| {
             let found = row
                 .iter()
                 .filter(|(column, _)| term.column.as_ref().is_none_or(|wanted| wanted == column))
-                .any(|(_, text)| text.to_lowercase().contains(&term.word));
+                .any(|(_, text)| text.contains(&term.word));
             found != term.is_without
         })
     }

@@ -1,6 +1,6 @@
 //! What surrounds each page: who looks, what they may do, and where they are.
 
-use drover_api::Role;
+use drover_api::{EventKind, Role};
 
 use crate::assets;
 
@@ -81,6 +81,11 @@ impl Frame {
 
     pub(crate) fn may_admin(&self) -> bool {
         self.role >= Role::Admin
+    }
+
+    /// The kinds of events after which a page is looked at again.
+    pub(crate) fn kinds(&self) -> String {
+        EventKind::ALL.iter().map(|kind| kind.name()).collect::<Vec<_>>().join(" ")
     }
 
     pub(crate) fn style(&self) -> String {

@@ -129,7 +129,9 @@ fn tiles(status: &StatusOut, leases: LeaseCounts) -> Vec<Tile> {
         });
         counted.map(|(_, count)| *count).sum()
     };
-    let (all, ready, busy) = (agents(None), agents(Some(Part::Ready)), agents(Some(Part::Busy)));
+    let (all, ready) = (agents(None), agents(Some(Part::Ready)));
+    let leased = states().filter(|(phase, _)| **phase == AgentPhase::Leased);
+    let leased = leased.map(|(_, count)| *count).sum();
     let (coming, stranded) = (agents(Some(Part::Coming)), agents(Some(Part::Stranded)));
     let waiting = u32::try_from(leases.waiting).unwrap_or(u32::MAX);
     let jobs: usize = status.sources.iter().map(|one| one.waiting).sum();
@@ -147,7 +149,7 @@ fn tiles(status: &StatusOut, leases: LeaseCounts) -> Vec<Tile> {
             "/agents?q=state:ready",
             ready < wanted,
         ),
-        tile("in use", busy, count(leases.granted, "lease"), "/agents?q=state:leased", false),
+        tile("leased", leased, count(leases.granted, "lease"), "/agents?q=state:leased", false),
         tile("leases wait", waiting, String::new(), "/leases?q=state:waiting", waiting > 0),
         tile(
             "jobs wait",

@@ -67,6 +67,8 @@ pub struct LeasePage {
     frame: Frame,
     lease: LeaseOut,
     is_over: bool,
+    /// Whether the caller may end it: an operator its own ones, an admin all.
+    may_end: bool,
     /// What it waits for; none for callers that may not ask, and where it does not wait.
     why: Option<WhySubjectOut>,
 }
@@ -74,6 +76,10 @@ pub struct LeasePage {
 impl LeasePage {
     /// With what it waits for.
     pub fn new(frame: Frame, lease: LeaseOut, why: Option<WhySubjectOut>) -> Self {
-        Self { frame, is_over: lease.state == LeasePhase::Ended, lease, why }
+        let is_over = lease.state == LeasePhase::Ended;
+        // The owner is blank where the lease is not the caller's.
+        let is_own = frame.may_operate() && !lease.owner.is_empty();
+        let may_end = !is_over && (is_own || frame.may_admin());
+        Self { frame, is_over, may_end, lease, why }
     }
 }

@@ -1,7 +1,7 @@
 //! The nodes: what is free on them, and which agents are there.
 
 use askama::Template;
-use drover_api::{AgentOut, NodeOut, NodesOut, UnreadOut, count};
+use drover_api::{AgentOut, CloudOut, CordonIn, DrainIn, NodeOut, NodesOut, UnreadOut, count};
 
 use crate::frame::Frame;
 use crate::show;
@@ -25,6 +25,9 @@ struct Node {
     is_kept_out: bool,
     memory: Option<Room>,
     agents: Vec<AgentOut>,
+    /// What its buttons send: a cloud of its cluster, as several clusters may have such a node.
+    keep_out: String,
+    use_again: String,
     /// How many guests there are, in words.
     guests: String,
 }
@@ -39,10 +42,19 @@ struct Room {
 }
 
 impl NodesPage {
-    /// With the agents that are known to be on each.
-    pub fn new(frame: Frame, out: NodesOut, agents: &[AgentOut]) -> Self {
+    /// With the agents that are known to be on each; the clouds say which cluster an agent is in.
+    pub fn new(frame: Frame, out: NodesOut, agents: &[AgentOut], clouds: &[CloudOut]) -> Self {
         let nodes = out.nodes.into_iter().map(|node| {
-            let here = agents.iter().filter(|one| one.node.as_ref() == Some(&node.node)).cloned();
+            let leads_here = |cloud: &&CloudOut| cloud.cluster.as_ref() == Some(&node.cluster);
+            let of_cluster = |one: &&AgentOut| {
+                let cloud = one.template.split('/').next();
+                clouds.iter().filter(leads_here).any(|known| Some(known.id.as_str()) == cloud)
+            };
+            let is_here = |one: &&AgentOut| one.node.as_ref() == Some(&node.node);
+            let here = agents.iter().filter(is_here).filter(of_cluster).cloned();
+            let cloud = clouds.iter().find(leads_here).map(|cloud| cloud.id.clone());
+            let keep_out = CordonIn { cloud: cloud.clone() };
+            let use_again = DrainIn { cloud, undrain: true };
             let memory = node.room.as_ref().map(|room| {
                 let all = i64::try_from(room.memory_mb).unwrap_or(i64::MAX).max(1);
                 let part = |mebibytes: u64| {
@@ -62,6 +74,8 @@ impl NodesPage {
                 is_kept_out: ["cordoned", "drained"].contains(&node.state.as_str()),
                 memory,
                 agents: here.collect(),
+                keep_out: serde_json::to_string(&keep_out).unwrap_or_default(),
+                use_again: serde_json::to_string(&use_again).unwrap_or_default(),
                 guests: format!(
                     "{} of drover, {} of others",
                     count(node.agents, "agent"),

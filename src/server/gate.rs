@@ -25,7 +25,7 @@ use super::peer::{LocalPeer, Peer, peer_of};
 use super::problem::Rejection;
 use super::query;
 use super::seat::Seat;
-use super::session::CSRF_HEADER;
+use super::session::{CSRF_HEADER, is_own};
 use super::share::Share;
 
 /// What the caller of a route needs.
@@ -212,7 +212,13 @@ fn identify(house: &House, request: &ServiceRequest) -> Result<Caller, Rejection
     let voucher = request.extensions().get::<Voucher>().cloned();
     let caller = match (voucher, request.conn_data::<LocalPeer>()) {
         (Some(voucher), _) => voucher.caller,
-        (None, Some(peer)) => Some(local(&auth, *peer)?),
+        (None, Some(peer)) => {
+            // A browser may reach the socket by a forward or a proxy, and then any site can make it call.
+            if !request.method().is_safe() && !is_own(request.headers()) {
+                return Err(Rejection::forbidden("another site made the browser send this"));
+            }
+            Some(local(&auth, *peer)?)
+        }
         (None, None) => None,
     };
     if let Some(caller) = caller {

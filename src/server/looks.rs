@@ -5,10 +5,12 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 use drover_api::{NodesOut, WhyOut, WhySubjectOut};
-use tokio::sync::Mutex;
+use parking_lot::Mutex;
+use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::Instant;
 
 use crate::problem::Rejection;
@@ -26,8 +28,12 @@ pub(crate) struct Looks {
     pub(super) templates: Kept<WhyOut>,
 }
 
-/// Answers of one kind.
-pub(super) struct Kept<T>(Mutex<BTreeMap<String, (Instant, T)>>);
+/// An answer, when it came, and whether it refused.
+type Answer<T> = Option<(Instant, Result<T, Rejection>)>;
+
+/// Answers of one kind. Each question has a lock of its own: one that a cluster does not answer holds up nobody
+/// who asks something else.
+pub(super) struct Kept<T>(Mutex<BTreeMap<String, Arc<AsyncMutex<Answer<T>>>>>);
 
 impl<T> Default for Kept<T> {
     fn default() -> Self {
@@ -36,26 +42,45 @@ impl<T> Default for Kept<T> {
 }
 
 impl<T: Clone> Kept<T> {
-    /// The answer to that question: one that was given lately, or a new one.
+    /// The answer to that question: one that was given lately, or a new one. A refusal is an answer, too: a
+    /// cluster that does not answer is not asked again by each reader.
     ///
     /// # Errors
-    /// What `ask` says; it is not kept.
+    /// What `ask` says.
     pub(super) async fn look(
         &self,
         about: &str,
         ask: impl Future<Output = Result<T, Rejection>>,
     ) -> Result<T, Rejection> {
-        let mut kept = self.0.lock().await;
-        let now = Instant::now();
-        kept.retain(|_, (at, _)| now.duration_since(*at) < FRESH);
-        if let Some((_, known)) = kept.get(about) {
-            return Ok(known.clone());
+        let Some(place) = self.place(about) else { return ask.await };
+        let mut kept = place.lock().await;
+        if let Some((_, known)) = kept.as_ref().filter(|(at, _)| at.elapsed() < FRESH) {
+            return known.clone();
         }
-        let answer = ask.await?;
-        if kept.len() < KEPT {
-            kept.insert(about.to_owned(), (Instant::now(), answer.clone()));
+        let answer = ask.await;
+        *kept = Some((Instant::now(), answer.clone()));
+        answer
+    }
+
+    /// Forgets all answers: something was changed.
+    pub(super) fn forget(&self) {
+        self.0.lock().clear();
+    }
+
+    /// The place of a question; none where too many others are asked.
+    fn place(&self, about: &str) -> Option<Arc<AsyncMutex<Answer<T>>>> {
+        let mut places = self.0.lock();
+        if places.len() >= KEPT && !places.contains_key(about) {
+            places.retain(|_, place| {
+                let is_fresh =
+                    |kept: &Answer<T>| kept.as_ref().is_some_and(|(at, _)| at.elapsed() < FRESH);
+                place.try_lock().map_or(true, |kept| is_fresh(&kept))
+            });
+            if places.len() >= KEPT {
+                return None;
+            }
         }
-        Ok(answer)
+        Some(Arc::clone(places.entry(about.to_owned()).or_default()))
     }
 }
 
@@ -67,10 +92,11 @@ mod tests {
 
     use super::*;
 
-    // Invariant: clusters are asked once for all who look within some seconds, and a failure is nobody's answer.
+    // Invariant: clusters are asked once for all who look within some seconds, and nobody waits for another
+    // question.
 
     #[tokio::test(start_paused = true)]
-    async fn a_question_is_asked_again_when_its_answer_is_old_or_there_is_none() {
+    async fn a_question_is_asked_again_when_its_answer_is_old() {
         let (kept, asked) = (Kept::<u32>::default(), Cell::new(0));
         let ask = |result: Result<u32, Rejection>| {
             let asked = &asked;
@@ -79,12 +105,36 @@ mod tests {
                 result
             }
         };
-        assert!(kept.look("a", ask(Err(Rejection::busy()))).await.is_err());
         assert_eq!(kept.look("a", ask(Ok(1))).await.unwrap(), 1);
         assert_eq!(kept.look("a", ask(Ok(2))).await.unwrap(), 1);
-        assert_eq!(kept.look("b", ask(Ok(3))).await.unwrap(), 3);
+        assert!(kept.look("b", ask(Err(Rejection::busy()))).await.is_err());
+        assert!(kept.look("b", ask(Ok(3))).await.is_err());
         tokio::time::advance(FRESH).await;
         assert_eq!(kept.look("a", ask(Ok(4))).await.unwrap(), 4);
+        assert_eq!(kept.look("b", ask(Ok(5))).await.unwrap(), 5);
         assert_eq!(asked.get(), 4);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_question_that_is_not_answered_holds_up_no_other_one() {
+        let kept = Kept::<u32>::default();
+        let hangs = kept.look("slow", std::future::pending());
+        let answered = async { kept.look("fast", async { Ok(1) }).await.unwrap() };
+        tokio::select! {
+            _ = hangs => panic!("it is never answered"),
+            answer = answered => assert_eq!(answer, 1),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn many_questions_leave_no_more_than_so_many_answers() {
+        let kept = Kept::<u32>::default();
+        for number in 0..3 * KEPT {
+            kept.look(&number.to_string(), async { Ok(1) }).await.unwrap();
+        }
+        assert_eq!(kept.0.lock().len(), KEPT);
+        tokio::time::advance(FRESH).await;
+        kept.look("one more", async { Ok(1) }).await.unwrap();
+        assert_eq!(kept.0.lock().len(), 1);
     }
 }

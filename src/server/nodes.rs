@@ -173,6 +173,10 @@ async fn order(
     let command = |reply| HerdCommand::OrderNode { node, cloud, order, reply };
     let done = state.ask(state.limits.reply, command).await?.map_err(Rejection::refused)?;
     if done.changed {
+        // The one who ordered it looks at once.
+        state.looks.nodes.forget();
+        state.looks.templates.forget();
+        state.looks.why.forget();
         let node = &done.node;
         state.report_order(
             caller,

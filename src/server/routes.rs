@@ -9,6 +9,7 @@ use std::sync::LazyLock;
 
 use actix_web::http::Method;
 use actix_web::web::{self, ServiceConfig};
+use actix_web::{HttpRequest, HttpResponse};
 use bytes::Bytes;
 use drover_api::Role;
 
@@ -17,9 +18,9 @@ use super::house::BODY_LIMIT;
 use super::place::{Place, guarded};
 use super::problem::Rejection;
 use super::{
-    addresses, agents, audit, black_box, breakers, call_in, clusters, control, copies, declared,
-    demand, events, health, holds, hooks, images, leases, machines, members, metrics, nodes,
-    openapi, overrides, page, problem, sync, templates, whoami,
+    addresses, agents, answers, audit, black_box, breakers, call_in, clusters, control, copies,
+    declared, demand, events, health, holds, hooks, images, leases, machines, members, metrics,
+    nodes, openapi, overrides, page, problem, sync, templates, whoami,
 };
 
 const OPEN: Access = Access::Open;
@@ -154,5 +155,11 @@ pub(super) fn register(config: &mut ServiceConfig) {
     for place in places().into_iter().chain(page::places()) {
         config.service(place.service());
     }
-    config.default_service(guarded(web::route().to(problem::no_such_route), Guard::of(VIEWER)));
+    config.default_service(guarded(web::route().to(nothing), Guard::of(VIEWER)));
+}
+
+/// What answers where no route does: a page for people in a browser.
+async fn nothing(request: HttpRequest) -> HttpResponse {
+    let problem = problem::no_such_route(request.clone()).await;
+    answers::for_whom(&request, &problem)
 }

@@ -124,6 +124,22 @@ pub(super) fn set_cookie(value: &str, is_secure: bool) -> String {
     format!("{COOKIE}={value}; Path=/; HttpOnly; SameSite=Lax; Max-Age={age}{secure}")
 }
 
+/// Whether a request comes from this service's page or from no page, as far as the browser says (Fetch
+/// Metadata; the origin, RFC 6454). Programs say nothing.
+pub(super) fn is_own(headers: &HeaderMap) -> bool {
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    if let Some(site) = text("sec-fetch-site") {
+        return ["same-origin", "none"].contains(&site);
+    }
+    match (text("origin"), text("host")) {
+        (Some(origin), Some(host)) => {
+            origin.split_once("://").is_some_and(|(_, of)| of.eq_ignore_ascii_case(host))
+        }
+        (Some(_), None) => false,
+        (None, _) => true,
+    }
+}
+
 fn cookie(headers: &HeaderMap) -> Option<&str> {
     let all = headers.get_all(header::COOKIE).filter_map(|value| value.to_str().ok());
     let mut pairs = all.flat_map(|value| value.split(';')).filter_map(|pair| pair.split_once('='));
@@ -135,6 +151,7 @@ fn cookie(headers: &HeaderMap) -> Option<&str> {
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
+    use actix_web::http::header::HeaderName;
     use drover_api::Role;
     use secrecy::SecretString;
 
@@ -199,11 +216,30 @@ mod tests {
         let csrf = key.csrf(&headers).unwrap();
         let mut put = |value: &str| {
             let value = HeaderValue::from_str(value).unwrap();
-            headers.insert(header::HeaderName::from_static(CSRF_HEADER), value);
+            headers.insert(HeaderName::from_static(CSRF_HEADER), value);
             key.is_of_page(&headers)
         };
         assert!(put(&csrf));
         assert!(!put("") && !put(&csrf[1..]) && !put(&csrf.to_uppercase().replace('0', "1")));
         assert!(!key.is_of_page(&HeaderMap::new()));
+    }
+
+    #[test]
+    fn what_another_site_made_a_browser_send_is_recognized() {
+        let with = |pairs: &[(&'static str, &'static str)]| {
+            let mut headers = HeaderMap::new();
+            for (name, value) in pairs {
+                let name = HeaderName::from_static(name);
+                headers.insert(name, HeaderValue::from_static(value));
+            }
+            is_own(&headers)
+        };
+        assert!(with(&[]));
+        assert!(with(&[("sec-fetch-site", "same-origin"), ("origin", "https://proxy")]));
+        assert!(!with(&[("sec-fetch-site", "cross-site")]));
+        assert!(!with(&[("sec-fetch-site", "same-site")]));
+        assert!(with(&[("origin", "http://ci:8080"), ("host", "ci:8080")]));
+        assert!(!with(&[("origin", "http://evil"), ("host", "ci:8080")]));
+        assert!(!with(&[("origin", "null"), ("host", "ci:8080")]));
     }
 }

@@ -59,6 +59,9 @@ pub(super) fn stripped(text: &str) -> String {
     shown.join("\n")
 }
 
+/// What stands between pairs of names and values in one word.
+const BETWEEN_PAIRS: [char; 6] = [',', '&', '?', ';', '{', '}'];
+
 /// What the word before makes of a word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Before {
@@ -67,6 +70,8 @@ enum Before {
     Name,
     /// The word is a secret.
     Secret,
+    /// The word is a part of a secret that this quote ends.
+    Quoted(char),
 }
 
 fn line_stripped(line: &str) -> String {
@@ -94,25 +99,52 @@ fn word_stripped(word: &str, before: Before) -> (String, Before) {
     {
         return (word.to_owned(), Before::Secret);
     }
+    if let Before::Quoted(quote) = before {
+        let ends = word.trim_end_matches([',', ';', ')', ']', '}']).ends_with(quote);
+        return (MASK.to_owned(), if ends { Before::Plain } else { before });
+    }
     if before == Before::Secret {
-        return (MASK.to_owned(), Before::Plain);
+        return (MASK.to_owned(), opened_quote(word).map_or(Before::Plain, Before::Quoted));
     }
-    if let Some(at) = bare.find(['=', ':']).filter(|at| is_secret_name(&bare[..*at])) {
-        let begin = word.find(bare).unwrap_or_default() + at + 1;
-        let value = word[begin..].trim_matches(|c: char| "\"',;".contains(c));
-        return match value.is_empty() || is_scheme(value) {
-            true => (word.to_owned(), Before::Secret),
-            false => (format!("{}{MASK}", &word[..begin]), Before::Plain),
-        };
+    let (mut shown, mut next) = (String::with_capacity(word.len()), Before::Plain);
+    for piece in without_login(word).split_inclusive(BETWEEN_PAIRS) {
+        let (text, after) = pair_stripped(piece);
+        shown.push_str(&text);
+        next = after;
     }
-    if is_secret_name(bare) {
-        let next = if bare.starts_with("--") { Before::Secret } else { Before::Name };
-        return (word.to_owned(), next);
+    if next == Before::Plain && !bare.contains(['=', ':']) && is_secret_name(bare) {
+        next = if bare.starts_with("--") { Before::Secret } else { Before::Name };
     }
-    if is_token(bare) {
-        return (word.replace(bare, MASK), Before::Plain);
+    (shown, next)
+}
+
+/// A pair of a name and its value without what is secret of it, and what it makes of the next word. Names may
+/// stand one in another, as in `--env=PASSWORD=x`.
+fn pair_stripped(piece: &str) -> (String, Before) {
+    let body = piece.trim_end_matches(BETWEEN_PAIRS);
+    let mut from = 0;
+    for (at, _) in body.match_indices(['=', ':']) {
+        let (name, value) = (&body[from..at], &body[at + 1..]);
+        from = at + 1;
+        if !is_secret_name(name) || value.starts_with("//") {
+            continue;
+        }
+        let bare = value.trim_matches(['"', '\'']);
+        if bare.is_empty() || SCHEMES.contains(&bare.to_ascii_lowercase().as_str()) {
+            return (piece.to_owned(), Before::Secret);
+        }
+        let next = opened_quote(value).map_or(Before::Plain, Before::Quoted);
+        return (format!("{}{MASK}{}", &body[..from], &piece[body.len()..]), next);
     }
-    (without_login(word), Before::Plain)
+    let bare = body.trim_matches(|c: char| "\"'()[]=:".contains(c));
+    let is_known = is_token(bare) && !bare.is_empty();
+    (if is_known { piece.replace(bare, MASK) } else { piece.to_owned() }, Before::Plain)
+}
+
+/// The quote that a value begins with and does not end.
+fn opened_quote(value: &str) -> Option<char> {
+    let quote = value.chars().next().filter(|first| ['"', '\''].contains(first))?;
+    (value.matches(quote).count() % 2 == 1).then_some(quote)
 }
 
 fn is_secret_name(name: &str) -> bool {
@@ -157,6 +189,19 @@ mod tests {
             ("see https://git.lan/a@b", "see https://git.lan/a@b"),
             ("using ghp_0123456789abcdef0123 now", "using *** now"),
             ("eyJ is short", "eyJ is short"),
+            (
+                "https://x-access-token:ghp_0123456789abcdef0123@github.com/o/r",
+                "https://***@github.com/o/r",
+            ),
+            ("https://gitlab-ci-token:word@git.lan", "https://***@git.lan"),
+            ("https://h/x?a=1&token=word&b=2", "https://h/x?a=1&token=***&b=2"),
+            (
+                "{\"user\":\"x\",\"password\":\"y\",\"a\":1}",
+                "{\"user\":\"x\",\"password\":***,\"a\":1}",
+            ),
+            ("--env=PASSWORD=word", "--env=PASSWORD=***"),
+            ("PASSWORD=\"my secret pass\" make", "PASSWORD=*** *** *** make"),
+            ("password: 'two words' next", "password: *** *** next"),
             ("a\tb  c", "a\tb  c"),
         ] {
             assert_eq!(stripped(text), kept, "{text}");

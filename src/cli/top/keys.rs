@@ -1,5 +1,7 @@
 //! What a key means for what is on the screen.
 
+use std::time::Duration;
+
 use clap::ValueEnum as _;
 
 use super::super::options::TopNoun;
@@ -9,6 +11,8 @@ use super::detail::Detail;
 use super::input::Effect;
 use super::model::{Mode, Pane, Top};
 
+/// How long a question stands before a key answers it: people have seen it then.
+const SEEN_AFTER: Duration = Duration::from_millis(300);
 /// The longest text that is typed, in characters.
 const TYPED_MAX: usize = 100;
 /// Nouns that Esc can go back to.
@@ -138,11 +142,19 @@ impl Top {
         let Some(action) = Action::of(key, self.subject(), &self.summary.clouds) else { return };
         match self.refusal(action.least) {
             Some(why) => self.note = Some((Tone::Bad, why)),
-            None => self.mode = Mode::Confirm(action),
+            None => {
+                self.asked = self.clock.since_start;
+                self.mode = Mode::Confirm(action);
+            }
         }
     }
 
     fn confirm(&mut self, key: Key, action: Action) -> Vec<Effect> {
+        // What was typed or pasted before the question was seen is no answer to it.
+        if self.clock.since_start.saturating_sub(self.asked) < SEEN_AFTER {
+            self.mode = Mode::Confirm(action);
+            return Vec::new();
+        }
         if matches!(key, Key::Char('y' | 'Y')) {
             self.note = Some((Tone::Busy, format!("runs: {}", action.command(&self.program))));
             return vec![Effect::Run(action)];

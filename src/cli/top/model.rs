@@ -81,6 +81,8 @@ pub(super) struct Top {
     pub happenings: Happenings,
     pub size: (u16, u16),
     pub clock: Clock,
+    /// When the question that is open was asked.
+    pub(super) asked: Duration,
     /// Nouns that Esc goes back to.
     pub(super) back: Vec<TopNoun>,
     pub(super) fetching: Fetching,
@@ -118,6 +120,7 @@ impl Top {
             happenings: Happenings::default(),
             size: (80, 24),
             clock,
+            asked: Duration::ZERO,
             back: Vec::new(),
             fetching: Fetching::default(),
             revision: 0,

@@ -126,16 +126,16 @@
     stream.onopen = () => { say("on", "live"); soon(); };
     stream.onerror = () => {
       say("off", "no connection");
-      if (stream && stream.readyState === EventSource.CLOSED) { stream = null; setTimeout(open, 3000); }
+      // A session may be over: then the look leads to the login.
+      if (stream && stream.readyState === EventSource.CLOSED) { stream = null; look(); setTimeout(open, 3000); }
     };
-    for (const kind of (document.documentElement.dataset.kinds || KINDS).split(" ")) stream.addEventListener(kind, soon);
+    for (const kind of document.documentElement.dataset.kinds.split(" ")) stream.addEventListener(kind, soon);
   };
   const close = () => {
     if (stream) stream.close();
     stream = null;
     say("", "paused");
   };
-  const KINDS = "configApplied configRefused configSynced configNotSynced ordered agent step agentGone alarm lease template breaker resets holdNext templateGone cloud cloudGone source sourceGone jobLost otherDrover addressPools image machine reconciled restarted lagged";
   document.addEventListener("visibilitychange", () => (document.hidden ? close() : (open(), soon())));
 
   // Notes.
@@ -157,25 +157,27 @@
     dialog.addEventListener("close", () => resolve(dialog.returnValue === "yes"), { once: true });
   });
   const shown = (key) => {
-    const dialog = find("#ask");
-    find("#ask-text").textContent = "The private key of the login. It is shown here and nowhere else: keep it now.";
-    find("#ask-command").textContent = key;
-    dialog.showModal();
+    find("#key-text").textContent = key;
+    find("#key").addEventListener("close", () => { find("#key-text").textContent = ""; }, { once: true });
+    find("#key").showModal();
   };
   const act = async (button) => {
-    if (button.dataset.ask && !(await asked(button))) return;
+    // What the question was about is done, whatever the button becomes meanwhile.
+    const { body, then } = button.dataset;
+    const label = button.textContent.trim();
     const [method, path] = button.dataset.do.split(" ");
+    if (button.dataset.ask && !(await asked(button))) return;
     button.disabled = true;
     try {
       const headers = { "X-Csrf-Token": find('meta[name="csrf"]').content };
-      if (button.dataset.body) headers["Content-Type"] = "application/json";
-      const answer = await fetch(path, { method, headers, body: button.dataset.body, credentials: "same-origin" });
+      if (body) headers["Content-Type"] = "application/json";
+      const answer = await fetch(path, { method, headers, body, credentials: "same-origin" });
       const text = await answer.text();
       let out = {};
       try { out = JSON.parse(text); } catch { /* Nothing is said. */ }
       if (!answer.ok) { note(out.detail || `drover answered ${answer.status}`, true); return; }
-      if (button.dataset.then) { location.href = button.dataset.then; return; }
-      note(`${button.textContent.trim()}: done`, false);
+      if (then) { location.href = then; return; }
+      note(`${label}: done`, false);
       if (out.privateKey) shown(out.privateKey);
       last = 0;
       await look();

@@ -15,6 +15,7 @@ use super::happened;
 use crate::alarms::alarms;
 use crate::answers::{Answer, Asked, html};
 use crate::auth::Caller;
+use crate::house::now;
 use crate::problem::{Rejection, printable};
 use crate::query::Keys;
 use crate::shapes::{self, Shown};
@@ -25,7 +26,7 @@ type ByCaller = web::ReqData<Caller>;
 type Data = web::Data<State>;
 
 /// Records of the audit log that are looked through.
-const RECORDS: usize = 1000;
+const RECORDS: usize = 200;
 
 /// What a list is filtered by.
 #[derive(Debug, Deserialize)]
@@ -113,7 +114,10 @@ pub(super) async fn agent(
     let frame = frame(&state, &request, &caller, Tab::Agents);
     let events = happened::rows(view, &by, Some(&id));
     if let Some(agent) = view.agent(&id) {
-        return Ok(html(&AgentPage::new(frame, shapes::agent(view, &agent, &by), events)));
+        let in_state = now().0.saturating_sub(agent.since.0);
+        let in_state_ms = u64::try_from(in_state).unwrap_or_default();
+        let out = shapes::agent(view, &agent, &by);
+        return Ok(html(&AgentPage::new(frame, out, events, in_state_ms)));
     }
     let gone = view.gone_agents().into_iter().rev().find(|gone| gone.agent == id);
     let gone = gone.ok_or_else(|| {
@@ -172,8 +176,7 @@ pub(super) async fn jobs(
 
 /// Why something waits, as it was answered within some seconds.
 async fn asked(state: &Data, of: String) -> Result<drover_api::WhySubjectOut, Rejection> {
-    let ask = async { Ok(demand::why_of(state, &of).await?) };
-    state.looks.why.look(&of, ask).await
+    state.looks.why.look(&of, demand::why_of(state, &of)).await
 }
 
 pub(super) async fn why(
@@ -192,7 +195,7 @@ pub(super) async fn nodes(state: Data, caller: ByCaller, request: HttpRequest) -
     let ask = async { Ok(of_nodes::list(state.clone()).await?.into_inner()) };
     let out = state.looks.nodes.look("", ask).await?;
     let agents: Vec<_> = view.agents().iter().map(|one| shapes::agent(view, one, &by)).collect();
-    Ok(html(&NodesPage::new(frame, out, &agents)))
+    Ok(html(&NodesPage::new(frame, out, &agents, &shapes::clouds(view))))
 }
 
 pub(super) async fn plan(state: Data, caller: ByCaller, request: HttpRequest) -> Answer {

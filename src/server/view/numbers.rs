@@ -142,6 +142,7 @@ impl Numbers {
         *self.served.entry((who, by)).or_default() += 1;
     }
 
+    /// Counts a breaker that opened; `known` is how it was before.
     fn opened(&mut self, what: &'static str, now: BreakerPhase, known: Option<BreakerPhase>) {
         if now == BreakerPhase::Open && known != Some(BreakerPhase::Open) {
             *self.opened.entry(what).or_default() += 1;
@@ -175,6 +176,12 @@ impl View {
         self.numbers.lock().appends.observe(took.as_secs_f64());
     }
 
+    /// How a breaker was before it moved. One of a place is first reported when it opens; but what is reported
+    /// before the service is ready was so in an earlier start.
+    fn before(&self, known: Option<BreakerPhase>) -> Option<BreakerPhase> {
+        known.or_else(|| (!self.readiness().ready()).then_some(BreakerPhase::Open))
+    }
+
     /// Counts what a fact adds; before the view itself changes by it.
     pub(super) fn count(&self, what: &What, at: WallTime) {
         match what {
@@ -189,12 +196,12 @@ impl View {
             What::Template(status) => {
                 let [template, ..] = table::PROTECTED;
                 let known = self.breaker_of(&status.template);
-                self.numbers.lock().opened(template, status.breaker, known);
+                self.numbers.lock().opened(template, status.breaker, self.before(known));
             }
             What::Breaker(status) => {
                 let known = self.places.get(&status.scope).map(|known| known.breaker);
                 let what = protected(&status.scope);
-                self.numbers.lock().opened(what, status.breaker, known);
+                self.numbers.lock().opened(what, status.breaker, self.before(known));
             }
             What::Reconciled { findings, unread, .. } => {
                 let [clean, found, failed] = table::RECONCILED;

@@ -49,6 +49,15 @@ fn every_action_is_a_command_of_the_command_line() {
 }
 
 #[test]
+fn what_is_pasted_or_typed_blindly_answers_no_question() {
+    let mut seat = seat_of(TopNoun::Agents, "admin");
+    assert_eq!(seat.types("type"), []);
+    assert!(seat.text().contains("drover retire 4f8z1c3qx9t2vkab"), "{}", seat.text());
+    assert_eq!(seat.types("n"), []);
+    assert!(seat.text().contains("nothing was changed"));
+}
+
+#[test]
 fn nothing_runs_unless_the_answer_is_yes() {
     for answer in [Key::Char('n'), Key::Enter, Key::Esc, Key::Char(' '), Key::Char('t')] {
         let mut seat = seat_of(TopNoun::Agents, "admin");

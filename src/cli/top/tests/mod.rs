@@ -17,7 +17,7 @@ use super::super::options::TopNoun;
 use super::draw::{Theme, screen};
 use super::input::{Clock, Effect, Fault, FaultKind, Input};
 use super::keys::Key;
-use super::model::Top;
+use super::model::{Mode, Top};
 use super::nouns::Ask;
 
 const START: &str = "2026-11-28T08:00:00Z";
@@ -59,13 +59,22 @@ impl Seat {
         self.step(Input::Answer(ask, Ok(answer)));
     }
 
-    /// Types a text, and gives what the last key came to.
+    /// Lets a question that is open be seen.
+    fn sees(&mut self) {
+        if matches!(self.top.mode, Mode::Confirm(_)) {
+            self.now_ms += 400;
+        }
+    }
+
+    /// Types a text at once, and gives what the last key came to.
     fn types(&mut self, text: &str) -> Vec<Effect> {
+        self.sees();
         let keys = text.chars().map(|c| if c == '\n' { Key::Enter } else { Key::Char(c) });
         keys.map(|key| self.step(Input::Key(key))).last().unwrap_or_default()
     }
 
     fn key(&mut self, key: Key) -> Vec<Effect> {
+        self.sees();
         self.step(Input::Key(key))
     }
 

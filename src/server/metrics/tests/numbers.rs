@@ -154,6 +154,29 @@ fn a_breaker_counts_when_it_opens_and_not_while_it_stays_open() {
 }
 
 #[test]
+fn a_breaker_that_an_earlier_start_opened_does_not_open_again() {
+    let view = View::new(1);
+    let open = |node: &str| {
+        let template = TemplateId::new(CloudId::new("lab"), "linux");
+        let scope = Scope::Node(ClusterId::new("main"), NodeName::new(node));
+        What::Breaker(Box::new(BreakerStatus {
+            scope,
+            breaker: BreakerPhase::Open,
+            tripped: None,
+            template,
+        }))
+    };
+    let opened = || figure(&view, "drover_breaker_openings_total{protects=\"node\"}");
+    at(&view, 1, open("pve1"));
+    assert_eq!(opened(), "0");
+    view.mark_journal_folded();
+    view.mark_clouds_tried();
+    at(&view, 2, open("pve1"));
+    at(&view, 2, open("pve2"));
+    assert_eq!(opened(), "1");
+}
+
+#[test]
 fn a_cluster_that_cannot_be_read_keeps_the_time_of_its_last_reconciliation() {
     let view = View::new(1);
     let reconciled = |findings: &[&str], unread: Option<&str>| What::Reconciled {
