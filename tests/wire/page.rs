@@ -58,9 +58,10 @@ fn a_machine_is_started_watched_held_and_released_in_a_browser() {
 
     // It is held, and the key of the login is shown once.
     browser.click("#actions [data-do$='/hold']");
-    let key = browser.until_text("#ask-command", "PRIVATE KEY");
+    let key = browser.until_text("#key-text", "PRIVATE KEY");
     assert!(key.contains("OPENSSH"), "{key}");
-    browser.click("#ask button[value=no]");
+    browser.click("#key button");
+    browser.until_no_text("#key-text", "KEY");
     browser.until_text("h1", "Held");
     browser.until_text("#facts", "login open");
     browser.click("#actions [data-do^='DELETE']");

@@ -394,6 +394,7 @@ fn commands_that_ask_no_service_answer_and_fail_in_json_too() {
         ("template copy", line(&good, "--config YAML template copy nope other"), 2),
         ("setup vip", line("", "setup vip --address 10.0.0.9 --dry-run"), 1),
         ("top", line("", "top"), 2),
+        ("audit verify", line("", "audit verify /nowhere"), 1),
     ];
     for (_, words, code) in &refused {
         say(words).fault(*code);

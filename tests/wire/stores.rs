@@ -96,7 +96,7 @@ fn a_journal_goes_into_an_object_store_and_comes_back() {
     let (code, text) = journal(&["verify", &store]);
     assert!(code == 1 && text.contains("the store was not reached"), "{code}: {text}");
     let (code, text) = journal(&["verify", "s3://herd?regoin=x"]);
-    assert!(code == 1 && text.contains("`regoin` is no option"), "{code}: {text}");
+    assert!(code == 2 && text.contains("`regoin` is no option"), "{code}: {text}");
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn a_store_that_cannot_serve_is_named_and_nothing_is_written_elsewhere() {
     }
     assert!(!std::path::Path::new(file).exists());
     let (code, text) = journal(&["verify", "etcd://"]);
-    assert!(code == 1 && text.contains("write etcd://HOST:PORT"), "{code}: {text}");
+    assert!(code == 2 && text.contains("write etcd://HOST:PORT"), "{code}: {text}");
 }
 
 // Invariant: what lies beside a journal goes with it, and is encrypted where others can read it.
@@ -242,5 +242,5 @@ fn a_look_into_a_journal_finds_it_as_a_start_does_and_says_what_is_not_there() {
     let (code, text) = journal(&["verify", "/nowhere/herd"]);
     assert!(code == 1 && text.contains("there is no such file"), "{code}: {text}");
     let (code, text) = journal(&["verify", "http://127.0.0.1:2379/herd"]);
-    assert!(code == 1 && text.contains("write etcd://HOST:PORT"), "{code}: {text}");
+    assert!(code == 2 && text.contains("write etcd://HOST:PORT"), "{code}: {text}");
 }

@@ -3,7 +3,7 @@
 use std::io::{Read, Write as _};
 use std::process::{ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::harness::{Events, Kept, Service, WAIT_LIMIT, world};
 use crate::members::{Members, etcd};
@@ -93,6 +93,14 @@ impl Terminal {
                 Err(_) => panic!("{what}; the screen:\n{screen}"),
             }
         }
+    }
+
+    /// Reads until a question stands so long that keys answer it.
+    fn until_it_is_asked(&mut self, question: &str) {
+        self.until_it_has(question);
+        let shown = Instant::now();
+        // The screen is drawn again each second.
+        self.until("the question stands", |_| shown.elapsed() > Duration::from_millis(400));
     }
 
     fn until_it_has(&mut self, text: &str) -> String {
@@ -186,11 +194,11 @@ fn an_operator_follows_an_agent_retires_it_and_sees_the_service_go_and_come_back
     top.until("the list again", |screen| !screen.contains("NEXT"));
     // A question that is not answered with yes changes nothing.
     top.types("t");
-    top.until_it_has(&format!("drover retire {agent}  y: run it"));
+    top.until_it_is_asked(&format!("drover retire {agent}  y: run it"));
     top.types("n");
     top.until_it_has("nothing was changed");
     top.types("t");
-    top.until_it_has("y: run it");
+    top.until_it_is_asked("y: run it");
     top.types("y");
     events.until("agentGone", |fact| fact["agent"]["id"] == *agent);
     top.until("the agent is gone", |screen| screen.contains("─ agents: 0"));
