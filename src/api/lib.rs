@@ -105,4 +105,4 @@ pub use templates::{CanaryOut, GivenUpOut, ProvisionIn, ProvisionOut, TemplateOu
 pub use why::{
     AccountOut, FailedOut, KindOut, OtherOut, ServingOut, WhyNodeOut, WhyOut, WhySubjectOut,
 };
-pub use words::{count, health};
+pub use words::{Part, count, health, part};

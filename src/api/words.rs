@@ -1,6 +1,6 @@
 //! Counts and states in words for people.
 
-use drover_model::phase::CloudHealth;
+use drover_model::phase::{AgentPhase, CloudHealth};
 
 /// A number of things, such as `1 agent` or `no agents`.
 pub fn count(number: usize, thing: &str) -> String {
@@ -16,5 +16,37 @@ pub fn health(health: CloudHealth) -> &'static str {
     match health {
         CloudHealth::Well => "healthy",
         CloudHealth::Connecting | CloudHealth::Degraded => health.name(),
+    }
+}
+
+/// What an agent is to those who look at a herd.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// It is on its way, for the first time or after a reset.
+    Coming,
+    Ready,
+    /// Somebody has it, and nobody else gets it now.
+    Busy,
+    /// It goes, or is gone.
+    Leaving,
+    /// It needs an administrator.
+    Stranded,
+}
+
+/// The part of a herd that agents in this phase are.
+pub fn part(phase: AgentPhase) -> Part {
+    match phase {
+        AgentPhase::Queued
+        | AgentPhase::Cloning
+        | AgentPhase::InDoubt
+        | AgentPhase::Configuring
+        | AgentPhase::Booting
+        | AgentPhase::Connecting
+        | AgentPhase::Preparing
+        | AgentPhase::Resetting => Part::Coming,
+        AgentPhase::Ready => Part::Ready,
+        AgentPhase::Leased | AgentPhase::Draining | AgentPhase::Held => Part::Busy,
+        AgentPhase::Retiring | AgentPhase::Gone => Part::Leaving,
+        AgentPhase::Stranded => Part::Stranded,
     }
 }

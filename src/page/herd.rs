@@ -1,7 +1,9 @@
 //! The herd at a glance.
 
 use askama::Template;
-use drover_api::{AlarmOut, CloudOut, GoneOut, SourceOut, StatusOut, TemplateOut, count, health};
+use drover_api::{
+    AlarmOut, CloudOut, GoneOut, Part, SourceOut, StatusOut, TemplateOut, count, health, part,
+};
 use drover_model::phase::{AgentPhase, BreakerPhase};
 
 use crate::frame::Frame;
@@ -163,33 +165,6 @@ fn tiles(status: &StatusOut, leases: LeaseCounts) -> Vec<Tile> {
         ),
         tile("stranded", stranded, String::new(), "/agents?q=state:stranded", stranded > 0),
     ]
-}
-
-/// Where in its life an agent is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Part {
-    Coming,
-    Ready,
-    Busy,
-    Leaving,
-    Stranded,
-}
-
-fn part(phase: AgentPhase) -> Part {
-    match phase {
-        AgentPhase::Queued
-        | AgentPhase::Cloning
-        | AgentPhase::InDoubt
-        | AgentPhase::Configuring
-        | AgentPhase::Booting
-        | AgentPhase::Connecting
-        | AgentPhase::Preparing
-        | AgentPhase::Resetting => Part::Coming,
-        AgentPhase::Ready => Part::Ready,
-        AgentPhase::Leased | AgentPhase::Draining | AgentPhase::Held => Part::Busy,
-        AgentPhase::Retiring | AgentPhase::Gone => Part::Leaving,
-        AgentPhase::Stranded => Part::Stranded,
-    }
 }
 
 fn cloud(out: &CloudOut, status: &StatusOut) -> Cloud {

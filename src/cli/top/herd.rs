@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use drover_api::{CloudOut, StatusOut, TemplateOut};
+use drover_api::{CloudOut, Part, StatusOut, TemplateOut, part};
 use drover_model::phase::{AgentPhase, BreakerPhase, CloudHealth, LeasePhase};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -49,21 +49,15 @@ impl Counts {
     }
 
     pub(super) fn add(&mut self, phase: AgentPhase, count: u32) {
-        let place = match phase {
-            AgentPhase::Queued
-            | AgentPhase::Cloning
-            | AgentPhase::InDoubt
-            | AgentPhase::Configuring
-            | AgentPhase::Booting
-            | AgentPhase::Connecting
-            | AgentPhase::Preparing
-            | AgentPhase::Resetting => &mut self.coming,
-            AgentPhase::Ready => &mut self.ready,
-            AgentPhase::Leased | AgentPhase::Draining | AgentPhase::Held => &mut self.busy,
-            AgentPhase::Retiring | AgentPhase::Stranded => &mut self.going,
-            AgentPhase::Gone => return,
-        };
-        *place += count;
+        if phase == AgentPhase::Gone {
+            return;
+        }
+        *match part(phase) {
+            Part::Coming => &mut self.coming,
+            Part::Ready => &mut self.ready,
+            Part::Busy => &mut self.busy,
+            Part::Leaving | Part::Stranded => &mut self.going,
+        } += count;
     }
 
     fn cells(self) -> [Cell; 3] {
