@@ -69,6 +69,7 @@ mod sync;
 mod taken;
 mod templates;
 mod unread;
+mod values;
 pub mod view;
 mod whoami;
 mod wire;
