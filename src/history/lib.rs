@@ -22,20 +22,29 @@
 //!
 //! Nothing here does I/O of its own: the files of the state directory are in `src/app/history`.
 //!
-//! Files: `line.rs` has the types, `read.rs` reads a trace from outside, `write.rs` writes one.
+//! Files: `line.rs` has the types, `read.rs` reads a trace from outside, `write.rs` writes one. `fold.rs`
+//! makes records of facts, `range.rs` cuts them to a range, `names.rs` hashes names, `usage.rs` adds up.
 
 #![warn(unreachable_pub)]
 #![cfg_attr(not(test), warn(unused_crate_dependencies))]
 
+mod fold;
 mod line;
+mod names;
+mod range;
 mod read;
+mod usage;
 mod write;
 
+pub use fold::{Fold, Kept, Use};
 pub use line::{
     Agent, Configuration, Demand, DemandKind, End, Header, How, Line, MadeFor, Part, Peaks,
     Service, ServiceChange,
 };
+pub use names::Salt;
+pub use range::Range;
 pub use read::{Limits, Reader, Trace, TraceFault, Untimely};
+pub use usage::{By, LEASES, NOT_SERVED, OTHERS, Prices, ROWS_MAX, Row, Tally, UNUSED};
 pub use write::Writer;
 
 /// The format that this drover writes and reads.

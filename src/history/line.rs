@@ -186,6 +186,8 @@ pub enum MadeFor {
     Demand,
     /// The warm pool.
     Pool,
+    /// An operator, who wanted one more (`drover provision`).
+    Operator,
     /// A trial of the template; it serves nobody.
     Trial,
     /// drover did not see it, as of an agent that an earlier version made.
