@@ -43,6 +43,7 @@ use secrecy::SecretString;
 use serde_json::Value;
 
 use super::auth::{Auth, TokenGrant};
+use super::history::HistoryDoor;
 use super::house::Limits;
 use super::server::{Listen, Running, bind};
 use super::session::SessionKey;
@@ -543,6 +544,7 @@ impl Served {
             book: Arc::new([("introduction", "# drover\n\nIt drives.\n".to_owned())]),
             audit: Audit::open(directory.path(), Options::default()).unwrap(),
             black_box: Arc::new(|agent| Ok((agent == "a9").then(reports::a_black_box))),
+            history: HistoryDoor::default(),
             mint_lease: Arc::new(move || {
                 let mut count = count.lock().unwrap();
                 *count += 1;
