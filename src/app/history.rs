@@ -9,8 +9,8 @@
 //! Nothing is decided by it, so nothing waits for it: what comes faster than its thread takes it is left out,
 //! and the log says so. A disk that fails costs the records of that time.
 //!
-//! - **Files.** Each starts with all records that were open when it was begun, so that a start of the
-//!   service reads the newest one alone. Once the next one is begun, those that are over stay in it, and
+//! - **Files.** Each starts with all records that were open when it was started, so that a start of the
+//!   service reads the newest one alone. Once the next one is started, those that are over stay in it, and
 //!   nothing else (`files.rs`).
 //! - **Death.** Every record is written as it comes, and synced once a minute, at the end of a file and at a
 //!   stop: a process that dies loses the records of the last moments at most. A torn line is left out.

@@ -31,7 +31,7 @@ fn query(range: &RangeOptions, more: &[(&str, &str)]) -> String {
     pairs.collect::<Vec<_>>().join("&")
 }
 
-/// Shows usage.
+/// Shows what was used in a range of time.
 pub(super) async fn usage(
     client: &Client,
     options: &UsageOptions,
@@ -49,7 +49,7 @@ pub(super) async fn usage(
     lists::show(term, json, &options.list, rows, whole, lists::used)
 }
 
-/// Writes a trace.
+/// Writes a trace to a file or to standard output.
 pub(super) async fn trace(
     client: &Client,
     options: &TraceOptions,
@@ -64,22 +64,30 @@ pub(super) async fn trace(
         term.out.flush()?;
         return end.checked().map(drop);
     };
-    // A trace that was cut off does not stand in the place of a whole one.
-    let part = file.with_added_extension("part");
-    let written = write(client, &path, &part).await;
-    let lines = match written {
-        Ok(lines) => lines,
-        Err(error) => {
-            // The fault is what is said; a part that stays is overwritten by the next try.
-            let _ = std::fs::remove_file(&part);
-            return Err(error);
-        }
+    let lines = match std::fs::metadata(file) {
+        // A device or a pipe takes it as it comes.
+        Ok(there) if !there.is_file() => write(client, &path, file).await?,
+        Ok(_) | Err(_) => write_whole(client, &path, file).await?,
     };
-    std::fs::rename(&part, file).map_err(|error| unwritten(file, &error))?;
     let shown = file.display().to_string();
+    if json {
+        return term.structured(&json!({ "file": shown, "records": lines }));
+    }
     let records = count(usize::try_from(lines).unwrap_or(usize::MAX), "record");
-    let text = format!("{records} written to `{}`", clean(&shown));
-    Ok(term.progress(json, &text, json!({ "file": shown, "records": lines }))?)
+    Ok(writeln!(term.out, "{records} written to `{}`", clean(&shown))?)
+}
+
+/// Writes a trace that stands in the place of a file once it is whole.
+async fn write_whole(client: &Client, path: &str, file: &Path) -> Result<u64, CliError> {
+    let part = file.with_added_extension("part");
+    let written = write(client, path, &part).await;
+    if written.is_err() {
+        // The fault is what is said; a part that stays is overwritten by the next try.
+        let _ = std::fs::remove_file(&part);
+    }
+    let lines = written?;
+    std::fs::rename(&part, file).map_err(|error| unwritten(file, &error))?;
+    Ok(lines)
 }
 
 async fn write(client: &Client, path: &str, part: &Path) -> Result<u64, CliError> {
@@ -91,8 +99,11 @@ async fn write(client: &Client, path: &str, part: &Path) -> Result<u64, CliError
         other => other,
     })?;
     let file = to.into_inner().map_err(|error| unwritten(part, error.error()))?;
-    file.sync_all().map_err(|error| unwritten(part, &error))?;
-    end.checked()
+    match file.sync_all() {
+        // A device or a pipe has nothing to sync.
+        Err(error) if error.kind() != io::ErrorKind::InvalidInput => Err(unwritten(part, &error)),
+        Ok(()) | Err(_) => end.checked(),
+    }
 }
 
 fn unwritten(path: &Path, error: &io::Error) -> CliError {

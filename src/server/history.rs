@@ -35,7 +35,7 @@ const PIECES: usize = 8;
 const USAGE_DAYS: i64 = 30;
 const DAY_MS: i64 = 24 * 60 * 60 * 1000;
 
-/// What a reading of the history tells of itself.
+/// What a reading of the history says of itself.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct HistorySeen {
     /// Since when there are records; none where there are none.

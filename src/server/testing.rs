@@ -498,8 +498,7 @@ impl Served {
         changed: impl FnOnce(Doors) -> Doors,
     ) -> Self {
         let (herd, system) = spawn(script);
-        let count = Mutex::new(0);
-        let alive = Arc::new(AtomicBool::new(true));
+        let (count, alive) = (Mutex::new(0), Arc::new(AtomicBool::new(true)));
         let turns = Arc::clone(&alive);
         let reload = Arc::new(Mutex::new(Err("drover.yaml: unknown key".to_owned())));
         let outcome = Arc::clone(&reload);
@@ -509,8 +508,7 @@ impl Served {
         hooks.replace([(SourceId::new("git"), secret)].into());
         let directory = tempfile::tempdir().unwrap();
         let vault = Arc::new(MemoryVault::default());
-        let user_data = UserDataStore::open(vault, &JournalState::default()).unwrap();
-        let user_data = Arc::new(user_data);
+        let user_data = Arc::new(UserDataStore::open(vault, &JournalState::default()).unwrap());
         let mut doors = Doors {
             herd,
             view: view.clone(),

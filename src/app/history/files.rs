@@ -16,7 +16,7 @@ use drover_model::time::WallTime;
 
 use super::reading;
 
-/// What a file has at most before the next one is begun.
+/// What a file has at most before the next one is started.
 const FILE_BYTES_MAX: u64 = 8 << 20;
 /// The least of it, where little is kept.
 const FILE_BYTES_MIN: u64 = 64 << 10;
@@ -77,7 +77,7 @@ impl Files {
         self.open = None;
     }
 
-    /// Writes lines. `open` gives all open records, where a file is begun.
+    /// Writes lines. `open` gives all open records, where a file is started.
     pub(super) fn append(
         &mut self,
         now: WallTime,

@@ -138,7 +138,7 @@ pub(super) fn read(
     let mut open: BTreeMap<String, Line> = BTreeMap::new();
     let mut done = 0;
     let mut is_over = false;
-    // The next file may be begun while one is read, which then loses its open records.
+    // The next file may be started while one is read, which then loses its open records.
     loop {
         let all = listed(folder)?;
         if let Some((_, oldest)) = all.first().filter(|_| seen.since.is_none()) {

@@ -138,7 +138,7 @@ fn the_oldest_files_go_by_age() {
         files.configure(keep(2, 1 << 30));
     }
     assert_eq!(names(&path), [1, 2, 3, 4]);
-    // The next one is begun where the newest is no file of this format.
+    // The next one is started where the newest is no file of this format.
     fs::write(path.join("000000000005.jsonl"), "{\"head\":{\"format\":9}}\n").unwrap();
     let mut files = Files::new(path.clone(), keep(2, 1 << 30), WallTime(0));
     append(&mut files, 4 * DAY + 1, &[], &[]);
@@ -194,7 +194,7 @@ fn a_clock_that_is_set_back_hides_no_record() {
     let over: Vec<Kept> =
         (0..400).map(|n| Kept::Closed(agent(&format!("x{n}"), 9 * DAY, Some(10 * DAY)))).collect();
     append(&mut files, 10 * DAY, &over, &[]);
-    // The next file is begun a day earlier.
+    // The next file is started a day earlier.
     append(&mut files, 9 * DAY, &[Kept::Closed(agent("y", 8 * DAY, Some(9 * DAY)))], &[]);
     assert_eq!(names(&path), [1, 2]);
     let range = Range { from: WallTime(9 * DAY + 1), to: WallTime(11 * DAY) };

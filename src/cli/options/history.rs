@@ -60,7 +60,7 @@ impl UsageBy {
 
 /// Which usage is shown.
 #[derive(Debug, Clone, Default, Args)]
-#[command(after_help = "The page of the book: `drover help history`")]
+#[command(after_help = "The page of the book: `drover help usage.md`")]
 pub struct UsageOptions {
     #[command(flatten)]
     pub range: RangeOptions,
