@@ -1,7 +1,7 @@
 //! What every handler of the leader can reach: the herd, the read side, and the house (`house.rs`).
 
 use std::io;
-use std::ops::Deref;
+use std::ops::{ControlFlow, Deref};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,9 +11,11 @@ use drover_actors::message::HerdCommand;
 use drover_api::{BlackBoxOut, MembersOut, PlanIn, PlanOut, SyncDoneOut, SyncIn, SyncTestOut};
 use drover_audit::Audit;
 use drover_ci::Hooks;
+use drover_history::{Line, Prices, Range};
 use drover_model::fact::{Fact, What};
 use drover_model::id::{AgentId, LeaseId};
 use drover_model::ports::Observer as _;
+use drover_model::time::WallTime;
 use drover_runtime::reply::Reply;
 use drover_shell::user_data::UserDataStore;
 use drover_vault::ClusterKey;
@@ -21,12 +23,14 @@ use futures_util::future::BoxFuture;
 use tokio::sync::Semaphore;
 
 use crate::auth::Caller;
-use crate::history::{HistoryDoor, READERS};
 use crate::house::{House, now};
 use crate::looks::Looks;
 use crate::problem::Rejection;
 use crate::session::SessionKey;
 use crate::view::View;
+
+/// Readers of the history at once.
+pub(crate) const READERS: usize = 2;
 
 /// Why a reload brought nothing into force.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -103,6 +107,37 @@ pub type ForgetDoor =
 
 /// What is kept of an agent that failed; none where nothing is.
 pub type BlackBoxDoor = Arc<dyn Fn(&str) -> io::Result<Option<BlackBoxOut>> + Send + Sync>;
+
+/// What a reading of the history says of itself.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct HistorySeen {
+    /// Since when there are records; none where there are none.
+    pub since: Option<WallTime>,
+    /// Lines that could not be read.
+    pub unread: u64,
+    /// Facts that came too fast since the service started.
+    pub left_out: u64,
+}
+
+/// Reads all records of a range, one after the other.
+pub type ReadHistory = Arc<
+    dyn Fn(Range, &mut dyn FnMut(Line) -> ControlFlow<()>) -> io::Result<HistorySeen> + Send + Sync,
+>;
+
+/// The way to the history.
+#[derive(Clone)]
+pub struct HistoryDoor {
+    pub read: ReadHistory,
+    /// What machines cost, and in what currency; none where nothing is configured.
+    pub prices: Arc<dyn Fn() -> Option<(Prices, String)> + Send + Sync>,
+}
+
+impl Default for HistoryDoor {
+    /// A history without records.
+    fn default() -> Self {
+        Self { read: Arc::new(|_, _| Ok(HistorySeen::default())), prices: Arc::new(|| None) }
+    }
+}
 
 /// The ways from the web into the rest of the service.
 #[derive(Clone)]

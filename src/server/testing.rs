@@ -43,11 +43,10 @@ use secrecy::SecretString;
 use serde_json::Value;
 
 use super::auth::{Auth, TokenGrant};
-use super::history::HistoryDoor;
 use super::house::Limits;
 use super::server::{Listen, Running, bind};
 use super::session::SessionKey;
-use super::state::{Doors, NotForgotten, NotReloaded, NotSynced};
+use super::state::{Doors, HistoryDoor, NotForgotten, NotReloaded, NotSynced};
 use crate::view::View;
 use drover_api::Role;
 

@@ -17,9 +17,8 @@ use drover_model::ports::JobObservation;
 use drover_model::record::Want;
 
 use super::{Served, THEN, book};
-use crate::history::HistoryDoor;
 use crate::house::Limits;
-use crate::state::Doors;
+use crate::state::{Doors, HistoryDoor};
 use crate::view::View;
 
 /// What waits at a source, runs there, and is left alone.
