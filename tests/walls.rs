@@ -27,6 +27,7 @@ const FLOORS: [&[&str]; 7] = [
     ],
     &[
         "drover-api",
+        "drover-history",
         "drover-journal",
         "drover-limits",
         "drover-members",
@@ -52,12 +53,13 @@ const FLOORS: [&[&str]; 7] = [
 const OF_TESTS: [&str; 1] = ["drover-storms"];
 
 /// Packages that stand alone, with all that they may depend on here.
-const ALONE: [(&str, &[&str]); 11] = [
+const ALONE: [(&str, &[&str]); 12] = [
     ("causes", &[]),
     ("drover-audit", &[]),
     // A phase in an answer is the model's, not a text that server and command line each spell.
     ("drover-api", &["drover-model"]),
     ("drover-git", &[]),
+    ("drover-history", &["drover-model"]),
     ("drover-model", &[]),
     ("drover-nocloud", &[]),
     ("drover-page", &["drover-api", "drover-model"]),
@@ -68,8 +70,9 @@ const ALONE: [(&str, &[&str]); 11] = [
 ];
 
 /// Packages in which nothing does I/O, with all that they may use of others.
-const PURE: [(&str, &[&str]); 6] = [
+const PURE: [(&str, &[&str]); 7] = [
     ("drover-api", &["base64", "serde", "serde_json", "strsim", "thiserror", "utoipa"]),
+    ("drover-history", &["serde", "serde_json", "sha2", "thiserror"]),
     // utoipa for the API's words alone, and only where the API is built: types, no I/O.
     ("drover-model", &["futures-util", "rand", "rand_chacha", "serde", "thiserror", "utoipa"]),
     ("drover-limits", &[]),

@@ -92,6 +92,8 @@ pub fn lease(id: &str, state: LeasePhase, agent: Option<&str>, detail: &str) -> 
         principal: "token:operator".into(),
         group: None,
         wants: "labels `linux`".into(),
+        want: None,
+        whole: false,
         asked: None,
         expires: agent.map(|_| THEN + Duration::from_secs(3600)),
         detail: detail.into(),

@@ -278,6 +278,10 @@ impl Observer for Tapped<dyn Observer> {
         self.tap.judge("observe", None);
         self.inner.observe(fact);
     }
+
+    fn note(&self, at: WallTime, noted: Noted) {
+        self.inner.note(at, noted);
+    }
 }
 
 impl Ambient for Tapped<dyn Ambient> {
