@@ -49,6 +49,7 @@ pub static PAGES: &[Page] = pages![
     "state",
     "troubleshooting",
     "metrics",
+    "forecast",
     "rights",
     "security",
     "simulator",

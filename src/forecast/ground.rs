@@ -78,7 +78,7 @@ impl Ground {
             let storages = template.storages.iter().chain(&template.target_storage).cloned();
             ground.storages.extend(storages);
             let devices = template.hardware.devices();
-            ground.devices.extend(devices.into_iter().map(|(device, _)| (device, None)));
+            ground.devices.extend(devices.into_keys().map(|device| (device, None)));
         }
         ground.storages.insert(REPLAY_STORAGE.to_owned());
         ground.complete(hardware);

@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use drover_forecast::guests::Guests;
 use drover_forecast::ssh::{self, CHANGE, greeting};
 use drover_model::fault::{Culprit, Fault, FaultKind};
 use drover_model::ports::{Ask, Greeting, Holder, Ran, Sessions, Shell, ShellTarget};
@@ -167,8 +166,7 @@ impl Scripted {
 
     /// The guest at an address, and its host key, once it can be logged in to.
     async fn login(self, target: ShellTarget, limit: Duration) -> Result<(u32, String), Fault> {
-        let hears =
-            |vmid| self.mute_since(vmid).is_none() && !self.cut.load(Ordering::Acquire);
+        let hears = |vmid| self.mute_since(vmid).is_none() && !self.cut.load(Ordering::Acquire);
         let (vmid, key) = ssh::login(&self.shown, &target, (ssh::LOGIN, limit), hears).await?;
         self.look_back(vmid);
         let mut script = self.script.lock().unwrap();
