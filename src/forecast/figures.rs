@@ -14,12 +14,12 @@ pub struct Wanted {
     pub served: Option<WallTime>,
     pub ended: Option<WallTime>,
     pub agent: Option<String>,
-    pub fate: Fate,
+    pub outcome: Outcome,
 }
 
 /// What became of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fate {
+pub enum Outcome {
     /// It was served, or waited to the end.
     Kept,
     /// It ended before it was served: somebody called it off, or it waited too long.
@@ -28,7 +28,7 @@ pub enum Fate {
     Refused,
 }
 
-/// An agent.
+/// An agent as far as it is counted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Machine {
     pub id: String,
@@ -198,9 +198,9 @@ impl Counted {
             served: demand.served,
             ended: demand.ended,
             agent: demand.agent.clone(),
-            fate: match demand.ended {
-                Some(_) if demand.served.is_none() => Fate::CalledOff,
-                Some(_) | None => Fate::Kept,
+            outcome: match demand.ended {
+                Some(_) if demand.served.is_none() => Outcome::CalledOff,
+                Some(_) | None => Outcome::Kept,
             },
         });
         let refused = refused.iter().map(|at| Wanted {
@@ -208,7 +208,7 @@ impl Counted {
             served: None,
             ended: Some(*at),
             agent: None,
-            fate: Fate::Refused,
+            outcome: Outcome::Refused,
         });
         let wanted = wanted.chain(refused);
         let machines = trace.agents.iter().map(|agent| Machine {
@@ -248,7 +248,7 @@ impl Counted {
             for figures in [&mut report.all].into_iter().chain(own) {
                 figures.note(wanted, pool, full);
             }
-            if wanted.fate == Fate::Kept {
+            if wanted.outcome == Outcome::Kept {
                 waits.entry(None).or_default().push(waited);
                 if name.is_some() {
                     waits.entry(name).or_default().push(waited);
@@ -294,7 +294,7 @@ fn is_busy(uses: Option<&Vec<(WallTime, WallTime)>>, wanted: &Wanted) -> bool {
 
 /// Whether a demand waited while a cap was full: before its agent was made, or was free.
 fn is_capped(caps: &Caps<'_>, wanted: &Wanted, machine: Option<&Machine>, to: WallTime) -> bool {
-    if wanted.fate == Fate::Refused {
+    if wanted.outcome == Outcome::Refused {
         return false;
     }
     let served = wanted.served.or(wanted.ended).unwrap_or(to);
@@ -314,11 +314,11 @@ impl Figures {
         if let Some(full) = full {
             *self.cap_hits.get_or_insert(0) += u64::from(full);
         }
-        match wanted.fate {
-            Fate::Kept if wanted.served.is_some() => self.served += 1,
-            Fate::Kept => self.waiting += 1,
-            Fate::CalledOff => self.called_off += 1,
-            Fate::Refused => self.refused += 1,
+        match wanted.outcome {
+            Outcome::Kept if wanted.served.is_some() => self.served += 1,
+            Outcome::Kept => self.waiting += 1,
+            Outcome::CalledOff => self.called_off += 1,
+            Outcome::Refused => self.refused += 1,
         }
     }
 

@@ -24,7 +24,7 @@ pub type Hardware = Option<NodeHardware>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NodeHardware {
-    /// Processor threads.
+    /// Threads of processors, not cores or sockets.
     pub cpus: u32,
     pub memory_mib: u64,
 }

@@ -33,7 +33,7 @@ struct Source {
     made: u64,
 }
 
-/// All sources.
+/// The sources of a replay, each with its jobs and runners.
 #[derive(Clone)]
 pub struct Jobs {
     sources: Arc<Mutex<BTreeMap<SourceId, Source>>>,

@@ -33,7 +33,7 @@ use crate::ways::{Dealer, Measured};
 /// How long a herd runs before the range of a trace that began with agents already there.
 const WARM_UP: Duration = Duration::from_secs(30 * 60);
 /// How long those that still wait are waited for at the end.
-const PATIENCE: Duration = Duration::from_secs(6 * 3600);
+const END_WAIT: Duration = Duration::from_secs(6 * 3600);
 /// Between two looks whether jobs are over.
 const GLANCE: Duration = Duration::from_secs(60);
 /// How long a herd may take to answer. It answers at once.
@@ -103,7 +103,7 @@ impl Journal for NoJournal {
     }
 }
 
-/// Replays a trace on a configuration. `progress` is told how far it is, from 0 to 1.
+/// Replays a trace on a configuration. `progress` hears how far it is, from 0 to 1.
 ///
 /// # Errors
 /// When the herd cannot be started, or does not go on.
@@ -248,7 +248,7 @@ impl<'a> Play<'a> {
         let to = self.instant(self.trace.header.to);
         let last = self.agenda.last().map_or(to, |(at, _)| *at).max(to);
         let whole = last.saturating_duration_since(self.began.0).as_secs_f64().max(1.0);
-        let mut patience = last + PATIENCE;
+        let mut deadline = last + END_WAIT;
         loop {
             progress((self.began.0.elapsed().as_secs_f64() / whole).min(1.0));
             self.hear();
@@ -259,8 +259,8 @@ impl<'a> Play<'a> {
                     self.carry_out(happens).await?;
                     continue;
                 }
-                patience = patience.max(at + PATIENCE);
-            } else if now >= to && (self.is_over() || now >= patience) {
+                deadline = deadline.max(at + END_WAIT);
+            } else if now >= to && (self.is_over() || now >= deadline) {
                 break;
             }
             let glance = if now < to { to } else { now + GLANCE };

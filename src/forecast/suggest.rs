@@ -60,7 +60,7 @@ fn most(spec: &HerdSpec, template: &TemplateId) -> u32 {
 }
 
 /// Searches the smallest warm pool of each template whose p95 wait is within an aim. `before` is the
-/// report of the configuration as it is; `progress` is told before each replay what is tried.
+/// report of the configuration as it is; `progress` hears before each replay what is tried.
 ///
 /// # Errors
 /// When a replay fails.

@@ -107,7 +107,7 @@ impl Deck {
 /// All lengths of a trace.
 #[derive(Debug, Clone, Default)]
 pub struct Measured {
-    /// By `cloud/template`.
+    /// The ways of the agents of each `cloud/template`.
     ways: BTreeMap<String, Vec<Way>>,
     /// From the grant of a lease until it was ready, by `cloud/template`.
     hand_outs: BTreeMap<String, Vec<Duration>>,
