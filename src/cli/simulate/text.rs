@@ -124,25 +124,25 @@ fn write_pools(out: &SimulateOut, pools: &Pools, text: &mut String) {
     );
 }
 
+/// Memory and cores of a template: what it has, what was used, what is enough.
 fn write_size(advice: &SizeAdvice, text: &mut String) {
-    let had = |value: Option<u32>, unit: &str| {
-        value.map_or_else(|| format!("unknown {unit}"), |value| format!("{value} {unit}"))
-    };
-    let mut line = format!(
-        "  {} has {} and {}; {} agents",
-        clean(&advice.template),
-        had(advice.cores, "cores"),
-        had(advice.memory_mib, "MiB"),
-        advice.agents
-    );
-    if let (Some(peak), Some(suggested)) = (advice.peak_memory_mib, advice.suggested_memory_mib) {
-        let _ = write!(line, "; used at most {peak} MiB: {suggested} MiB are enough");
+    let mut parts = Vec::new();
+    if let (Some(peak), Some(enough)) = (advice.peak_memory_mib, advice.suggested_memory_mib) {
+        let has =
+            advice.memory_mib.map_or_else(|| "unknown".to_owned(), |mib| format!("{mib} MiB"));
+        parts.push(format!("memory {has}, used at most {peak} MiB, {enough} MiB are enough"));
     }
-    if let (Some(milli), Some(cores)) = (advice.peak_cpu_milli, advice.suggested_cores) {
+    if let (Some(milli), Some(enough)) = (advice.peak_cpu_milli, advice.suggested_cores) {
+        let has = advice.cores.map_or_else(|| "unknown".to_owned(), |cores| cores.to_string());
         let (whole, tenth) = (milli / 1000, milli % 1000 / 100);
-        let _ = write!(line, "; 95 of 100 used at most {whole}.{tenth} cores: {cores} are enough");
+        let advised = match advice.cores.map(u64::from) {
+            Some(cores) if enough >= cores => "more may be faster".to_owned(),
+            Some(_) | None => format!("{enough} are enough"),
+        };
+        parts.push(format!("cores {has}, 95 of 100 used at most {whole}.{tenth}, {advised}"));
     }
-    let _ = writeln!(text, "{line}");
+    let (template, agents) = (clean(&advice.template), advice.agents);
+    let _ = writeln!(text, "  {template}: {} (agents measured: {agents})", parts.join("; "));
 }
 
 fn write_notes(out: &SimulateOut, text: &mut String) {
@@ -154,12 +154,12 @@ fn write_notes(out: &SimulateOut, text: &mut String) {
     for one in &out.configurations {
         let all = &one.report.all;
         let counts = [
-            (one.breaker_trips, "times a template's circuit breaker opened"),
-            (all.refused, "demands were refused: no template serves them, or a limit is reached"),
-            (all.called_off, "demands ended before they were served, as in the trace"),
+            (one.breaker_trips, "circuit breakers of templates opened, times"),
+            (all.refused, "demands that no template serves, or that a limit refuses"),
+            (all.called_off, "demands that ended before they were served, as in the trace"),
         ];
         let counts = counts.into_iter().filter(|(count, _)| *count > 0);
-        let counts = counts.map(|(count, what)| format!("{count} {what}"));
+        let counts = counts.map(|(count, what)| format!("{what}: {count}"));
         for note in counts.chain(one.notes.iter().cloned()) {
             notes.push(match out.configurations.len() {
                 1 => note,

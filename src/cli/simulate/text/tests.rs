@@ -81,5 +81,5 @@ fn out() -> SimulateOut {
 
 #[test]
 fn people_see_configurations_below_each_other_and_what_they_may_change() {
-    insta::assert_snapshot!(text(&out()), @r"");
+    insta::assert_snapshot!(text(&out()));
 }
