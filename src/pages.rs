@@ -46,6 +46,8 @@ pub static PAGES: &[Page] = pages![
     "top",
     "members",
     "audit",
+    "usage",
+    "history",
     "state",
     "troubleshooting",
     "metrics",

@@ -49,6 +49,7 @@ mod sources;
 mod status;
 mod sync;
 mod templates;
+mod usage;
 mod why;
 mod words;
 
@@ -102,6 +103,7 @@ pub use sync::{
     ValueChangeOut,
 };
 pub use templates::{CanaryOut, GivenUpOut, ProvisionIn, ProvisionOut, TemplateOut, TemplatesOut};
+pub use usage::{UsageOut, UsageRowOut};
 pub use why::{
     AccountOut, FailedOut, KindOut, OtherOut, ServingOut, WhyNodeOut, WhyOut, WhySubjectOut,
 };

@@ -3,6 +3,7 @@
 mod actions;
 mod audit;
 mod black_box;
+mod history;
 mod image;
 mod lease;
 mod machine;
@@ -30,6 +31,7 @@ pub use actions::{
 };
 pub use audit::{AuditAction, AuditOptions};
 pub use black_box::BlackBoxOptions;
+pub use history::{RangeOptions, TraceOptions, UsageBy, UsageOptions};
 pub use image::{BuildImageOptions, ImageAction};
 pub use lease::{HoldNextOptions, HoldOptions, LeaseAction, LeaseOptions};
 pub use machine::{
@@ -325,6 +327,10 @@ pub enum Command {
     Simulate(SimulateOptions),
     /// Show the herd live on a terminal, with keys for lists, details and actions
     Top(TopOptions),
+    /// Show what was used: VM-hours, core-hours, GiB-hours, leases, jobs, waits, failures, price
+    Usage(UsageOptions),
+    /// Export the history that drover has seen, as lines of JSON
+    Trace(TraceOptions),
     /// List who changed what; or verify that nobody changed the records
     #[command(
         args_conflicts_with_subcommands = true,

@@ -30,7 +30,7 @@ use crate::{Agent, Configuration, Demand, DemandKind, Line, Service, ServiceChan
 /// Records of one kind that may be open at once; what comes beyond them is not followed.
 const OPEN_MAX: usize = 100_000;
 
-/// A record as it is kept: open until it is over.
+/// A line of the history's files: a record is open until it is over.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Kept {
@@ -38,6 +38,54 @@ pub enum Kept {
     Open(Line),
     /// It is over.
     Closed(Line),
+    /// The first line of a file: its format, and a time that no record of an earlier file ended after.
+    Head { format: u32, from: WallTime },
+    /// drover ran at this time.
+    Alive(WallTime),
+}
+
+impl Kept {
+    /// Its record, where it has one.
+    pub fn line(self) -> Option<Line> {
+        match self {
+            Self::Open(line) | Self::Closed(line) => Some(line),
+            Self::Head { .. } | Self::Alive(_) => None,
+        }
+    }
+}
+
+impl Line {
+    /// What names a record that may be open; none for what is written once.
+    pub fn name(&self) -> Option<String> {
+        match self {
+            Self::Agent(agent) => Some(format!("agent {}", agent.id)),
+            Self::Demand(demand) => {
+                let source = demand.source.as_deref().unwrap_or_default();
+                Some(format!("{} {source} {}", demand.kind.name(), demand.id))
+            }
+            Self::Trace(_) | Self::Configuration(_) | Self::Service(_) | Self::End(_) => None,
+        }
+    }
+
+    /// When what it is about was over, or happened; none where it goes on.
+    pub fn ended(&self) -> Option<WallTime> {
+        match self {
+            Self::Agent(agent) => agent.gone,
+            Self::Demand(demand) => demand.ended,
+            Self::Configuration(configuration) => Some(configuration.at),
+            Self::Service(service) => Some(service.at),
+            Self::Trace(_) | Self::End(_) => None,
+        }
+    }
+
+    /// When what it is about started.
+    pub fn started(&self) -> Option<WallTime> {
+        match self {
+            Self::Agent(agent) => Some(agent.made),
+            Self::Demand(demand) => Some(demand.arrived),
+            Self::Configuration(_) | Self::Service(_) | Self::Trace(_) | Self::End(_) => None,
+        }
+    }
 }
 
 /// What a guest uses at a moment.

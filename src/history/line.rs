@@ -199,7 +199,7 @@ pub enum MadeFor {
 #[serde(rename_all = "camelCase")]
 pub struct Agent {
     pub id: String,
-    /// `cloud/template`.
+    /// Its template, as `cloud/template`.
     pub template: String,
     pub cloud: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -28,6 +28,7 @@ mod forwarded;
 mod gate;
 mod health;
 mod hex;
+mod history;
 mod holds;
 mod hooks;
 mod house;
@@ -75,6 +76,7 @@ mod wire;
 
 pub use auth::{Auth, Caller, PeerGrant, TokenGrant};
 pub use crowd::Room;
+pub use history::{HistoryDoor, HistorySeen, ReadHistory};
 pub use house::{BODY_LIMIT, Limits};
 pub use leases::{LONGEST_QUEUE_SECONDS, check_public_key};
 pub use planned::plan_out;

@@ -21,6 +21,7 @@ use futures_util::future::BoxFuture;
 use tokio::sync::Semaphore;
 
 use crate::auth::Caller;
+use crate::history::{HistoryDoor, READERS};
 use crate::house::{House, now};
 use crate::looks::Looks;
 use crate::problem::Rejection;
@@ -150,6 +151,8 @@ pub struct Doors {
     pub audit: Audit,
     /// What is kept of agents that failed.
     pub black_box: BlackBoxDoor,
+    /// What drover has seen.
+    pub history: HistoryDoor,
 }
 
 /// What every handler can reach on the leader.
@@ -158,6 +161,8 @@ pub(crate) struct State {
     pub(super) commands: Arc<Semaphore>,
     /// What the page was answered lately by clusters.
     pub(super) looks: Looks,
+    /// Places for readers of the history.
+    pub(super) history_readers: Arc<Semaphore>,
     house: Arc<House>,
 }
 
@@ -172,7 +177,9 @@ impl Deref for State {
 impl State {
     pub(super) fn new(doors: Doors, house: &Arc<House>) -> Self {
         let commands = Arc::new(Semaphore::new(house.limits.commands));
-        Self { doors, commands, looks: Looks::default(), house: Arc::clone(house) }
+        let history_readers = Arc::new(Semaphore::new(READERS));
+        let (looks, house) = (Looks::default(), Arc::clone(house));
+        Self { doors, commands, looks, history_readers, house }
     }
 
     /// Sends a command to the herd and waits for its answer, at most `limit`. It is refused where too many

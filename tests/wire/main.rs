@@ -28,6 +28,7 @@ mod github;
 mod gitlab;
 mod hardware;
 mod harness;
+mod history;
 mod hostile;
 mod hudson;
 mod image_scripts;

@@ -13,7 +13,7 @@ use crate::scripts::{ALONE, ASKING, bare_machine};
 use crate::{rights, setup_service, shards, simulate};
 
 /// Commands that may be asked again and again, and change nothing.
-const READING: [&str; 13] = [
+const READING: [&str; 15] = [
     "status",
     "agents",
     "templates",
@@ -25,6 +25,8 @@ const READING: [&str; 13] = [
     "image list",
     "leases",
     "audit",
+    "usage",
+    "trace",
     "resync",
     "events",
 ];

@@ -14,7 +14,7 @@ use crate::{rights, setup_service, simulate};
 
 /// Commands that ask the service, in an order in which they can be asked: what stands behind them, and
 /// the code that they end with.
-pub const ASKING: [(&str, &str, i32); 72] = [
+pub const ASKING: [(&str, &str, i32); 74] = [
     ("doctor template", "linux", 0),
     ("provision", "linux --count 2", 0),
     ("status", "", 0),
@@ -89,6 +89,8 @@ pub const ASKING: [(&str, &str, i32); 72] = [
     ("resync", "", 0),
     ("reload", "", 0),
     ("audit", "", 0),
+    ("usage", "--by owner", 0),
+    ("trace", "-o /dev/null", 0),
     ("events", "--after 0", 0),
 ];
 

@@ -141,9 +141,7 @@ fn an_agent_that_is_taken_over_is_counted_once() {
     let mut fold = fold();
     ready(&mut fold);
     lease_at(&mut fold, 100, lease("l1", LeasePhase::Ready, Some("a1"), ""));
-    let open = fold.open(WallTime(150)).into_iter().map(|kept| match kept {
-        Kept::Open(line) | Kept::Closed(line) => line,
-    });
+    let open = fold.open(WallTime(150)).into_iter().filter_map(Kept::line);
     let mut next = Fold::restored("0.1.0", WallTime(300), open, WallTime(150));
     at(&mut next, 310, agent(100, AgentPhase::Leased, &[]));
     lease_at(&mut next, 310, lease("l1", LeasePhase::Ready, Some("a1"), ""));
@@ -166,9 +164,7 @@ fn what_a_start_does_not_take_over_ended_unseen_when_it_was_seen_last() {
     let mut fold = fold();
     ready(&mut fold);
     lease_at(&mut fold, 100, lease("l1", LeasePhase::Ready, Some("a1"), ""));
-    let open = fold.open(WallTime(150)).into_iter().map(|kept| match kept {
-        Kept::Open(line) | Kept::Closed(line) => line,
-    });
+    let open = fold.open(WallTime(150)).into_iter().filter_map(Kept::line);
     let mut next = Fold::restored("0.1.0", WallTime(300), open, WallTime(150));
     next.settled();
     let lines = closed(&mut next);

@@ -1,5 +1,6 @@
 //! What the scripted herd reports of CI systems and of a node.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use drover_api::{BlackBoxOut, GuestTaskOut, MomentOut, PhaseOut};
@@ -15,7 +16,11 @@ use drover_model::placement::report::NodeReport;
 use drover_model::ports::JobObservation;
 use drover_model::record::Want;
 
-use super::THEN;
+use super::{Served, THEN, book};
+use crate::history::HistoryDoor;
+use crate::house::Limits;
+use crate::state::Doors;
+use crate::view::View;
 
 /// What waits at a source, runs there, and is left alone.
 pub(super) fn jobs_of_git() -> SourceJobs {
@@ -157,5 +162,15 @@ pub fn a_black_box() -> BlackBoxOut {
             log: vec!["TASK ERROR: start failed".to_owned()],
         }],
         tasks_unread: None,
+    }
+}
+
+impl Served {
+    /// Serves the book of a herd with this history.
+    pub fn seeing(history: HistoryDoor) -> Self {
+        let (view, asks) = (View::new(3), Arc::default());
+        let script = book(view.clone(), Arc::clone(&asks));
+        let changed = |doors| Doors { history, ..doors };
+        Self::changed(view, asks, script, Limits::default(), changed)
     }
 }
