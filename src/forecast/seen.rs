@@ -81,9 +81,7 @@ impl Seen {
         let mut state = self.state.lock();
         state.take();
         let open = state.fold.open(now);
-        let open = open.into_iter().map(|kept| match kept {
-            Kept::Open(line) | Kept::Closed(line) => line,
-        });
+        let open = open.into_iter().filter_map(Kept::line);
         let lines = std::mem::take(&mut state.over).into_iter().chain(open);
         let mut trace = Trace {
             header,

@@ -123,12 +123,10 @@ impl Notes {
         let fold = seen.history.as_mut().expect("a history is kept");
         let over = fold.take().into_iter().filter_map(|kept| match kept {
             Kept::Closed(line) => Some(line),
-            Kept::Open(_) => None,
+            Kept::Open(_) | Kept::Head { .. } | Kept::Alive(_) => None,
         });
         let over: Vec<Record> = over.collect();
-        let open = fold.open(now).into_iter().map(|kept| match kept {
-            Kept::Closed(line) | Kept::Open(line) => line,
-        });
+        let open = fold.open(now).into_iter().filter_map(Kept::line);
         over.into_iter().chain(open).collect()
     }
 
