@@ -14,6 +14,8 @@ pub struct Wanted {
     pub served: Option<WallTime>,
     pub ended: Option<WallTime>,
     pub agent: Option<String>,
+    /// The template that served it.
+    pub template: Option<String>,
     pub outcome: Outcome,
 }
 
@@ -198,6 +200,7 @@ impl Counted {
             served: demand.served,
             ended: demand.ended,
             agent: demand.agent.clone(),
+            template: demand.template.clone().filter(|_| demand.served.is_some()),
             outcome: match demand.ended {
                 Some(_) if demand.served.is_none() => Outcome::CalledOff,
                 Some(_) | None => Outcome::Kept,
@@ -208,6 +211,7 @@ impl Counted {
             served: None,
             ended: Some(*at),
             agent: None,
+            template: None,
             outcome: Outcome::Refused,
         });
         let wanted = wanted.chain(refused);
@@ -243,7 +247,8 @@ impl Counted {
             let full = caps.as_ref().map(|caps| !pool && is_capped(caps, wanted, machine, self.to));
             let waited = wanted.served.unwrap_or(self.to) - wanted.arrived;
             let waited = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
-            let name = machine.map(|machine| machine.template.as_str());
+            // Its agent may be of before the trace.
+            let name = wanted.template.as_deref();
             let own = name.map(|name| report.templates.entry(name.to_owned()).or_default());
             for figures in [&mut report.all].into_iter().chain(own) {
                 figures.note(wanted, pool, full);

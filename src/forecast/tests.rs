@@ -163,3 +163,52 @@ fn the_smallest_pool_that_reaches_an_aim_is_suggested() {
     let none = pools(&trace, &spec, &options(1), (&before, 100), &mut |_, _| {}).unwrap();
     assert_eq!((none.pools[0].suggested, none.pools[0].tried), (None, 10));
 }
+
+// Invariant: failures come as often as they did, and an agent that fails serves nobody.
+
+#[test]
+fn agents_fail_as_often_as_in_the_trace() {
+    let mut trace = trace(&steady(4, 30, 5), 240);
+    for agent in &mut trace.agents[..5] {
+        agent.ready = None;
+        agent.failed_in = Some("Preparing".into());
+        agent.boot.push(Part { name: "Retiring".into(), ms: 2_000 });
+    }
+    let spec = spec(|one| {
+        one.cap = Some(20);
+        one.breaker.threshold = 100;
+    });
+    let (played, report) = played(&trace, &spec);
+    let all = report.all;
+    assert_eq!(all.served, 120, "{all:?}");
+    assert_eq!(all.agents, 120 + all.failed, "{all:?}");
+    // A quarter fails.
+    assert!((38..=42).contains(&all.failed), "{all:?}");
+    assert!(played.trace.agents.iter().all(|agent| !agent.has_failed() || agent.uses == 0));
+}
+
+// Invariant: what cannot be replayed and what is assumed is said.
+
+#[test]
+fn what_is_left_out_is_said() {
+    let mut trace = trace(&steady(1, 10, 5), 60);
+    trace.demands[0].wants = None;
+    trace.demands[1].source = Some("gone".into());
+    trace.demands[1].kind = DemandKind::Job;
+    trace.demands[2].wants = Some(Want::Labels(["windows".to_owned()].into()));
+    let mut other = template("lab/other", &["other"]);
+    other.max_uses = Some(1);
+    let linux = template("lab/linux", &["linux"]);
+    let spec = Arc::unwrap_or_clone(herd(vec![cloud("lab", None)], vec![linux, other]));
+    let (played, report) = played(&trace, &spec);
+    assert_eq!((report.all.demands, report.all.refused), (8, 1), "{report:?}");
+    let notes = played.notes.join("\n");
+    for said in [
+        "1 demands are left out: the trace does not say what they want",
+        "1 jobs are left out: the configuration has no source `gone`",
+        "`lab/other` has the lengths of `lab/linux`: the trace has no agent of it",
+        "every node has room for each agent that the configuration allows",
+    ] {
+        assert!(notes.contains(said), "{notes}");
+    }
+}
