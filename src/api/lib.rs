@@ -50,6 +50,7 @@ mod status;
 mod sync;
 mod templates;
 mod usage;
+mod values;
 mod why;
 mod words;
 
@@ -104,6 +105,7 @@ pub use sync::{
 };
 pub use templates::{CanaryOut, GivenUpOut, ProvisionIn, ProvisionOut, TemplateOut, TemplatesOut};
 pub use usage::{UsageOut, UsageRowOut};
+pub use values::{ValueOut, ValuesOut};
 pub use why::{
     AccountOut, FailedOut, KindOut, OtherOut, ServingOut, WhyNodeOut, WhyOut, WhySubjectOut,
 };

@@ -12,7 +12,7 @@ use actix_web::{HttpRequest, HttpResponse, web};
 use bytes::Bytes;
 use drover_actors::message::Refusal;
 use drover_api::{UsageOut, UsageRowOut};
-use drover_history::{By, FORMAT, Header, Limits, Line, Prices, Range, Row, Salt, Tally, Writer};
+use drover_history::{By, FORMAT, Header, Limits, Range, Row, Salt, Tally, Writer};
 use drover_model::time::WallTime;
 use futures_util::stream;
 use jiff::Timestamp;
@@ -24,47 +24,14 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use super::house::now;
 use super::problem::Rejection;
 use super::query::{Keys, Query};
-use super::state::State;
+use super::state::{HistoryDoor, HistorySeen, State};
 
-/// Readers of the history at once.
-pub(super) const READERS: usize = 2;
 /// Bytes of one piece of a trace, and pieces that may wait for a slow caller.
 const PIECE_BYTES: usize = 32 << 10;
 const PIECES: usize = 8;
 /// The range of a report where the caller names none.
 const USAGE_DAYS: i64 = 30;
 const DAY_MS: i64 = 24 * 60 * 60 * 1000;
-
-/// What a reading of the history says of itself.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct HistorySeen {
-    /// Since when there are records; none where there are none.
-    pub since: Option<WallTime>,
-    /// Lines that could not be read.
-    pub unread: u64,
-    /// Facts that came too fast since the service started.
-    pub left_out: u64,
-}
-
-/// Reads all records of a range, one after the other.
-pub type ReadHistory = Arc<
-    dyn Fn(Range, &mut dyn FnMut(Line) -> ControlFlow<()>) -> io::Result<HistorySeen> + Send + Sync,
->;
-
-/// The way to the history.
-#[derive(Clone)]
-pub struct HistoryDoor {
-    pub read: ReadHistory,
-    /// What machines cost, and in what currency; none where nothing is configured.
-    pub prices: Arc<dyn Fn() -> Option<(Prices, String)> + Send + Sync>,
-}
-
-impl Default for HistoryDoor {
-    /// A history without records.
-    fn default() -> Self {
-        Self { read: Arc::new(|_, _| Ok(HistorySeen::default())), prices: Arc::new(|| None) }
-    }
-}
 
 /// Which range of a trace is wanted.
 #[derive(Debug, Deserialize)]

@@ -70,13 +70,13 @@ mod sync;
 mod taken;
 mod templates;
 mod unread;
+mod values;
 pub mod view;
 mod whoami;
 mod wire;
 
 pub use auth::{Auth, Caller, PeerGrant, TokenGrant};
 pub use crowd::Room;
-pub use history::{HistoryDoor, HistorySeen, ReadHistory};
 pub use house::{BODY_LIMIT, Limits};
 pub use leases::{LONGEST_QUEUE_SECONDS, check_public_key};
 pub use planned::plan_out;
@@ -85,8 +85,9 @@ pub use server::{Bound, Listen, Running, StartError, bind};
 pub use session::SessionKey;
 pub use standby::StandbyDoors;
 pub use state::{
-    BlackBoxDoor, Doors, ForgetDoor, MembersDoor, NotForgotten, NotReloaded, NotSynced, PlanDoor,
-    Reload, SetLogLevel, SyncDoor, TestSyncDoor, TransferDoor, WhoCalls,
+    BlackBoxDoor, Doors, ForgetDoor, HistoryDoor, HistorySeen, MembersDoor, NotForgotten,
+    NotReloaded, NotSynced, PlanDoor, ReadHistory, Reload, SetLogLevel, SyncDoor, TestSyncDoor,
+    TransferDoor, WhoCalls,
 };
 
 #[cfg(any(test, feature = "testing"))]

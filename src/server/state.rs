@@ -1,19 +1,23 @@
 //! What every handler of the leader can reach: the herd, the read side, and the house (`house.rs`).
 
 use std::io;
-use std::ops::Deref;
+use std::ops::{ControlFlow, Deref};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use actix::Recipient;
 use drover_actors::message::HerdCommand;
-use drover_api::{BlackBoxOut, MembersOut, PlanIn, PlanOut, SyncDoneOut, SyncIn, SyncTestOut};
+use drover_api::{
+    BlackBoxOut, MembersOut, PlanIn, PlanOut, SyncDoneOut, SyncIn, SyncTestOut, ValueOut,
+};
 use drover_audit::Audit;
 use drover_ci::Hooks;
+use drover_history::{Line, Prices, Range};
 use drover_model::fact::{Fact, What};
 use drover_model::id::{AgentId, LeaseId};
 use drover_model::ports::Observer as _;
+use drover_model::time::WallTime;
 use drover_runtime::reply::Reply;
 use drover_shell::user_data::UserDataStore;
 use drover_vault::ClusterKey;
@@ -21,12 +25,14 @@ use futures_util::future::BoxFuture;
 use tokio::sync::Semaphore;
 
 use crate::auth::Caller;
-use crate::history::{HistoryDoor, READERS};
 use crate::house::{House, now};
 use crate::looks::Looks;
 use crate::problem::Rejection;
 use crate::session::SessionKey;
 use crate::view::View;
+
+/// Readers of the history at once.
+pub(crate) const READERS: usize = 2;
 
 /// Why a reload brought nothing into force.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -80,6 +86,9 @@ pub type SyncDoor =
 pub type TestSyncDoor =
     Arc<dyn Fn() -> BoxFuture<'static, Result<SyncTestOut, NotSynced>> + Send + Sync>;
 
+/// The values of the configuration in force; may take a moment where a configuration is large.
+pub type ValuesDoor = Arc<dyn Fn() -> Arc<[ValueOut]> + Send + Sync>;
+
 /// Says what a configuration would do, and changes nothing.
 pub type PlanDoor =
     Arc<dyn Fn(PlanIn) -> BoxFuture<'static, Result<PlanOut, NotSynced>> + Send + Sync>;
@@ -104,6 +113,37 @@ pub type ForgetDoor =
 /// What is kept of an agent that failed; none where nothing is.
 pub type BlackBoxDoor = Arc<dyn Fn(&str) -> io::Result<Option<BlackBoxOut>> + Send + Sync>;
 
+/// What a reading of the history says of itself.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct HistorySeen {
+    /// Since when there are records; none where there are none.
+    pub since: Option<WallTime>,
+    /// Lines that could not be read.
+    pub unread: u64,
+    /// Facts that came too fast since the service started.
+    pub left_out: u64,
+}
+
+/// Reads all records of a range, one after the other.
+pub type ReadHistory = Arc<
+    dyn Fn(Range, &mut dyn FnMut(Line) -> ControlFlow<()>) -> io::Result<HistorySeen> + Send + Sync,
+>;
+
+/// The way to the history.
+#[derive(Clone)]
+pub struct HistoryDoor {
+    pub read: ReadHistory,
+    /// What machines cost, and in what currency; none where nothing is configured.
+    pub prices: Arc<dyn Fn() -> Option<(Prices, String)> + Send + Sync>,
+}
+
+impl Default for HistoryDoor {
+    /// A history without records.
+    fn default() -> Self {
+        Self { read: Arc::new(|_, _| Ok(HistorySeen::default())), prices: Arc::new(|| None) }
+    }
+}
+
 /// The ways from the web into the rest of the service.
 #[derive(Clone)]
 pub struct Doors {
@@ -120,6 +160,8 @@ pub struct Doors {
     pub test_sync: TestSyncDoor,
     /// Plans the way to a configuration.
     pub plan: PlanDoor,
+    /// What is in force, and from where.
+    pub values: ValuesDoor,
     /// Sets the level of the log.
     pub log_level: SetLogLevel,
     /// Whether the actors' thread still turns.

@@ -43,11 +43,10 @@ use secrecy::SecretString;
 use serde_json::Value;
 
 use super::auth::{Auth, TokenGrant};
-use super::history::HistoryDoor;
 use super::house::Limits;
 use super::server::{Listen, Running, bind};
 use super::session::SessionKey;
-use super::state::{Doors, NotForgotten, NotReloaded, NotSynced};
+use super::state::{Doors, HistoryDoor, NotForgotten, NotReloaded, NotSynced};
 use crate::view::View;
 use drover_api::Role;
 
@@ -520,6 +519,7 @@ impl Served {
             sync: Arc::new(|_| Box::pin(std::future::ready(Err(off())))),
             test_sync: Arc::new(|| Box::pin(std::future::ready(Err(off())))),
             plan: Arc::new(|_| Box::pin(std::future::ready(Err(off())))),
+            values: Arc::new(reports::values),
             log_level: Arc::new(|level| match level {
                 "debug" => Ok(()),
                 other => Err(format!("`{other}` is no level")),

@@ -1,6 +1,6 @@
 //! Keys of `service.history` and `service.prices`.
 
-use super::{Key, Raw, Table, text, value, whole, zero_or};
+use super::{Key, Raw, Table, text, value, whole};
 
 /// How long the history stays by default, in days, and how much of it, in MiB.
 pub(in super::super) const HISTORY_KEEP: (u64, u64) = (90, 1024);
@@ -8,7 +8,7 @@ pub(in super::super) const HISTORY_KEEP: (u64, u64) = (90, 1024);
 table! {
     /// Keys of `service.history`.
     HISTORY => RawHistory {
-        "keepDays" => keep_days: u64, zero_or(1..=3650).or(HISTORY_KEEP.0),
+        "keepDays" => keep_days: u64, whole(0..=3650).or(HISTORY_KEEP.0),
             "days after which drover removes what it knows of the past; 0: drover keeps nothing";
         "keepMB" => keep_mb: u64, whole(1..=1_000_000).or(HISTORY_KEEP.1),
             "maximum size in MiB of all that is kept; drover removes the oldest";

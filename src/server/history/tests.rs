@@ -1,10 +1,11 @@
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
-use drover_history::{Agent, Demand, DemandKind, How, MadeFor, Peaks, Trace};
+use drover_history::{Agent, Demand, DemandKind, How, Line, MadeFor, Peaks, Prices, Trace};
 use parking_lot::Mutex;
 use reqwest::Method;
 
 use super::*;
+use crate::state::{READERS, ReadHistory};
 use crate::testing::Served;
 
 const HOUR: i64 = 60 * 60 * 1000;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use drover_api::{BlackBoxOut, GuestTaskOut, MomentOut, PhaseOut};
+use drover_api::{BlackBoxOut, GuestTaskOut, MomentOut, PhaseOut, ValueOut};
 use drover_model::demand::report::{
     Account, Estimate, Kind, Outage, RowlessRunner, RunningJob, Serving, SourceJobs, Unoffered,
 };
@@ -17,9 +17,8 @@ use drover_model::ports::JobObservation;
 use drover_model::record::Want;
 
 use super::{Served, THEN, book};
-use crate::history::HistoryDoor;
 use crate::house::Limits;
-use crate::state::Doors;
+use crate::state::{Doors, HistoryDoor};
 use crate::view::View;
 
 /// What waits at a source, runs there, and is left alone.
@@ -173,4 +172,19 @@ impl Served {
         let changed = |doors| Doors { history, ..doors };
         Self::changed(view, asks, script, Limits::default(), changed)
     }
+}
+
+/// The values in force: of a file, of a variable, a secret and a default.
+pub fn values() -> Arc<[ValueOut]> {
+    let value = |path: &str, value: &str, origin: &str| ValueOut {
+        path: path.to_owned(),
+        value: value.to_owned(),
+        origin: origin.to_owned(),
+    };
+    Arc::new([
+        value("service.logLevel", "debug", "$LOG_LEVEL"),
+        value("agentConfigurations.linux.memoryMb", "4096", "drover.yaml:12"),
+        value("credentials.key.passphrase", "***", "drover.yaml:20"),
+        value("agentConfigurations.linux.cores", "2", "default"),
+    ])
 }
