@@ -48,6 +48,7 @@ pub static PAGES: &[Page] = pages![
     "audit",
     "usage",
     "history",
+    "forecast",
     "state",
     "troubleshooting",
     "metrics",

@@ -43,7 +43,7 @@ const FLOORS: [&[&str]; 7] = [
         "drover-stores",
         "pve-sim",
     ],
-    &["drover-ci"],
+    &["drover-ci", "drover-forecast"],
     &["drover-config"],
     &["drover-admin", "drover-server"],
     &["drover"],
@@ -185,7 +185,10 @@ fn actix_is_where_actors_are_and_where_they_are_asked() {
     let all = manifests();
     let with = all.values().filter(|one| one.uses.contains("actix"));
     let with: Vec<&str> = with.map(|one| one.name.as_str()).collect();
-    assert_eq!(with, ["drover", "drover-actors", "drover-runtime", "drover-server"]);
+    assert_eq!(
+        with,
+        ["drover", "drover-actors", "drover-forecast", "drover-runtime", "drover-server"]
+    );
 }
 
 /// Whether a source is a test, or what tests are made of.

@@ -57,6 +57,7 @@ mod setup;
 mod shard_config;
 mod show;
 mod sim_options;
+mod simulate;
 mod slips;
 mod stdin;
 mod stdout;
@@ -141,6 +142,7 @@ pub fn main() -> ExitCode {
         }
         Command::Setup { action } => setup::run(&cli.global, &action),
         Command::Init(options) => init::run(&cli.global, &options),
+        Command::Simulate(options) => simulate::simulate(&cli.global, &options),
         Command::Top(options) => top::run(&cli.global, &options),
         Command::Doctor(_)
         | Command::CreateShardConfig(_)

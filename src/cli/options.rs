@@ -12,6 +12,7 @@ mod nouns;
 mod read;
 mod run;
 mod shard;
+mod simulate;
 mod sync;
 mod watching;
 
@@ -39,6 +40,7 @@ pub use machine::{
 pub use nouns::{ConfigAction, CpOptions, JournalAction, LogsOptions, Noun, ShownNode, SshOptions};
 pub use run::{CheckOptions, DemoOptions, RunOptions};
 pub use shard::{MembersAction, ShardConfigAction, ShardPutOptions, StoreOptions, StorePlace};
+pub use simulate::SimulateOptions;
 pub use sync::{CloudsAction, PlanOptions, Rollout, SyncOptions, TemplatesAction, Value};
 pub use watching::{EventsOptions, LeasesOptions, TopNoun, TopOptions};
 
@@ -320,6 +322,9 @@ pub enum Command {
     Blackbox(BlackBoxOptions),
     /// Follow what happens
     Events(EventsOptions),
+    /// Replay a trace on a configuration in virtual time: waits, VM-hours, caps; suggest warm pools and sizes
+    #[command(after_help = "The page of the book: `drover help forecast`")]
+    Simulate(SimulateOptions),
     /// Show the herd live on a terminal, with keys for lists, details and actions
     Top(TopOptions),
     /// Show what was used: VM-hours, core-hours, GiB-hours, leases, jobs, waits, failures, price

@@ -333,6 +333,7 @@ pub(super) async fn once(
         | Command::Demo(_)
         | Command::Sim(_)
         | Command::Check(_)
+        | Command::Simulate(_)
         | Command::Schema
         | Command::Completions { .. }
         | Command::Man { .. }

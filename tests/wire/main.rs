@@ -84,6 +84,7 @@ mod setup_service;
 mod shards;
 mod sim;
 mod sim_worlds;
+mod simulate;
 mod sizes;
 mod sources;
 mod spine;

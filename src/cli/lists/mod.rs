@@ -109,6 +109,7 @@ pub(super) fn options(command: &Command) -> Option<&ListOptions> {
         | Command::Demo(_)
         | Command::Sim(_)
         | Command::Check(_)
+        | Command::Simulate(_)
         | Command::Doctor(_)
         | Command::Setup { .. }
         | Command::Schema
