@@ -37,6 +37,7 @@ const FLOORS: [&[&str]; 7] = [
     &[
         "drover-actors",
         "drover-hypervisor",
+        "drover-openid",
         "drover-page",
         "drover-shell",
         "drover-stores",
@@ -52,7 +53,7 @@ const FLOORS: [&[&str]; 7] = [
 const OF_TESTS: [&str; 1] = ["drover-storms"];
 
 /// Packages that stand alone, with all that they may depend on here.
-const ALONE: [(&str, &[&str]); 11] = [
+const ALONE: [(&str, &[&str]); 12] = [
     ("causes", &[]),
     ("drover-audit", &[]),
     // A phase in an answer is the model's, not a text that server and command line each spell.
@@ -60,6 +61,7 @@ const ALONE: [(&str, &[&str]); 11] = [
     ("drover-git", &[]),
     ("drover-model", &[]),
     ("drover-nocloud", &[]),
+    ("drover-openid", &["causes", "proxmox-client"]),
     ("drover-page", &["drover-api", "drover-model"]),
     ("drover-ssh", &[]),
     ("drover-vault", &[]),

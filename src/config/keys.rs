@@ -73,6 +73,7 @@ mod guest;
 mod hardware;
 mod image;
 mod machine;
+mod openid;
 mod placement;
 mod service;
 mod shared;
@@ -97,6 +98,7 @@ pub(super) use guest::RawNic;
 pub(super) use hardware::{RawAgentHardware, RawDisk};
 pub(super) use image::{HARDWARE, IMAGE, RawHardware, RawImage, RawImageRunner, RawSource};
 pub(super) use machine::{MACHINE, RawMachine};
+pub(super) use openid::{RawOpenId, RawOpenIdGroup};
 pub(super) use placement::{
     RawCoresLabel, RawDiskLabel, RawHeadroom, RawMemoryLabel, RawTerm, RawWeights, SIZES, Size,
 };
