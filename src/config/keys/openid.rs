@@ -1,7 +1,5 @@
 //! Keys of `service.openId`.
 
-use std::path::PathBuf;
-
 use drover_api::Role;
 
 use super::credential::{SECRET_KEYS, SECRETS};
@@ -35,7 +33,7 @@ table! {
             "groups of the provider that may log in, each with a role";
         "sessionHours" => session_hours: u64, whole(1..=10).or(8),
             "hours after which a user logs in again";
-        "caFile" => ca_file: Option<PathBuf>, text().eg("/etc/drover/id-ca.pem"),
+        "caFile", text().eg("/etc/drover/id-ca.pem"),
             "CA certificates of the provider, PEM; unset: those of the system";
     }
 }
