@@ -49,7 +49,8 @@ pub(super) fn open_id(service: &Layer, cx: &mut Context<'_>) -> Option<OpenIdSpe
     let raw = raw?;
     let issuer: Option<Url> = raw.issuer.parse().ok();
     if issuer.as_ref().is_some_and(is_plain) {
-        let message = "others could read logins on the way, and make them up: the issuer is not https";
+        let message =
+            "others could read logins on the way, and make them up: the issuer is not https";
         let help = "write the issuer with https, or run the provider on this machine";
         cx.faults.push(layer.fault("issuer", message).help(help));
     }

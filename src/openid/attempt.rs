@@ -52,7 +52,8 @@ mod tests {
     #[test]
     fn two_logins_have_nothing_in_common() {
         let (one, other) = (Attempt::new().unwrap(), Attempt::new().unwrap());
-        let all = [&one, &other].map(|of| [of.state.clone(), of.nonce.clone(), of.verifier.clone()]);
+        let all =
+            [&one, &other].map(|of| [of.state.clone(), of.nonce.clone(), of.verifier.clone()]);
         let all: std::collections::BTreeSet<String> = all.into_iter().flatten().collect();
         assert_eq!(all.len(), 6);
         // RFC 7636, 4.1: 43 letters at least.

@@ -3,10 +3,10 @@
 use jiff::Timestamp;
 use reqwest::StatusCode;
 
+use crate::Attempt;
 use crate::discovery::Discovery;
 use crate::fault::Fault;
 use crate::provider::{Provider, Refusal};
-use crate::Attempt;
 
 /// A code that no provider gave.
 const NO_CODE: &str = "drover-doctor-asks-whether-the-client-is-known";

@@ -73,8 +73,7 @@ pub struct Settings {
 impl PartialEq for Settings {
     fn eq(&self, other: &Self) -> bool {
         let texts = |of: &Self| {
-            let texts =
-                [&of.issuer, &of.client_id, &of.redirect, &of.user_claim, &of.groups_claim];
+            let texts = [&of.issuer, &of.client_id, &of.redirect, &of.user_claim, &of.groups_claim];
             texts.map(String::clone)
         };
         texts(self) == texts(other)

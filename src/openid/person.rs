@@ -89,7 +89,10 @@ mod tests {
     #[test]
     fn a_person_is_who_the_claim_names() {
         let of = |value: Value, path| name(&claims(value), path).map_err(|fault| fault.to_string());
-        assert_eq!(of(json!({"preferred_username": " ann "}), "preferred_username").unwrap(), "ann");
+        assert_eq!(
+            of(json!({"preferred_username": " ann "}), "preferred_username").unwrap(),
+            "ann"
+        );
         let mail = |verified| json!({"email": "ann@example.com", "email_verified": verified});
         assert!(of(mail(json!(true)), "email").is_ok());
         assert!(of(mail(json!(false)), "email").unwrap_err().contains("did not verify"));

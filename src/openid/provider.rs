@@ -225,9 +225,8 @@ impl Provider {
             form.append_pair("client_id", client_id).append_pair("client_secret", secret);
         } else {
             // Both are spelled as in a form (RFC 6749, 2.3.1).
-            let spelled = |text: &str| {
-                form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>()
-            };
+            let spelled =
+                |text: &str| form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>();
             request = request.basic_auth(spelled(client_id), Some(spelled(secret)));
         }
         let kind = "application/x-www-form-urlencoded";

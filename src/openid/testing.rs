@@ -123,9 +123,13 @@ impl Fake {
 
     /// Gives this token for every code.
     pub fn gives(&self, token: &str) {
-        self.answer("/token", 200, &json!({
-            "id_token": token, "access_token": "access", "token_type": "Bearer",
-        }));
+        self.answer(
+            "/token",
+            200,
+            &json!({
+                "id_token": token, "access_token": "access", "token_type": "Bearer",
+            }),
+        );
     }
 
     /// The claims of a right token.

@@ -133,7 +133,8 @@ fn no_token_chooses_a_weaker_proof_for_itself() {
     }
     // The published key as the shared secret of a MAC, in each form that somebody could take it.
     let point = [published["x"].as_str().unwrap(), published["y"].as_str().unwrap()];
-    let point = [vec![4], point.map(|part| URL_SAFE_NO_PAD.decode(part).unwrap()).concat()].concat();
+    let point =
+        [vec![4], point.map(|part| URL_SAFE_NO_PAD.decode(part).unwrap()).concat()].concat();
     for secret in [point, published.to_string().into_bytes(), Vec::new()] {
         let signed = parts(&json!({ "alg": "HS256", "kid": "k" }), &right());
         let mac = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, &secret), signed.as_bytes());
@@ -229,8 +230,8 @@ async fn a_login_leads_to_the_provider_and_its_code_to_a_person() {
     assert_eq!((&*form["code"], &*form["code_verifier"]), ("c0de", "v"));
     assert_eq!(form["redirect_uri"], "https://drover.example.com/login/openid/callback");
     // `drover` and the secret as a form spells them.
-    let login = base64::engine::general_purpose::STANDARD
-        .encode("drover:the+secret+of%3Athe+client");
+    let login =
+        base64::engine::general_purpose::STANDARD.encode("drover:the+secret+of%3Athe+client");
     assert!(call.head.contains(&format!("Basic {login}")), "{}", call.head);
     assert!(fake.calls("/me").is_empty(), "the token said all");
     provider.finish(&attempt(), ("c0de", Some(&fake.issuer)), NOW).await.unwrap();
@@ -340,7 +341,10 @@ async fn a_provider_that_is_away_is_asked_once_for_many_logins() {
     for fault in faults {
         let fault = fault.unwrap_err();
         let text = fault.to_string();
-        assert!(text.starts_with(&format!("the provider did not answer {issuer}/.well-known")), "{text}");
+        assert!(
+            text.starts_with(&format!("the provider did not answer {issuer}/.well-known")),
+            "{text}"
+        );
         assert!(fault.help().contains("drover doctor"));
     }
 }

@@ -59,12 +59,12 @@ pub(crate) fn check(
         return Err(TokenFault::Shape("its header has `crit`, which drover does not know"));
     }
     let id = parts.header.kid.as_deref();
-    keys.prove((algorithm, id), parts.signed.as_bytes(), &parts.signature).map_err(|why| {
-        match why {
+    keys.prove((algorithm, id), parts.signed.as_bytes(), &parts.signature).map_err(
+        |why| match why {
             Unproven::NoKey => TokenFault::UnknownKey(bounded(id.unwrap_or_default())),
             Unproven::Wrong => TokenFault::Signature,
-        }
-    })?;
+        },
+    )?;
     let claims: Claims =
         decoded(parts.claims).ok_or(TokenFault::Shape("its claims cannot be read"))?;
     says(&claims, expected)?;

@@ -77,7 +77,9 @@ impl Auth {
 
     /// With what the provider of another one said lately, where it is the same provider.
     pub(super) fn after(mut self, former: &Self) -> Self {
-        if let (Some(new), Some(old)) = (self.openid.as_mut().and_then(Arc::get_mut), &former.openid) {
+        if let (Some(new), Some(old)) =
+            (self.openid.as_mut().and_then(Arc::get_mut), &former.openid)
+        {
             new.follow(old);
         }
         self

@@ -18,9 +18,9 @@
 use actix_web::http::header::{self, HeaderMap, HeaderValue};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use drover_openid::Attempt;
 use drover_vault::ClusterKey;
 use hmac::{Hmac, KeyInit as _, Mac as _};
-use drover_openid::Attempt;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use sha2::Sha256;
@@ -273,12 +273,15 @@ fn cookie<'a>(headers: &'a HeaderMap, wanted: &str) -> Option<&'a str> {
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
+    use std::time::Duration;
+
     use actix_web::http::header::HeaderName;
     use drover_api::Role;
     use secrecy::SecretString;
 
     use super::*;
     use crate::auth::{TokenGrant, digest};
+    use crate::openid::GroupGrant;
 
     const NOW: i64 = 1_795_000_000_000;
 
@@ -326,6 +329,52 @@ mod tests {
         }
         let long = format!("{cookie}{}", "0".repeat(BYTES_MAX));
         assert_eq!(key.caller(&with(&long), &auth("s3cret"), NOW), None);
+    }
+
+    // Invariant: a session of the provider lasts as long as the configuration says, and says what it allows.
+
+    #[test]
+    fn a_session_of_the_provider_ends_with_its_time_its_key_and_its_provider() {
+        let openid = |issuer: &str, hours: u64| {
+            let settings = drover_openid::testing::settings(issuer, "https://d");
+            let grants = vec![GroupGrant { name: "ci".into(), role: Role::Operator, group: None }];
+            OpenId::new("id".into(), settings, grants, Duration::from_secs(hours * 3600))
+        };
+        let with_openid = |issuer, hours| auth("s3cret").with_openid(Some(openid(issuer, hours)));
+        let key = SessionKey::new([7; 32]);
+        let ours = openid("https://id", 8);
+        let sealed = key.sealed_person(&ours, "ann", vec!["x".into(), "ci".into()], NOW);
+        let headers = with(&sealed);
+        let known = with_openid("https://id", 8);
+        let caller = key.caller(&headers, &known, NOW).unwrap();
+        assert_eq!((caller.principal.as_str(), caller.role), ("openid:ann", Role::Operator));
+        let later = NOW + 8 * 3_600_000;
+        assert!(key.caller(&headers, &known, later - 1).is_some());
+        assert_eq!(key.caller(&headers, &known, later), None);
+        // The configuration says now that it is shorter.
+        assert_eq!(key.caller(&headers, &with_openid("https://id", 1), later - 1), None);
+        assert_eq!(key.caller(&headers, &known, NOW - SKEW_MS - 1), None);
+        assert_eq!(key.caller(&headers, &with_openid("https://other", 8), NOW), None);
+        assert_eq!(key.caller(&headers, &auth("s3cret"), NOW), None);
+        assert_eq!(SessionKey::new([8; 32]).caller(&headers, &known, NOW), None);
+        let none = key.sealed_person(&ours, "ann", vec!["x".into()], NOW);
+        assert_eq!(key.caller(&with(&none), &known, NOW), None);
+    }
+
+    #[test]
+    fn a_login_at_the_provider_is_over_after_ten_minutes() {
+        let settings = drover_openid::testing::settings("https://id", "https://d");
+        let openid = OpenId::new("id".into(), settings, Vec::new(), Duration::ZERO);
+        let key = SessionKey::new([7; 32]);
+        let attempt = Attempt::new().unwrap();
+        let sealed = key.sealed_login(&openid, attempt.clone(), "/agents", NOW);
+        let mut headers = HeaderMap::new();
+        let value = HeaderValue::from_str(&format!("{LOGIN_COOKIE}={sealed}")).unwrap();
+        headers.insert(header::COOKIE, value);
+        let login = key.login(&headers, &openid, NOW + LOGIN_AGE_MAX_MS - 1).unwrap();
+        assert_eq!((login.attempt, &*login.next), (attempt, "/agents"));
+        assert_eq!(key.login(&headers, &openid, NOW + LOGIN_AGE_MAX_MS), None);
+        assert_eq!(SessionKey::new([8; 32]).login(&headers, &openid, NOW), None);
     }
 
     // Invariant: no other site can change anything in somebody's name.

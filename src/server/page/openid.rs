@@ -134,11 +134,7 @@ async fn record(
     audited::record_login(request, &house.audit, call, answer).await;
 }
 
-async fn ended(
-    request: &HttpRequest,
-    house: &House,
-    openid: &OpenId,
-) -> Result<Entered, Refused> {
+async fn ended(request: &HttpRequest, house: &House, openid: &OpenId) -> Result<Entered, Refused> {
     let at_first = |text: &str| Refused {
         status: StatusCode::BAD_REQUEST,
         text: text.to_owned(),
@@ -180,10 +176,8 @@ async fn ended(
     })?;
     let asked = (&*code, back.issuer.as_deref());
     let finished = openid.provider.finish(&login.attempt, asked, now().0 / 1000);
-    let Person { name, groups } = timeout(WAIT_LIMIT, finished)
-        .await
-        .unwrap_or(Err(Fault::Busy))
-        .map_err(|fault| {
+    let Person { name, groups } =
+        timeout(WAIT_LIMIT, finished).await.unwrap_or(Err(Fault::Busy)).map_err(|fault| {
             if !fault.is_of_provider() {
                 house.wrong_tokens.in_vain(peer, instant);
             }
@@ -218,7 +212,9 @@ impl Back {
             let mut values = pairs.filter(|(key, _)| key == name).map(|(_, value)| value);
             match (values.next(), values.next()) {
                 (value, None) => Ok(value.map(std::borrow::Cow::into_owned)),
-                (_, Some(_)) => Err("The provider's answer says something twice. Start the login again."),
+                (_, Some(_)) => {
+                    Err("The provider's answer says something twice. Start the login again.")
+                }
             }
         };
         let (code, error) = (named("code")?, named("error")?);
@@ -227,7 +223,9 @@ impl Back {
             (Some(code), None) => Ok(code),
             (None, Some(error)) => Err(refusal(&error, description.as_deref())),
             (None, None) | (Some(_), Some(_)) => {
-                return Err("This is no answer of a provider: it has no code. Start the login again.");
+                return Err(
+                    "This is no answer of a provider: it has no code. Start the login again.",
+                );
             }
         };
         Ok(Self { state: named("state")?.unwrap_or_default(), code, issuer: named("iss")? })
@@ -262,9 +260,7 @@ fn said(fault: &Fault) -> String {
 
 fn begun_large(text: &str) -> String {
     let mut letters = text.chars();
-    letters.next().map_or_else(String::new, |first| {
-        first.to_uppercase().chain(letters).collect()
-    })
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
 /// Why somebody whom the provider knows does not come in.
@@ -305,9 +301,13 @@ mod tests {
         assert_eq!(back.issuer.as_deref(), Some("https://id"));
         let back = Back::read("error=access_denied&error_description=no%0Away&state=s").unwrap();
         let fault = back.code.unwrap_err();
-        assert_eq!(said(&fault), "The provider refused the login: access_denied: no way. Log in at the provider and allow drover there.");
+        assert_eq!(
+            said(&fault),
+            "The provider refused the login: access_denied: no way. Log in at the provider and allow drover there."
+        );
         let long = format!("code=a&state={}", "x".repeat(QUERY_BYTES_MAX));
-        for wrong in ["", "state=s", "code=a&error=b", "code=a&code=b", "code=a&state=s&state=s", &long]
+        for wrong in
+            ["", "state=s", "code=a&error=b", "code=a&code=b", "code=a&state=s&state=s", &long]
         {
             assert!(Back::read(wrong).is_err(), "{wrong}");
         }

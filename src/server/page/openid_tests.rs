@@ -3,9 +3,11 @@
 
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use drover_api::Role;
+use drover_audit::{Audit, Options};
 use drover_openid::testing::{Fake, SigningKey};
 use reqwest::header::{LOCATION, SET_COOKIE};
 use reqwest::{Method, Response, Url};
@@ -13,9 +15,11 @@ use serde_json::{Value, json};
 
 use super::tests::{Browser, headed};
 use crate::auth::Auth;
-use crate::house::now;
+use crate::house::{Limits, now};
 use crate::openid::{GroupGrant, OpenId};
-use crate::testing::{Served, auth};
+use crate::server::{Listen, Running, bind};
+use crate::standby::StandbyDoors;
+use crate::testing::{Served, auth, members, members_key};
 
 const HOUR: Duration = Duration::from_secs(60 * 60);
 
@@ -39,12 +43,18 @@ async fn served() -> (Fake, Served) {
 
 /// A login that began: the browser with its cookie, and what it was sent to the provider with.
 async fn begun(served: &Served, next: &str) -> (Browser, Url) {
-    let mut browser = Browser::new(served);
+    begun_by(Browser::new(served), next).await
+}
+
+async fn begun_by(mut browser: Browser, next: &str) -> (Browser, Url) {
     let answer = browser.get(&format!("/login/openid?next={next}")).await;
     assert_eq!(answer.status(), 303, "{:?}", answer.text().await);
     headed(&answer, "the way to the provider");
     let cookie = answer.headers()[SET_COOKIE].to_str().unwrap();
-    assert!(cookie.contains("; Path=/login/openid; HttpOnly; SameSite=Lax; Max-Age=600"), "{cookie}");
+    assert!(
+        cookie.contains("; Path=/login/openid; HttpOnly; SameSite=Lax; Max-Age=600"),
+        "{cookie}"
+    );
     browser.cookie = Some(cookie.split(';').next().unwrap().to_owned());
     (browser, answer.headers()[LOCATION].to_str().unwrap().parse().unwrap())
 }
@@ -73,7 +83,11 @@ fn cookies(answer: &Response) -> Vec<&str> {
 
 /// Logs a person with these groups in.
 async fn logged_in(fake: &Fake, served: &Served, groups: &Value) -> Browser {
-    let (mut browser, place) = begun(served, "%2Fagents").await;
+    logged_in_by(Browser::new(served), fake, groups).await
+}
+
+async fn logged_in_by(browser: Browser, fake: &Fake, groups: &Value) -> Browser {
+    let (mut browser, place) = begun_by(browser, "%2Fagents").await;
     says(fake, &fake.key, &place, &json!({ "preferred_username": "ann", "groups": groups }));
     let answer = back(&browser, &place).await;
     assert_eq!(answer.status(), 303, "{:?}", answer.text().await);
@@ -84,6 +98,22 @@ async fn logged_in(fake: &Fake, served: &Served, groups: &Value) -> Browser {
     assert!(login.starts_with("drover_login=; ") && login.contains("Max-Age=0"), "{login}");
     browser.cookie = Some(session.split(';').next().unwrap().to_owned());
     browser
+}
+
+/// The member `b` behind this leader.
+fn standing_by(leader: &Served) -> Running {
+    let known = Some(("a".to_owned(), leader.base.clone()));
+    let audit = Audit::open(&leader.directory.path().join("b"), Options::default()).unwrap();
+    let doors = StandbyDoors {
+        leader: tokio::sync::watch::channel(known).1,
+        members: Arc::new(members),
+        key: members_key(),
+        member: "b".to_owned(),
+        why: Arc::new(|| "no member leads at the moment".to_owned()),
+        audit,
+    };
+    let bound = bind(vec![Listen::Tcp("127.0.0.1:0".parse().unwrap())], &auth()).unwrap();
+    bound.stand_by(doors, auth(), Limits::default()).unwrap()
 }
 
 /// Who a browser is to drover; none for nobody.
@@ -100,7 +130,7 @@ async fn fault(answer: Response) -> (u16, String) {
     let page = answer.text().await.unwrap();
     let (_, text) = page.split_once("id=\"fault\">").unwrap_or_else(|| panic!("{page}"));
     let text = text.split("</p>").next().unwrap();
-    (status, text.replace("&#96;", "`").replace("&#38;", "&"))
+    (status, text.replace("&#96;", "`").replace("&#39;", "'").replace("&#38;", "&"))
 }
 
 // Invariant: somebody whose group is listed comes in, with what the configuration says of that group now.
@@ -150,9 +180,30 @@ async fn a_session_of_the_provider_changes_nothing_without_the_header_of_the_pag
 }
 
 #[tokio::test]
+async fn a_standby_takes_logins_too_and_the_session_counts_at_every_member() {
+    let (fake, leader) = (Fake::start().await, Served::leading());
+    let standby = standing_by(&leader);
+    let base = format!("http://{}", standby.addrs[0]);
+    let at_standby = Browser { base: base.clone(), ..Browser::new(&leader) };
+    let settings = fake.settings(&base);
+    let grants = vec![grant("/ops", Role::Admin, None)];
+    let openid = OpenId::new("Keycloak".into(), settings, grants, HOUR);
+    leader.running.replace_auth(auth().with_openid(Some(openid)));
+    let browser = logged_in_by(at_standby, &fake, &json!(["/ops"])).await;
+    assert_eq!(who(&browser).await.unwrap()["principal"], "openid:ann");
+    let at_leader = Browser { base: leader.base.clone(), ..browser };
+    assert_eq!(who(&at_leader).await.unwrap()["role"], "admin");
+    let records = leader.admin(Method::GET, "/v1/audit", "").await.body.to_string();
+    assert!(records.contains(r#""member":"b""#), "{records}");
+    standby.stop().await;
+    leader.stop().await;
+}
+
+#[tokio::test]
 async fn somebody_of_many_groups_comes_in_by_the_one_that_counts() {
     let (fake, served) = served().await;
-    let mut groups: Vec<String> = (0..500).map(|one| format!("/a/group/of/some/length/{one}")).collect();
+    let mut groups: Vec<String> =
+        (0..500).map(|one| format!("/a/group/of/some/length/{one}")).collect();
     groups.push("/ops".to_owned());
     let browser = logged_in(&fake, &served, &json!(groups)).await;
     assert!(browser.cookie.as_ref().unwrap().len() < 4000);
@@ -174,11 +225,13 @@ async fn a_login_that_is_not_this_browsers_or_is_over_brings_nobody_in() {
     assert!(status == 400 && text.contains("answers another login"), "{text}");
     // A cookie that somebody changed is none.
     let mut changed = Browser::new(&served);
-    changed.cookie = other.cookie.map(|cookie| cookie.replace("drover_login=ey", "drover_login=eY"));
+    changed.cookie =
+        other.cookie.map(|cookie| cookie.replace("drover_login=ey", "drover_login=eY"));
     assert_eq!(fault(back(&changed, &other_place).await).await.0, 400);
     // A session is no login, and a login is no session.
     let mut confused = Browser::new(&served);
-    confused.cookie = browser.cookie.clone().map(|one| one.replace("drover_login", "drover_session"));
+    confused.cookie =
+        browser.cookie.clone().map(|one| one.replace("drover_login", "drover_session"));
     assert_eq!(who(&confused).await, None);
     assert_eq!(fake.calls("/token").len(), 0, "the provider was not asked");
 

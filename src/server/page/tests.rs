@@ -121,7 +121,11 @@ async fn every_page_knows_who_may_see_it() {
             headed(&strange, &about);
             if path.starts_with("/login/openid") {
                 // No provider is configured here; `openid_tests.rs` has one.
-                assert_eq!((all.status().as_u16(), strange.status().as_u16()), (404, 404), "{about}");
+                assert_eq!(
+                    (all.status().as_u16(), strange.status().as_u16()),
+                    (404, 404),
+                    "{about}"
+                );
                 continue;
             }
             assert_eq!(all.status(), 200, "{about}");
