@@ -5,8 +5,8 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use drover_model::demand::words::Ending;
-use drover_model::id::{RunnerName, SourceId, TemplateId};
-use drover_model::journal_state::RunnerEntry;
+use drover_model::id::{LeaseId, RunnerName, SourceId, TemplateId};
+use drover_model::journal_state::{JournalState, RunnerEntry};
 use drover_model::record::Want;
 use drover_model::time::Moment;
 
@@ -21,6 +21,8 @@ pub struct Kept {
     pub since: Moment,
     /// Whether an earlier start of the service made it.
     pub restored: bool,
+    /// Whether the journal has the end of its lease.
+    pub lease_over: bool,
     /// When it was started in its guest, in this start of the service.
     pub runner_started: Option<Moment>,
     /// What its guest said of its end.
@@ -96,21 +98,21 @@ impl Runners {
 impl Kept {
     /// One that was intended and not started yet.
     fn new(entry: RunnerEntry, since: Moment) -> Self {
+        let (restored, lease_over) = (false, false);
         let (runner_started, ended, refused, too_old) = (None, None, None, None);
-        Self { entry, since, restored: false, runner_started, ended, refused, too_old }
+        Self { entry, since, restored, lease_over, runner_started, ended, refused, too_old }
     }
 }
 
 impl Shared<Runners, role::Herd> {
-    /// Takes up the runners that the journal knows.
-    pub fn restore(
-        &self,
-        known: &BTreeMap<SourceId, BTreeMap<RunnerName, RunnerEntry>>,
-        now: Moment,
-    ) {
-        for (source, runners) in known {
+    /// Takes up the runners that the journal knows. A lease is in the journal before a runner is
+    /// intended for it, so a lease that the journal does not know any more is over.
+    pub fn restore(&self, known: &JournalState, now: Moment) {
+        for (source, runners) in &known.runners {
             for (name, entry) in runners {
-                let kept = Kept { restored: true, ..Kept::new(entry.clone(), now) };
+                let agent = known.agents.get(&entry.agent);
+                let lease_over = agent.is_none_or(|agent| !agent.leases.contains_key(&entry.lease));
+                let kept = Kept { restored: true, lease_over, ..Kept::new(entry.clone(), now) };
                 self.enter(source, name, kept);
             }
         }
@@ -122,6 +124,13 @@ impl Shared<Runners, role::Agent> {
     /// One will be made.
     pub fn intend(&self, source: &SourceId, runner: &RunnerName, entry: RunnerEntry, now: Moment) {
         self.enter(source, runner, Kept::new(entry, now));
+    }
+
+    /// The end of a lease is in the journal.
+    pub fn lease_over(&self, lease: &LeaseId) {
+        let mut all = self.kept.borrow_mut();
+        let runners = all.values_mut().flat_map(BTreeMap::values_mut);
+        runners.filter(|kept| kept.entry.lease == *lease).for_each(|kept| kept.lease_over = true);
     }
 
     /// One is in its guest and starts.
@@ -177,3 +186,6 @@ impl Shared<Runners, role::Source> {
         all.retain(|_, runners| !runners.is_empty());
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -49,6 +49,7 @@ mod sources;
 mod status;
 mod sync;
 mod templates;
+mod values;
 mod why;
 mod words;
 
@@ -102,6 +103,7 @@ pub use sync::{
     ValueChangeOut,
 };
 pub use templates::{CanaryOut, GivenUpOut, ProvisionIn, ProvisionOut, TemplateOut, TemplatesOut};
+pub use values::{ValueOut, ValuesOut};
 pub use why::{
     AccountOut, FailedOut, KindOut, OtherOut, ServingOut, WhyNodeOut, WhyOut, WhySubjectOut,
 };

@@ -29,14 +29,16 @@ mod store;
 mod worker;
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use actix::Recipient;
 use drover_actors::message::HerdCommand;
-use drover_api::{PlanIn, PlanOut, SyncDoneOut, SyncIn, SyncTestOut};
+use drover_api::{PlanIn, PlanOut, SyncDoneOut, SyncIn, SyncTestOut, ValueOut};
 use drover_audit::Audit;
-use drover_config::{Checked, ConfigSyncSpec, Environment, ValueChange, manual_changes};
+use drover_config::{
+    Checked, ConfigSyncSpec, Environment, ValueChange, ValueInForce, manual_changes, values,
+};
 use drover_model::ports::{Ambient, Observer};
 use drover_model::spec::HerdSpec;
 use drover_server::NotSynced;
@@ -68,6 +70,8 @@ pub(super) struct Configured {
     pub(super) herd: Arc<HerdSpec>,
     /// What people changed against git.
     pub(super) manual_changes: Vec<ValueChange>,
+    /// Its values with their origins, once somebody asked for them.
+    shown: Arc<OnceLock<Arc<[ValueOut]>>>,
 }
 
 impl Configured {
@@ -81,7 +85,21 @@ impl Configured {
             herd: Arc::new(checked.herd.clone()),
             clouds: clouds.collect(),
             manual_changes: manual_changes(checked, environment),
+            shown: Arc::default(),
         }
+    }
+
+    fn values(&self, environment: &Environment) -> Arc<[ValueOut]> {
+        let values = self.shown.get_or_init(|| {
+            let all = values(&self.checked, environment).into_iter();
+            let shown = all.map(|ValueInForce { path, value, origin, .. }| ValueOut {
+                path,
+                value,
+                origin: origin.to_string(),
+            });
+            shown.collect()
+        });
+        Arc::clone(values)
     }
 }
 
@@ -94,6 +112,7 @@ pub(super) struct ConfigSync {
     looks: mpsc::Sender<Look>,
     files: mpsc::Sender<Look>,
     configured: watch::Sender<Configured>,
+    environment: Arc<Environment>,
 }
 
 /// What the workers work with.
@@ -117,11 +136,12 @@ impl ConfigSync {
         let (syncs, to_sync) = mpsc::channel(WAITING);
         let (returns, to_return) = mpsc::channel(WAITING);
         let (configured, changes) = watch::channel(first);
+        let environment = Arc::new(tools.environment.clone());
         let looks = looks::start(Reader::of(&tools, Lane::Looks), changes.clone());
         let files = looks::start(Reader::of(&tools, Lane::Files), changes.clone());
         let worker = Worker::of(Reader::of(&tools, Lane::Syncs), to_sync);
         tokio::spawn(worker.run(Returns::of(to_return), changes));
-        Self { syncs, returns, looks, files, configured }
+        Self { syncs, returns, looks, files, configured, environment }
     }
 
     /// Takes in a configuration that came into force.
@@ -146,6 +166,12 @@ impl ConfigSync {
         let (reply, outcome) = oneshot::channel();
         give(&self.looks, Look::Test(reply))?;
         outcome.await.map_err(|_| stopping())?
+    }
+
+    /// What is in force, and from where.
+    pub(super) fn values(&self) -> Arc<[ValueOut]> {
+        let configured = self.configured.borrow().clone();
+        configured.values(&self.environment)
     }
 
     /// Says what a configuration would do, and changes nothing.

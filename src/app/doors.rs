@@ -45,7 +45,7 @@ pub(super) fn doors(
 ) -> Doors {
     let (level, ambient, key) = (level.clone(), Arc::clone(ambient), Arc::clone(key));
     let (sync, test_sync) = (config_sync.clone(), config_sync.clone());
-    let plan = config_sync.clone();
+    let (plan, values) = (config_sync.clone(), config_sync.clone());
     let membership = lead.membership().cloned();
     let black_boxes = Arc::clone(black_boxes);
     let send_by = lead.send_by();
@@ -87,6 +87,7 @@ pub(super) fn doors(
         }),
         sync: Arc::new(move |asked| sync.clone().sync(asked).boxed()),
         test_sync: Arc::new(move || test_sync.clone().test().boxed()),
+        values: Arc::new(move || values.values()),
         plan: Arc::new(move |asked| plan.clone().plan(asked).boxed()),
         log_level: Arc::new(move |given| level.set(given).map_err(|error| error.to_string())),
         alive: Arc::clone(&actors.alive),

@@ -39,7 +39,7 @@ pub use agent::{AgentPage, GonePage};
 pub use agents::{AgentFilter, AgentWords, AgentsPage};
 pub use assets::{Asset, asset};
 pub use audit::AuditPage;
-pub use configuration::ConfigurationPage;
+pub use configuration::{ConfigurationPage, ValuesShown};
 pub use docs::{DocsPage, DocsTopic};
 pub use events::{EventRow, EventsPage};
 pub use fault::FaultPage;

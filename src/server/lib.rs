@@ -70,6 +70,7 @@ mod sync;
 mod taken;
 mod templates;
 mod unread;
+mod values;
 pub mod view;
 mod whoami;
 mod wire;

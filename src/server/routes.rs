@@ -20,7 +20,7 @@ use super::problem::Rejection;
 use super::{
     addresses, agents, answers, audit, black_box, breakers, call_in, clusters, control, copies,
     declared, demand, events, health, holds, hooks, images, leases, machines, members, metrics,
-    nodes, openapi, overrides, page, problem, sync, templates, whoami,
+    nodes, openapi, overrides, page, problem, sync, templates, values, whoami,
 };
 
 const OPEN: Access = Access::Open;
@@ -115,6 +115,7 @@ pub(super) fn places() -> Vec<Place> {
         Place::at("/v1/nodes/{node}/cordon").post(ADMIN, nodes::cordon),
         Place::at("/v1/nodes/{node}/drain").post(ADMIN, nodes::drain),
         Place::at("/v1/address-pools").get(VIEWER, addresses::list),
+        Place::at("/v1/configuration/values").get(OPERATOR, values::list),
         Place::at("/v1/audit").query().get(ADMIN, audit::list),
         // Guests show a token of their own.
         Place::at("/v1/call-in").first(call_in::first).post(OPEN, call_in::call),

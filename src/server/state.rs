@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use actix::Recipient;
 use drover_actors::message::HerdCommand;
-use drover_api::{BlackBoxOut, MembersOut, PlanIn, PlanOut, SyncDoneOut, SyncIn, SyncTestOut};
+use drover_api::{
+    BlackBoxOut, MembersOut, PlanIn, PlanOut, SyncDoneOut, SyncIn, SyncTestOut, ValueOut,
+};
 use drover_audit::Audit;
 use drover_ci::Hooks;
 use drover_model::fact::{Fact, What};
@@ -79,6 +81,9 @@ pub type SyncDoor =
 pub type TestSyncDoor =
     Arc<dyn Fn() -> BoxFuture<'static, Result<SyncTestOut, NotSynced>> + Send + Sync>;
 
+/// The values of the configuration in force; may take a moment where a configuration is large.
+pub type ValuesDoor = Arc<dyn Fn() -> Arc<[ValueOut]> + Send + Sync>;
+
 /// Says what a configuration would do, and changes nothing.
 pub type PlanDoor =
     Arc<dyn Fn(PlanIn) -> BoxFuture<'static, Result<PlanOut, NotSynced>> + Send + Sync>;
@@ -119,6 +124,8 @@ pub struct Doors {
     pub test_sync: TestSyncDoor,
     /// Plans the way to a configuration.
     pub plan: PlanDoor,
+    /// What is in force, and from where.
+    pub values: ValuesDoor,
     /// Sets the level of the log.
     pub log_level: SetLogLevel,
     /// Whether the actors' thread still turns.

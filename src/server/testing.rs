@@ -519,6 +519,7 @@ impl Served {
             sync: Arc::new(|_| Box::pin(std::future::ready(Err(off())))),
             test_sync: Arc::new(|| Box::pin(std::future::ready(Err(off())))),
             plan: Arc::new(|_| Box::pin(std::future::ready(Err(off())))),
+            values: Arc::new(reports::values),
             log_level: Arc::new(|level| match level {
                 "debug" => Ok(()),
                 other => Err(format!("`{other}` is no level")),

@@ -567,10 +567,11 @@ impl Handler<Appended> for Agent {
         match appended.progress {
             Progress::Taken(seq) => {
                 self.writing = None;
-                if self.ending.take().is_some()
-                    && let Some(report) = self.reported.clone()
-                {
-                    self.report(report);
+                if let Some(lease) = self.ending.take() {
+                    self.birth.common.runners.lease_over(&lease);
+                    if let Some(report) = self.reported.clone() {
+                        self.report(report);
+                    }
                 }
                 if let Some(seq) = seq {
                     self.feed(Event::Intended { seq }, ctx);

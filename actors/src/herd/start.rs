@@ -174,7 +174,7 @@ impl Herd {
         self.common.canaries.restore(journal_state);
         if !journal_state.runners.is_empty() {
             let now = self.common.ports.ambient.now().mono;
-            self.common.runners.restore(&journal_state.runners, now);
+            self.common.runners.restore(journal_state, now);
         }
         for what in self.common.board.all().iter().filter_map(|one| self.common.board.status(one)) {
             self.observe(what);

@@ -268,3 +268,38 @@ async fn names_and_reasons_from_outside_become_no_part_of_the_page() {
     assert!(browser.get("/agents/a2").await.text().await.unwrap().contains("alert(1)"));
     served.stop().await;
 }
+
+// Invariant: an operator sees what is in force and from where, and a viewer sees none of it.
+
+#[tokio::test]
+async fn values_in_force_are_shown_to_operators_with_their_origins_and_found_by_a_filter() {
+    let served = served();
+    let keys = |text: &str| -> Vec<String> {
+        let rows = text.split("id=\"value-").skip(1);
+        rows.map(|row| row.split('"').next().unwrap().to_owned()).collect()
+    };
+    let operator = Browser::of(&served, "operator-token").await;
+    let all = operator.get("/configuration").await.text().await.unwrap();
+    let given =
+        ["service.logLevel", "agentConfigurations.linux.memoryMb", "credentials.key.passphrase"];
+    assert_eq!(keys(&all), given, "without defaults");
+    assert!(all.contains("drover.yaml:12") && all.contains("$LOG_LEVEL"), "{all}");
+    for (query, found) in [
+        ("from:default", &["agentConfigurations.linux.cores"][..]),
+        ("key:linux", &["agentConfigurations.linux.memoryMb", "agentConfigurations.linux.cores"]),
+        ("nothing", &[]),
+    ] {
+        let text = operator.get(&format!("/configuration?q={query}")).await.text().await.unwrap();
+        assert_eq!(keys(&text), found, "{query}");
+    }
+    let answer = operator.get("/v1/configuration/values").await.text().await.unwrap();
+    assert!(
+        answer.contains(r#"{"path":"service.logLevel","value":"debug","origin":"$LOG_LEVEL"}"#)
+    );
+    let viewer = Browser::of(&served, "viewer-token").await;
+    let text = viewer.get("/configuration").await.text().await.unwrap();
+    assert_eq!(keys(&text), Vec::<String>::new());
+    assert!(!text.contains("drover.yaml:12"));
+    assert_eq!(viewer.get("/v1/configuration/values").await.status(), 403);
+    served.stop().await;
+}

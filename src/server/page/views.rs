@@ -7,7 +7,7 @@ use drover_model::phase::LeasePhase;
 use drover_page::{
     AgentFilter, AgentPage, AgentWords, AgentsPage, AuditPage, ConfigurationPage, DocsPage,
     DocsTopic, EventsPage, Frame, GonePage, HerdPage, JobPage, JobsPage, LeaseCounts, LeasePage,
-    LeasesPage, NodesPage, PlanPage, Tab, TemplatePage,
+    LeasesPage, NodesPage, PlanPage, Tab, TemplatePage, ValuesShown,
 };
 use serde::Deserialize;
 
@@ -20,7 +20,9 @@ use crate::problem::{Rejection, printable};
 use crate::query::Keys;
 use crate::shapes::{self, Shown};
 use crate::state::State;
-use crate::{audit as of_audit, black_box, control, demand, drift, nodes as of_nodes, status};
+use crate::{
+    audit as of_audit, black_box, control, demand, drift, nodes as of_nodes, status, values,
+};
 
 type ByCaller = web::ReqData<Caller>;
 type Data = web::Data<State>;
@@ -227,13 +229,22 @@ pub(super) async fn template(
     Ok(html(&TemplatePage::new(frame, template, agents, why)))
 }
 
-pub(super) async fn configuration(state: Data, caller: ByCaller, request: HttpRequest) -> Answer {
+pub(super) async fn configuration(
+    state: Data,
+    caller: ByCaller,
+    request: HttpRequest,
+    Asked(Filtered { q }): Asked<Filtered>,
+) -> Answer {
     let view = &state.doors.view;
     let mut config: drover_api::ConfigOut = view.config().shown();
     config.path = Some(state.doors.configuration.clone());
     let members = (state.doors.members)();
     let frame = frame(&state, &request, &caller, Tab::Configuration);
-    Ok(html(&ConfigurationPage::new(frame, config, drift::sync(view), members)))
+    let shown = match caller.role >= Role::Operator {
+        true => Some(ValuesShown::of(&values::in_force(&state).await?, &q)),
+        false => None,
+    };
+    Ok(html(&ConfigurationPage::new(frame, config, drift::sync(view), members, shown)))
 }
 
 pub(super) async fn events(

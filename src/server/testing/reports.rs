@@ -1,8 +1,9 @@
 //! What the scripted herd reports of CI systems and of a node.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use drover_api::{BlackBoxOut, GuestTaskOut, MomentOut, PhaseOut};
+use drover_api::{BlackBoxOut, GuestTaskOut, MomentOut, PhaseOut, ValueOut};
 use drover_model::demand::report::{
     Account, Estimate, Kind, Outage, RowlessRunner, RunningJob, Serving, SourceJobs, Unoffered,
 };
@@ -158,4 +159,19 @@ pub fn a_black_box() -> BlackBoxOut {
         }],
         tasks_unread: None,
     }
+}
+
+/// The values in force: of a file, of a variable, a secret and a default.
+pub fn values() -> Arc<[ValueOut]> {
+    let value = |path: &str, value: &str, origin: &str| ValueOut {
+        path: path.to_owned(),
+        value: value.to_owned(),
+        origin: origin.to_owned(),
+    };
+    Arc::new([
+        value("service.logLevel", "debug", "$LOG_LEVEL"),
+        value("agentConfigurations.linux.memoryMb", "4096", "drover.yaml:12"),
+        value("credentials.key.passphrase", "***", "drover.yaml:20"),
+        value("agentConfigurations.linux.cores", "2", "default"),
+    ])
 }

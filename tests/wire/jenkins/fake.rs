@@ -276,7 +276,9 @@ impl State {
 
     fn shown(&self) -> String {
         let nodes: Vec<String> = self.nodes.iter().map(|(name, node)| node.shown(name)).collect();
-        format!("nodes {nodes:?}, queue {:?}, builds {:?}", self.queue, self.builds)
+        let last = &self.calls[self.calls.len().saturating_sub(20)..];
+        let (queue, builds) = (&self.queue, &self.builds);
+        format!("nodes {nodes:?}, queue {queue:?}, builds {builds:?}, last calls {last:?}")
     }
 
     /// Begins what can begin.

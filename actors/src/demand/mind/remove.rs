@@ -19,7 +19,8 @@ impl SourceMind {
         out: &mut Vec<Effect>,
     ) {
         let observed = self.observed.entry(name.clone()).or_default();
-        if !observed.held && now.mono - runner.kept.since < UNHEARD {
+        let is_over = observed.held || runner.kept.lease_over;
+        if !is_over && now.mono - runner.kept.since < UNHEARD {
             return;
         }
         if !observed.settled {

@@ -72,8 +72,9 @@ impl Play {
         };
         let now = at(self.now).mono;
         let (runner_started, ended, refused, too_old) = (Some(now), None, None, None);
+        let (since, restored, lease_over) = (now, false, false);
         let kept =
-            Kept { entry, since: now, restored: false, runner_started, ended, refused, too_old };
+            Kept { entry, since, restored, lease_over, runner_started, ended, refused, too_old };
         let template = Some(template());
         self.runners.insert(name(n), Runner { kept, lives: true, template, most: 1, idle: None });
     }
@@ -505,6 +506,16 @@ fn a_lease_that_nobody_heard_of_yet_is_given_time() {
         ["wants [] on []", "deregister 1"],
         "asked whether it had a job"
     );
+}
+
+#[test]
+fn a_runner_whose_lease_has_ended_in_the_journal_is_removed_although_its_lease_was_never_seen() {
+    let mut play = Play::new(spec());
+    play.start_runner(1);
+    play.dies(1);
+    play.runners.get_mut(&name(1)).unwrap().kept.lease_over = true;
+    let effects = play.sees(&[(1, false, 0)], &[]);
+    assert_eq!(reported(&effects), ["wants [] on []", "deregister 1"]);
 }
 
 mod absent;
