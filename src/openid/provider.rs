@@ -46,7 +46,7 @@ pub struct Provider {
     settings: Settings,
     client: OnceLock<Result<Client, String>>,
     calls: Semaphore,
-    /// Whoever looks holds the lock, so that many logins ask once.
+    /// The lock is held during a look, so that many logins ask once.
     document: Mutex<Kept<Discovery>>,
     keys: Mutex<Kept<Keys>>,
 }

@@ -90,7 +90,7 @@ fn a_signature_is_by_the_providers_key_or_none() {
     let of = |token: &str, all: &[Value]| check(token, &keys(all), EXPECTED).map(drop);
     assert_eq!(of(&token, &[key.published()]), Ok(()));
     assert_eq!(of(&token, &[other.published()]), Err(TokenFault::Signature));
-    // A key of that name among others of it: keys are not told apart by their names alone.
+    // A key of that name among others of it: a name alone does not say which key is meant.
     assert_eq!(of(&token, &[other.published(), key.published()]), Ok(()));
     let unknown = || Err(TokenFault::UnknownKey("k".to_owned()));
     assert_eq!(of(&token, &[]), unknown());

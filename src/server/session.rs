@@ -2,7 +2,7 @@
 //!
 //! The server keeps nothing of a session. The cookie says which token logged in and until when; a session
 //! ends with its time, and with its token, once the configuration does not have that token any more. Of somebody
-//! who logged in at the provider the cookie says the groups, and each request asks the configuration anew what
+//! who logged in at the provider the cookie says the groups, and each request asks the configuration again what
 //! they may do; such a session ends with its time, with the provider, or once no group of theirs comes in.
 //! Members of a store sign with one key, so a session goes on after a change of leader.
 //!

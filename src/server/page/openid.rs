@@ -65,13 +65,13 @@ pub(super) async fn begin(
 ) -> Answer {
     let (auth, next) = (house.auth(), within(&next));
     let Some(openid) = auth.openid() else { return Err(nowhere().into()) };
-    let begun = async {
+    let started = async {
         let attempt = Attempt::new().ok_or(Fault::NoRandom)?;
         let place = timeout(WAIT_LIMIT, openid.provider.begin(&attempt)).await;
         Ok((attempt, place.map_err(|_| Fault::Busy)??))
     };
-    let (attempt, place) = match begun.await {
-        Ok(begun) => begun,
+    let (attempt, place) = match started.await {
+        Ok(started) => started,
         Err(fault) => {
             tracing::warn!(error = %fault, "a login at the provider cannot begin");
             let (status, text) = (status_of(&fault), said(&fault));
@@ -255,10 +255,10 @@ fn status_of(fault: &Fault) -> StatusCode {
 
 /// A fault as sentences.
 fn said(fault: &Fault) -> String {
-    format!("{}. {}.", begun_large(&fault.to_string()), begun_large(fault.help()))
+    format!("{}. {}.", with_capital(&fault.to_string()), with_capital(fault.help()))
 }
 
-fn begun_large(text: &str) -> String {
+fn with_capital(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }

@@ -42,11 +42,11 @@ async fn served() -> (Fake, Served) {
 }
 
 /// A login that began: the browser with its cookie, and what it was sent to the provider with.
-async fn begun(served: &Served, next: &str) -> (Browser, Url) {
-    begun_by(Browser::new(served), next).await
+async fn started(served: &Served, next: &str) -> (Browser, Url) {
+    started_by(Browser::new(served), next).await
 }
 
-async fn begun_by(mut browser: Browser, next: &str) -> (Browser, Url) {
+async fn started_by(mut browser: Browser, next: &str) -> (Browser, Url) {
     let answer = browser.get(&format!("/login/openid?next={next}")).await;
     assert_eq!(answer.status(), 303, "{:?}", answer.text().await);
     headed(&answer, "the way to the provider");
@@ -87,7 +87,7 @@ async fn logged_in(fake: &Fake, served: &Served, groups: &Value) -> Browser {
 }
 
 async fn logged_in_by(browser: Browser, fake: &Fake, groups: &Value) -> Browser {
-    let (mut browser, place) = begun_by(browser, "%2Fagents").await;
+    let (mut browser, place) = started_by(browser, "%2Fagents").await;
     says(fake, &fake.key, &place, &json!({ "preferred_username": "ann", "groups": groups }));
     let answer = back(&browser, &place).await;
     assert_eq!(answer.status(), 303, "{:?}", answer.text().await);
@@ -216,11 +216,11 @@ async fn somebody_of_many_groups_comes_in_by_the_one_that_counts() {
 #[tokio::test]
 async fn a_login_that_is_not_this_browsers_or_is_over_brings_nobody_in() {
     let (fake, served) = served().await;
-    let (browser, place) = begun(&served, "%2F").await;
+    let (browser, place) = started(&served, "%2F").await;
     says(&fake, &fake.key, &place, &json!({ "preferred_username": "ann", "groups": ["/ops"] }));
     let (status, text) = fault(back(&Browser::new(&served), &place).await).await;
     assert!(status == 400 && text.starts_with("This browser began no login"), "{text}");
-    let (other, other_place) = begun(&served, "%2F").await;
+    let (other, other_place) = started(&served, "%2F").await;
     let (status, text) = fault(back(&browser, &other_place).await).await;
     assert!(status == 400 && text.contains("answers another login"), "{text}");
     // A cookie that somebody changed is none.
@@ -246,7 +246,7 @@ async fn a_login_that_is_not_this_browsers_or_is_over_brings_nobody_in() {
 async fn each_fault_of_a_login_is_said_with_what_to_do() {
     let (fake, served) = served().await;
     let after = async |more: Value, change: &dyn Fn(&Url)| {
-        let (browser, place) = begun(&served, "%2F").await;
+        let (browser, place) = started(&served, "%2F").await;
         let mut claims = json!({ "preferred_username": "ann", "groups": ["/ops"] });
         for (name, value) in more.as_object().unwrap() {
             claims[name] = value.clone();
@@ -287,7 +287,7 @@ async fn each_fault_of_a_login_is_said_with_what_to_do() {
     insta::assert_snapshot!(text, @"The provider answered http://id/token with status 500. Check `service.openId.issuer` with `drover doctor`, and the log of the provider.");
 
     // The person said no, over there.
-    let (browser, place) = begun(&served, "%2F").await;
+    let (browser, place) = started(&served, "%2F").await;
     let state = asked(&place, "state");
     let query = format!("error=access_denied&error_description=%3Cb%3Eno&state={state}");
     let answer = browser.get(&format!("/login/openid/callback?{query}")).await;
@@ -318,10 +318,10 @@ async fn a_provider_that_is_away_is_said_at_the_button() {
 #[tokio::test]
 async fn what_is_malformed_or_too_large_is_refused_and_no_login_leads_elsewhere() {
     let (fake, served) = served().await;
-    let (browser, place) = begun(&served, "%2F%2Fevil.org").await;
+    let (browser, place) = started(&served, "%2F%2Fevil.org").await;
     says(&fake, &fake.key, &place, &json!({ "preferred_username": "ann", "groups": ["/ops"] }));
     assert_eq!(back(&browser, &place).await.headers()[LOCATION], "/");
-    let (_, place) = begun(&served, &format!("%2F{}", "x".repeat(5000))).await;
+    let (_, place) = started(&served, &format!("%2F{}", "x".repeat(5000))).await;
     assert!(place.as_str().starts_with(&fake.issuer));
 
     let stranger = Browser::new(&served);
@@ -345,7 +345,7 @@ async fn codes_cannot_be_tried_without_end() {
     let (fake, served) = served().await;
     let mut last = 0;
     for _ in 0..25 {
-        let (browser, place) = begun(&served, "%2F").await;
+        let (browser, place) = started(&served, "%2F").await;
         last = back(&browser, &place).await.status().as_u16();
     }
     assert_eq!(last, 429);
@@ -359,7 +359,7 @@ async fn codes_cannot_be_tried_without_end() {
 async fn the_audit_log_has_who_logged_in_and_who_was_refused() {
     let (fake, served) = served().await;
     logged_in(&fake, &served, &json!(["/build"])).await;
-    let (browser, place) = begun(&served, "%2F").await;
+    let (browser, place) = started(&served, "%2F").await;
     says(&fake, &fake.key, &place, &json!({ "preferred_username": "eve", "groups": ["x"] }));
     assert_eq!(back(&browser, &place).await.status(), 403);
     fault(Browser::new(&served).get("/login/openid/callback").await).await;
