@@ -53,7 +53,12 @@ table! {
         "listenPlain" => listen_plain: bool, flag().or_flag(false),
             "true: listens beyond this machine without TLS; others can read tokens on the way";
         "tokens", mappings(&TOKEN), "callers of the API over TCP";
-        "openId", mapping(&OPEN_ID),
+        "openId", mapping(&OPEN_ID)
+                .eg(
+                    "{issuer: \"https://id.example.com\", clientId: drover, secretFile: /etc/drover/id, \
+                     redirectUrl: \"https://drover.example.com/login/openid/callback\", \
+                     groups: [{name: ci, role: viewer}]}",
+                ),
             "provider of OpenID Connect at which people log in for the page; unset: none";
         "configSync", mapping(&CONFIG_SYNC)
                 .eg(r#"{repository: "https://git.example.com/ci/machines.git", schedule: "*/5 * * * *"}"#),

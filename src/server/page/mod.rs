@@ -14,8 +14,6 @@ mod happened;
 mod login;
 mod openid;
 #[cfg(test)]
-mod openid_tests;
-#[cfg(test)]
 mod tests;
 mod views;
 

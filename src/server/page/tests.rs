@@ -3,6 +3,8 @@
 
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
+mod openid;
+
 use drover_api::Role;
 use drover_model::fact::What;
 use drover_model::phase::{AgentPhase, LeasePhase};
@@ -19,15 +21,15 @@ use crate::session::CSRF_HEADER;
 use crate::testing::{Served, agent, empty_template, lease, reported};
 
 /// What a person looks at the page with.
-pub(super) struct Browser {
-    pub(super) http: Client,
-    pub(super) base: String,
-    pub(super) cookie: Option<String>,
-    pub(super) csrf: String,
+struct Browser {
+    http: Client,
+    base: String,
+    cookie: Option<String>,
+    csrf: String,
 }
 
 impl Browser {
-    pub(super) fn new(served: &Served) -> Self {
+    fn new(served: &Served) -> Self {
         let http = Client::builder().no_proxy().redirect(Policy::none()).build().unwrap();
         Self { http, base: served.base.clone(), cookie: None, csrf: String::new() }
     }
@@ -56,7 +58,7 @@ impl Browser {
         request.header("content-type", kind).body(body).send().await.unwrap()
     }
 
-    pub(super) async fn ask(&self, method: Method, path: &str, csrf: Option<&str>) -> Response {
+    async fn ask(&self, method: Method, path: &str, csrf: Option<&str>) -> Response {
         let mut request = self.http.request(method, format!("{}{path}", self.base));
         if let Some(cookie) = &self.cookie {
             request = request.header(COOKIE, cookie);
@@ -67,7 +69,7 @@ impl Browser {
         request.send().await.unwrap()
     }
 
-    pub(super) async fn get(&self, path: &str) -> Response {
+    async fn get(&self, path: &str) -> Response {
         self.ask(Method::GET, path, None).await
     }
 }
@@ -92,7 +94,7 @@ fn served() -> Served {
 }
 
 /// What each page says to browsers.
-pub(super) fn headed(answer: &Response, about: &str) {
+fn headed(answer: &Response, about: &str) {
     let header = |name: &str| answer.headers().get(name).map(|value| value.to_str().unwrap());
     let policy = header("content-security-policy").unwrap_or_else(|| panic!("{about}"));
     assert!(policy.starts_with("default-src 'none'; script-src 'self'"), "{about}: {policy}");
@@ -120,7 +122,7 @@ async fn every_page_knows_who_may_see_it() {
             headed(&all, &about);
             headed(&strange, &about);
             if path.starts_with("/login/openid") {
-                // No provider is configured here; `openid_tests.rs` has one.
+                // No provider is configured here; `tests/openid.rs` has one.
                 assert_eq!(
                     (all.status().as_u16(), strange.status().as_u16()),
                     (404, 404),

@@ -13,7 +13,7 @@ use reqwest::header::{LOCATION, SET_COOKIE};
 use reqwest::{Method, Response, Url};
 use serde_json::{Value, json};
 
-use super::tests::{Browser, headed};
+use super::{Browser, headed};
 use crate::auth::Auth;
 use crate::house::{Limits, now};
 use crate::openid::{GroupGrant, OpenId};
