@@ -73,7 +73,9 @@ fn a_person_logs_in_at_a_real_provider_works_and_logs_out() {
     browser.click("main [data-do$='/provision']");
     browser.until_text("#agents", "Ready");
     browser.shoot("logged-in-at-provider");
-    assert_eq!(browser.complaints(), Vec::<String>::new());
+    // What the provider's own pages lack is no fault of drover's.
+    let of_drover = |line: &String| line.contains(&base);
+    assert_eq!(browser.complaints().into_iter().find(of_drover), None);
 
     // Another role counts at once, for the same session.
     admits(&site, &plain, (&issuer, &redirect), "viewer");
