@@ -68,7 +68,7 @@ pub struct UsageOptions {
     #[arg(long, value_enum, default_value_t)]
     pub by: UsageBy,
     /// Print CSV, for spreadsheets
-    #[arg(long, conflicts_with_all = ["json", "output"])]
+    #[arg(long)]
     pub csv: bool,
     #[command(flatten)]
     pub list: ListOptions,
