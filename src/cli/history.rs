@@ -38,6 +38,10 @@ pub(super) async fn usage(
     json: bool,
     term: &mut Term<'_>,
 ) -> Result<(), CliError> {
+    if options.csv && json {
+        let text = "`--csv` is a form of its own: leave out `--csv`, or the other one";
+        return Err(CliError::Usage(text.to_owned()));
+    }
     let query = query(&options.range, &[("by", options.by.name())]);
     let mut out: UsageOut = client.get(&format!("/v1/usage?{query}"), LONG_LIMIT).await?;
     if options.csv {

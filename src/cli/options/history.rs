@@ -32,7 +32,7 @@ pub struct TraceOptions {
     #[arg(long)]
     pub names: bool,
     /// Write it to this file [default: standard output]
-    #[arg(short = 'o', long = "file", value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     pub file: Option<PathBuf>,
 }
 
@@ -68,7 +68,7 @@ pub struct UsageOptions {
     #[arg(long, value_enum, default_value_t)]
     pub by: UsageBy,
     /// Print CSV, for spreadsheets
-    #[arg(long, conflicts_with_all = ["json", "output"])]
+    #[arg(long)]
     pub csv: bool,
     #[command(flatten)]
     pub list: ListOptions,
