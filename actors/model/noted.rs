@@ -6,8 +6,8 @@
 
 use std::sync::Arc;
 
+use crate::demand::report::JobObservation;
 use crate::id::{AgentId, SourceId, TemplateId};
-use crate::ports::JobObservation;
 use crate::size::Size;
 
 /// What an agent is started for.

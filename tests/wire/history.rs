@@ -15,7 +15,7 @@ fn trace(site: &Site, more: &[&str]) -> (Trace, String) {
     let file = site.dir.path().join("trace.jsonl");
     let shown = file.display().to_string();
     let words: Vec<&str> =
-        ["trace", "-o", &shown].into_iter().chain(more.iter().copied()).collect();
+        ["trace", "--file", &shown].into_iter().chain(more.iter().copied()).collect();
     let said = site.json(&words);
     let text = fs::read_to_string(&file).unwrap();
     let trace = Trace::read(text.as_bytes(), Limits::default()).unwrap();

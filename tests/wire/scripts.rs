@@ -90,7 +90,7 @@ pub const ASKING: [(&str, &str, i32); 74] = [
     ("reload", "", 0),
     ("audit", "", 0),
     ("usage", "--by owner", 0),
-    ("trace", "-o /dev/null", 0),
+    ("trace", "--file /dev/null", 0),
     ("events", "--after 0", 0),
 ];
 

@@ -32,7 +32,7 @@ pub struct TraceOptions {
     #[arg(long)]
     pub names: bool,
     /// Write it to this file [default: standard output]
-    #[arg(short = 'o', long = "file", value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     pub file: Option<PathBuf>,
 }
 
