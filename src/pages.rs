@@ -42,6 +42,7 @@ pub static PAGES: &[Page] = pages![
     "leases",
     "machines",
     "page",
+    "login",
     "operations",
     "top",
     "members",

@@ -38,6 +38,7 @@ const FLOORS: [&[&str]; 7] = [
     &[
         "drover-actors",
         "drover-hypervisor",
+        "drover-openid",
         "drover-page",
         "drover-shell",
         "drover-stores",
@@ -62,6 +63,7 @@ const ALONE: [(&str, &[&str]); 12] = [
     ("drover-history", &["drover-model"]),
     ("drover-model", &[]),
     ("drover-nocloud", &[]),
+    ("drover-openid", &["causes", "proxmox-client"]),
     ("drover-page", &["drover-api", "drover-model"]),
     ("drover-ssh", &[]),
     ("drover-vault", &[]),

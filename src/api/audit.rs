@@ -24,7 +24,7 @@ pub struct AuditRecordOut {
     /// `call`, `configurationApplied`, `configurationRefused`, `signal`, `sync`, `started`, `stopped`,
     /// `tornLine`, `removed`, `lost` or `leftOut`.
     pub kind: String,
-    /// Who asked: `token:NAME`, `uid:N`, `source:NAME` or `agent:ID`; null where nobody is known.
+    /// Who asked: `token:NAME`, `openid:NAME`, `uid:N`, `source:NAME` or `agent:ID`; null where nobody is known.
     pub principal: Option<String>,
     /// The role of the caller.
     pub role: Option<String>,

@@ -33,7 +33,7 @@ impl fmt::Display for Role {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct WhoAmIOut {
-    /// Whose leases are its own: `token:NAME` or `uid:N`.
+    /// Whose leases are its own: `token:NAME`, `openid:NAME` or `uid:N`.
     pub principal: String,
     pub role: Role,
     /// The group whose leases are its own, too; null where it is in none.

@@ -16,9 +16,9 @@ use drover_shell::kept_keys::KeptKeys;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use drover_api::{Peer, Role};
-use drover_config::{Checked, ServiceSpec, SshKeySpec};
+use drover_config::{Checked, OpenIdGroup, OpenIdSpec, ServiceSpec, SshKeySpec};
 use drover_server::view::View;
-use drover_server::{Auth, PeerGrant, TokenGrant};
+use drover_server::{Auth, GroupGrant, OpenId, PeerGrant, TokenGrant};
 
 use super::history::History;
 
@@ -87,7 +87,7 @@ pub fn measure(proxmox: &Arc<Proxmox>, journal: &Writer, view: &Arc<View>, histo
     journal.watch(move |trouble| journal_view.mark_journal(trouble.map(str::to_owned)));
 }
 
-/// The tokens and peers that can call the API, with their roles and groups.
+/// The tokens and peers that can call the API, with their roles and groups, and the provider of logins.
 pub fn auth(spec: &ServiceSpec) -> Auth {
     let tokens = spec.tokens.iter().map(|token| TokenGrant {
         name: token.name.clone(),
@@ -108,5 +108,17 @@ pub fn auth(spec: &ServiceSpec) -> Auth {
     });
     let groups = of_tokens.chain(of_peers);
     let groups = groups.filter_map(|(whose, group)| Some((whose, group.clone()?)));
-    Auth::new(tokens, uids.chain(gids).chain(peers).collect()).grouped(groups.collect())
+    Auth::new(tokens, uids.chain(gids).chain(peers).collect())
+        .grouped(groups.collect())
+        .with_openid(spec.open_id.as_ref().map(openid))
+}
+
+/// The provider at which people log in, with what its groups may do.
+fn openid(spec: &OpenIdSpec) -> OpenId {
+    let grant = |group: &OpenIdGroup| {
+        let OpenIdGroup { name, role, group } = group.clone();
+        GroupGrant { name, role, group }
+    };
+    let grants = spec.groups.iter().map(grant).collect();
+    OpenId::new(spec.name.clone(), spec.settings.clone(), grants, spec.session)
 }

@@ -80,8 +80,8 @@ pub enum Entry {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Call {
-    /// `token:NAME`, `uid:N`, `source:NAME` of a webhook, or `agent:ID` of a guest; none for a caller that
-    /// nobody knows.
+    /// `token:NAME`, `openid:NAME` of who logged in at the provider, `uid:N`, `source:NAME` of a webhook, or
+    /// `agent:ID` of a guest; none for a caller that nobody knows.
     pub principal: Option<String>,
     /// What the caller may do.
     pub role: Option<String>,

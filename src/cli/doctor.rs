@@ -61,7 +61,8 @@ pub enum DoctorAction {
     },
 }
 
-/// Looks at the configured repository, clouds and sources of demand; nothing is changed and no service is needed.
+/// Looks at the configured repository, provider of logins, clouds and sources of demand; nothing is changed and no
+/// service is needed.
 pub(super) fn examine(global: &Global, options: &DoctorOptions) -> ExitCode {
     match run(global, options) {
         Ok(code) | Err(code) => code,
@@ -96,7 +97,8 @@ fn run(global: &Global, options: &DoctorOptions) -> Result<ExitCode, ExitCode> {
     Ok(put(false, &report.text(), code))
 }
 
-/// Looks at the clouds and sources that the options name; without any, at the store and the repository, too.
+/// Looks at the clouds and sources that the options name; without any, at the store, the repository and
+/// the provider of logins, too.
 pub(super) async fn look(
     checked: &Checked,
     options: &DoctorOptions,
@@ -120,6 +122,10 @@ pub(super) async fn look(
     {
         let _step = live.step("the doctor looks at the repository");
         report.repository = Some(doctor::check_repository(spec).await);
+    }
+    if let (Some(spec), None, None) = (&checked.service.open_id, &options.cloud, &options.source) {
+        let _step = live.step("the doctor looks at the provider of logins");
+        report.provider = Some(doctor::check_provider(spec, clients.clock).await);
     }
     for (cloud, connection) in &checked.connections {
         let named = options.cloud.as_ref().is_none_or(|only| only == cloud.as_str());

@@ -56,6 +56,7 @@ mod mapping;
 mod mask;
 mod network;
 mod node;
+mod openid;
 mod origin;
 mod os;
 mod placement;
@@ -100,6 +101,7 @@ pub use encrypted::{Identities, encrypt};
 pub use environment::Environment;
 pub use explain::{Explained, UnknownKey, explain, sections};
 pub use fault::{Fault, LocatedFault, Place};
+pub use openid::{OpenIdGroup, OpenIdSpec};
 pub use schema::schema;
 pub use service::{ApiToken, AuditSpec, BlackBoxSpec, HistorySpec, PriceSpec, ServiceSpec};
 pub use shared_store::{

@@ -19,6 +19,7 @@ use super::keys::{
 };
 use super::layer::Layer;
 use super::node::Node;
+use super::openid::{self, OpenIdSpec};
 use super::shared_store::{self, StoreSpec};
 use super::socket::default_socket;
 use super::sync::{self, ConfigSyncSpec};
@@ -52,6 +53,8 @@ pub struct ServiceSpec {
     pub peers: Vec<SocketPeer>,
     /// Callers of the API over TCP.
     pub tokens: Vec<ApiToken>,
+    /// The provider at which people log in for the page.
+    pub open_id: Option<OpenIdSpec>,
     /// Limits of leases.
     pub leases: LeaseLimits,
     /// What happens to agents at a stop.
@@ -162,6 +165,7 @@ pub(super) fn service(
 ) -> Option<ServiceSpec> {
     let tokens = tokens(layer, cx);
     let peers = peers(layer, cx);
+    let open_id = openid::open_id(layer, cx);
     let leases = leases(layer, cx);
     let audit = audit(layer, cx);
     let black_box = black_box(layer, cx);
@@ -170,7 +174,7 @@ pub(super) fn service(
     let raw: RawService = layer.typed(&mut cx.faults)?;
     let store = shared_store::store(&raw, layer, cx);
     if let Some(addr) = raw.listen {
-        listening(addr, raw.listen_plain, &tokens, layer, cx);
+        listening(addr, raw.listen_plain, tokens.is_empty() && open_id.is_none(), layer, cx);
     }
     let socket = raw.socket.as_ref().map_or(0, |path| path.as_os_str().len());
     if socket > SOCKET_PATH_MAX {
@@ -201,6 +205,7 @@ pub(super) fn service(
         listen: raw.listen,
         peers,
         tokens,
+        open_id,
         leases,
         on_stop: raw.on_stop,
         stop_timeout: Duration::from_secs(raw.stop_timeout_sec),
@@ -220,7 +225,7 @@ pub(super) fn service(
 fn listening(
     addr: SocketAddr,
     plain: bool,
-    tokens: &[ApiToken],
+    admits_nobody: bool,
     layer: &Layer,
     cx: &mut Context<'_>,
 ) {
@@ -232,7 +237,7 @@ fn listening(
              where you trust the network itself, set `listenPlain: true`",
         ));
     }
-    if tokens.is_empty() {
+    if admits_nobody {
         let message = "without tokens the port takes only webhooks and calls of guests";
         let fault = layer.fault("listen", message);
         cx.warnings.push(fault.help("add `tokens`, each with name, role and secretFile"));

@@ -12,6 +12,7 @@ use drover_model::addresses::AddressRange;
 use drover_model::addresses::range::width;
 use drover_model::hardware::HotPlug;
 use drover_model::marks::SLUG_MAX;
+use drover_openid::CALLBACK;
 use drover_scripts::windows::has_drive;
 use proxmox_client::{Endpoint, parse_pin};
 use reqwest::Url;
@@ -150,6 +151,14 @@ pub(super) fn url(text: &str) -> Checked {
         return Err(complain(format!("`{text}` has a query"), FORM));
     }
     Ok(())
+}
+
+/// Checks the address to which a provider of OpenID Connect sends people back.
+pub(super) fn callback(text: &str) -> Checked {
+    const FORM: &str = "write it as `https://drover.example.com/login/openid/callback`";
+    url(text).map_err(|complaint| complain(complaint.message, FORM))?;
+    let is_ours = text.parse::<Url>().is_ok_and(|url| url.path() == CALLBACK);
+    must(is_ours, text, "the address of drover's /login/openid/callback", FORM)
 }
 
 /// Checks the URL of a proxy, or `none`.

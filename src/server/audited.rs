@@ -15,7 +15,7 @@ use actix_web::body::BoxBody;
 use actix_web::dev::{ServiceRequest, ServiceResponse};
 use actix_web::http::header::{HeaderMap, HeaderName, HeaderValue};
 use actix_web::middleware::Next;
-use actix_web::{HttpMessage, web};
+use actix_web::{HttpMessage, HttpRequest, HttpResponse, web};
 use drover_api::Role;
 use drover_audit::{Audit, Call, Entry, OnFailure};
 use tokio::sync::oneshot;
@@ -103,15 +103,35 @@ impl UnderWay {
         if is_passed_on {
             return;
         }
-        let (done, recorded) = oneshot::channel();
-        let entry = Entry::Call(Call { status: Some(status), ..call });
-        self.audit.record(entry, move |written| {
-            // Who waited may have given up.
-            let _ = done.send(written);
-        });
-        if timeout(RECORD_LIMIT, recorded).await.is_err() {
-            tracing::warn!("a call is answered before its record is in the audit log");
-        }
+        recorded(&self.audit, Call { status: Some(status), ..call }).await;
+    }
+}
+
+/// Waits until a call is in the audit log.
+async fn recorded(audit: &Audit, call: Call) {
+    let (done, recorded) = oneshot::channel();
+    audit.record(Entry::Call(call), move |written| {
+        // Who waited may have given up.
+        let _ = done.send(written);
+    });
+    if timeout(RECORD_LIMIT, recorded).await.is_err() {
+        tracing::warn!("a call is answered before its record is in the audit log");
+    }
+}
+
+/// Records the end of a login at the provider: a browser comes back from there by GET, which is otherwise
+/// no change.
+pub(super) async fn record_login(
+    request: &HttpRequest,
+    audit: &Audit,
+    call: Call,
+    answer: &mut HttpResponse,
+) {
+    let id = request_id(request.headers());
+    let peer = origin_of(request).to_string();
+    recorded(audit, Call { peer, request: id.clone(), ..call }).await;
+    if let Ok(id) = HeaderValue::from_str(&id) {
+        answer.headers_mut().insert(REQUEST_ID, id);
     }
 }
 

@@ -1,4 +1,5 @@
-//! Who may do what: bearer tokens over TCP, peer credentials over the Unix socket.
+//! Who may do what: bearer tokens over TCP, peer credentials over the Unix socket, and groups of the provider
+//! at which people log in (`openid.rs`).
 //!
 //! Three roles, each including the one before: a viewer reads, an operator also takes and ends
 //! leases, retires agents and reconciles, an admin also reaps, reloads and sets the log's level.
@@ -6,6 +7,7 @@
 //! (`gate.rs`).
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use drover_api::{Peer, Role};
 use drover_model::tenant::By;
@@ -13,6 +15,7 @@ use secrecy::{ExposeSecret, SecretString};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
+use super::openid::OpenId;
 use super::peer::LocalPeer;
 
 /// A bearer token and what it is good for.
@@ -39,6 +42,8 @@ pub struct Auth {
     peers: Vec<PeerGrant>,
     /// Groups whose leases principals share: of `token:NAME`, `uid:N` and `gid:N`.
     groups: BTreeMap<String, String>,
+    /// The provider at which people log in.
+    openid: Option<Arc<OpenId>>,
 }
 
 impl Auth {
@@ -48,13 +53,35 @@ impl Auth {
             .into_iter()
             .map(|grant| (grant.name, grant.role, digest(grant.secret.expose_secret())))
             .collect();
-        Self { tokens, peers, groups: BTreeMap::new() }
+        Self { tokens, peers, groups: BTreeMap::new(), openid: None }
     }
 
     /// With the groups whose leases principals share: of `token:NAME`, `uid:N` and `gid:N`.
     #[must_use]
     pub fn grouped(mut self, groups: BTreeMap<String, String>) -> Self {
         self.groups = groups;
+        self
+    }
+
+    /// With a provider at which people log in.
+    #[must_use]
+    pub fn with_openid(mut self, openid: Option<OpenId>) -> Self {
+        self.openid = openid.map(Arc::new);
+        self
+    }
+
+    /// The provider at which people log in.
+    pub(super) fn openid(&self) -> Option<&Arc<OpenId>> {
+        self.openid.as_ref()
+    }
+
+    /// With what the provider of another one said lately, where it is the same provider.
+    pub(super) fn after(mut self, former: &Self) -> Self {
+        if let (Some(new), Some(old)) =
+            (self.openid.as_mut().and_then(Arc::get_mut), &former.openid)
+        {
+            new.follow(old);
+        }
         self
     }
 
@@ -92,6 +119,17 @@ impl Auth {
         Some(Caller { principal, role: *role, group })
     }
 
+    /// Who somebody is who logged in at the provider: what their groups may do now.
+    pub(super) fn person(&self, name: &str, groups: &[String]) -> Option<Caller> {
+        let (role, group) = self.openid.as_ref()?.admitted(groups)?;
+        Some(Caller { principal: format!("openid:{name}"), role, group })
+    }
+
+    /// Whether there is any token.
+    pub(super) fn has_tokens(&self) -> bool {
+        !self.tokens.is_empty()
+    }
+
     /// What a local user may do; none for one who may not come in.
     pub(super) fn local(&self, peer: LocalPeer) -> Option<Caller> {
         let own = peer.uid == 0 || peer.uid == peer.service_uid;
@@ -117,7 +155,7 @@ pub(super) fn digest(token: &str) -> [u8; 32] {
 /// Who makes a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller {
-    /// `token:NAME` or `uid:N`.
+    /// `token:NAME`, `uid:N`, or `openid:NAME` of who logged in at the provider.
     pub principal: String,
     /// What they may do.
     pub role: Role,

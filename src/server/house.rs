@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use super::auth::Auth;
 use super::crowd::Room;
 use super::session::SessionKey;
-use super::{intake, meter, share, taken};
+use super::{intake, meter, openid, share, taken};
 
 /// Bounds of the API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,6 +73,8 @@ pub(crate) struct House {
     /// Tokens that were wrong.
     pub(super) wrong_tokens: meter::Meter,
     pub(super) right_tokens: meter::Proven,
+    /// Logins at the provider that came back.
+    pub(super) ended_logins: openid::EndedLogins,
     pub(super) intake: intake::Intake,
     pub(super) streams: Arc<share::Shared<String>>,
     pub(super) waits: Arc<share::Shared<String>>,
@@ -98,6 +100,7 @@ impl House {
             meter: meter::Meter::default(),
             wrong_tokens: meter::Meter::default(),
             right_tokens: meter::Proven::default(),
+            ended_logins: openid::EndedLogins::default(),
             intake: intake::Intake::default(),
             streams: share::Shared::new(STREAMS.0, STREAMS.1),
             waits: share::Shared::new(WAITS.0, WAITS.1),
@@ -112,7 +115,8 @@ impl House {
     }
 
     pub(super) fn replace_auth(&self, auth: Auth) {
-        *self.auth.write() = Arc::new(auth);
+        let mut known = self.auth.write();
+        *known = Arc::new(auth.after(&known));
     }
 
     /// Ends when the server stops, so that long answers end too.

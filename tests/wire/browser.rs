@@ -29,7 +29,7 @@ pub struct Browser {
 }
 
 /// A program of the tests that `tests/all` installed.
-fn tool(name: &str) -> PathBuf {
+pub fn tool(name: &str) -> PathBuf {
     let path = std::env::var_os(name).map(PathBuf::from);
     path.unwrap_or_else(|| panic!("{name} is not set: run the tests by tests/all"))
 }

@@ -39,6 +39,7 @@ mod jenkins;
 mod journal;
 mod keys;
 mod leases;
+mod login;
 mod machines;
 mod members;
 mod members_events;

@@ -9,7 +9,7 @@ use crate::harness::{Lines, Service, Sim, Site, world};
 const TOKEN: &str = "a-token-of-the-page";
 
 /// A service with a page, and its address.
-fn paged(sim: &Sim, site: &Site, template: &str) -> ((Service, Lines), String) {
+pub fn paged(sim: &Sim, site: &Site, template: &str) -> ((Service, Lines), String) {
     site.write_secret("page-token", TOKEN);
     let path = site.dir.path().join("page-token");
     let service = format!(

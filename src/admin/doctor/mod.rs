@@ -13,7 +13,7 @@
 //! (what to do about an endpoint that does not answer), `token` (the login), `privileges`,
 //! `templates`, `room` (whether an agent could run on each node), `storages`, `places` (bridges,
 //! pools, free VMIDs), `sources` (CI systems), `report` (the lines, as text and JSON), `trial`
-//! (where a test agent failed).
+//! (where a test agent failed), `provider` (where people log in).
 
 mod certificate;
 mod cluster;
@@ -21,6 +21,7 @@ mod containers;
 mod images;
 mod places;
 mod privileges;
+mod provider;
 mod report;
 mod repository;
 mod room;
@@ -52,7 +53,10 @@ use crate::rights::{Facts, Release, TemplateGuest};
 
 pub use certificate::{Certificate, CertificateReader, FixedCertificates, NetworkCertificates};
 pub use privileges::ROLE_PREFIX;
-pub use report::{CloudReport, Line, Report, RepositoryReport, SourceReport, StoreReport};
+pub use provider::check_provider;
+pub use report::{
+    CloudReport, Line, ProviderReport, Report, RepositoryReport, SourceReport, StoreReport,
+};
 pub use report::{clean, write_remedies};
 pub use repository::check_repository;
 pub use sources::check_source;

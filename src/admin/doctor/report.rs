@@ -48,6 +48,14 @@ pub struct RepositoryReport {
     pub lines: Vec<Line>,
 }
 
+/// The findings about the provider at which people log in.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ProviderReport {
+    pub issuer: String,
+    /// The findings in the order of the checks.
+    pub lines: Vec<Line>,
+}
+
 /// The findings about the store that several drovers share.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct StoreReport {
@@ -56,7 +64,7 @@ pub struct StoreReport {
     pub lines: Vec<Line>,
 }
 
-/// The reports of the store, of the repository, and of all clouds and sources.
+/// The reports of the store, of the repository, of the provider, and of all clouds and sources.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Report {
     /// None where this drover stands alone.
@@ -65,6 +73,9 @@ pub struct Report {
     /// None where no repository is configured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub repository: Option<RepositoryReport>,
+    /// None where nobody logs in at a provider.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub provider: Option<ProviderReport>,
     pub clouds: Vec<CloudReport>,
     pub sources: Vec<SourceReport>,
 }
@@ -139,7 +150,7 @@ impl Report {
         self.all().flat_map(|(_, lines)| lines).all(|line| line.severity < Severity::Fail)
     }
 
-    /// The heading of the store, of the repository, and of each cloud and source, with its findings.
+    /// The heading of the store, of the repository, of the provider, and of each cloud and source, with its findings.
     fn all(&self) -> impl Iterator<Item = (String, &[Line])> {
         let called = |what: &str, id: &str, more: &str| format!("{what} {id} ({})", clean(more));
         let store = self.store.iter();
@@ -147,11 +158,14 @@ impl Report {
         let repository = self.repository.iter();
         let repository = repository
             .map(|one| (format!("configuration from {}", clean(&one.url)), &one.lines[..]));
+        let provider = self.provider.iter();
+        let provider =
+            provider.map(|one| (format!("login at {}", clean(&one.issuer)), &one.lines[..]));
         let clouds = self.clouds.iter();
         let clouds =
             clouds.map(move |one| (called("cloud", &one.cloud, &one.name), &one.lines[..]));
         let sources = self.sources.iter();
-        store.chain(repository).chain(clouds).chain(
+        store.chain(repository).chain(provider).chain(clouds).chain(
             sources.map(move |one| (called("source", &one.source, &one.kind), &one.lines[..])),
         )
     }

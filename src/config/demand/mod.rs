@@ -235,7 +235,7 @@ fn url(raw: &RawDemand, layer: &Layer, cx: &mut Context<'_>) -> Option<Url> {
 }
 
 /// Whether a host is this machine.
-fn is_loopback(host: &str) -> bool {
+pub(super) fn is_loopback(host: &str) -> bool {
     let bare = host.trim_matches(['[', ']']);
     host == "localhost" || bare.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }

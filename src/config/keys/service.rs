@@ -10,13 +10,14 @@ use drover_model::tenant::LeaseLimits;
 
 use super::credential::{SECRET_KEYS, SECRETS};
 use super::history::{HISTORY, PRICES};
+use super::openid::OPEN_ID;
 use super::sync::{AGE_IDENTITY, CLUSTER_KEY, CONFIG_SYNC};
 use super::{
     Key, Kind, LONG, MANY, Raw, Table, choice, flag, key, mapping, mappings, text, value, whole,
     zero_or,
 };
 
-const ROLES: &[&str] = &["viewer", "operator", "admin"];
+pub(super) const ROLES: &[&str] = &["viewer", "operator", "admin"];
 const IDS: std::ops::RangeInclusive<u64> = 0..=u32::MAX as u64;
 
 table! {
@@ -53,6 +54,13 @@ table! {
         "listenPlain" => listen_plain: bool, flag().or_flag(false),
             "true: listens beyond this machine without TLS; others can read tokens on the way";
         "tokens", mappings(&TOKEN), "callers of the API over TCP";
+        "openId", mapping(&OPEN_ID)
+                .eg(
+                    "{issuer: \"https://id.example.com\", clientId: drover, secretFile: /etc/drover/id, \
+                     redirectUrl: \"https://drover.example.com/login/openid/callback\", \
+                     groups: [{name: ci, role: viewer}]}",
+                ),
+            "provider of OpenID Connect at which people log in for the page; unset: none";
         "configSync", mapping(&CONFIG_SYNC)
                 .eg(r#"{repository: "https://git.example.com/ci/machines.git", schedule: "*/5 * * * *"}"#),
             "git repository with part of the configuration; unset: none";

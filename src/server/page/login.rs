@@ -1,4 +1,4 @@
-//! The way in: a token for a session.
+//! The way in: a token for a session. `openid.rs` has the way by the provider.
 
 use actix_web::http::StatusCode;
 use actix_web::http::header::{self, HeaderMap, HeaderValue};
@@ -6,9 +6,9 @@ use actix_web::{HttpRequest, HttpResponse, web};
 use drover_page::{LoginPage, Written};
 use serde::Deserialize;
 
-use crate::answers::{Answer, Asked, html, leads_to, page_of};
+use crate::answers::{Answer, Asked, leads_to, page_of};
 use crate::audited;
-use crate::auth::digest;
+use crate::auth::{Auth, digest};
 use crate::gate;
 use crate::house::{House, now};
 use crate::peer::peer_of;
@@ -21,7 +21,7 @@ use crate::session::{is_own, set_cookie};
 #[serde(deny_unknown_fields)]
 pub(super) struct Next {
     #[serde(default)]
-    next: String,
+    pub(super) next: String,
 }
 
 impl Keys for Next {
@@ -29,8 +29,11 @@ impl Keys for Next {
 }
 
 /// Shows the form for a token.
-pub(super) async fn form(Asked(Next { next }): Asked<Next>) -> HttpResponse {
-    html(&LoginPage::new(&within(&next), None))
+pub(super) async fn form(
+    house: web::Data<House>,
+    Asked(Next { next }): Asked<Next>,
+) -> HttpResponse {
+    shown(&house.auth(), &within(&next), StatusCode::OK, None)
 }
 
 /// Takes the form: who has a token gets a session.
@@ -64,8 +67,7 @@ pub(super) async fn enter(
         }
         Err(problem) if problem.document.status == StatusCode::UNAUTHORIZED.as_u16() => {
             let fault = Some("No token of the configuration is this one.".to_owned());
-            let page = LoginPage::new(&next, fault);
-            Ok(page_of(StatusCode::UNAUTHORIZED, page.written()))
+            Ok(shown(&auth, &next, StatusCode::UNAUTHORIZED, fault))
         }
         Err(problem) => Err(problem.into()),
     }
@@ -78,21 +80,33 @@ pub(super) async fn leave(request: HttpRequest) -> HttpResponse {
     answer
 }
 
-fn put(answer: &mut HttpResponse, cookie: &str) {
+/// The form, with why the last try failed.
+pub(super) fn shown(
+    auth: &Auth,
+    next: &str,
+    status: StatusCode,
+    fault: Option<String>,
+) -> HttpResponse {
+    let provider = auth.openid().map(|openid| &*openid.name);
+    let takes_tokens = provider.is_none() || auth.has_tokens();
+    page_of(status, LoginPage::new(next, provider, takes_tokens, fault).written())
+}
+
+pub(super) fn put(answer: &mut HttpResponse, cookie: &str) {
     if let Ok(value) = HeaderValue::from_str(cookie) {
-        answer.headers_mut().insert(header::SET_COOKIE, value);
+        answer.headers_mut().append(header::SET_COOKIE, value);
     }
 }
 
 /// A place of this service; the herd where it is none. Browsers take `//host` and `/\host` for other sites.
-fn within(next: &str) -> String {
+pub(super) fn within(next: &str) -> String {
     let is_path = next.starts_with('/') && !next[1..].starts_with(['/', '\\']);
     let is_plain = next.bytes().all(|byte| byte.is_ascii_graphic());
     if is_path && is_plain { next.to_owned() } else { "/".to_owned() }
 }
 
 /// Whether the browser came by TLS, as the proxy before drover says.
-fn is_secure(headers: &HeaderMap) -> bool {
+pub(super) fn is_secure(headers: &HeaderMap) -> bool {
     headers.get("x-forwarded-proto").is_some_and(|value| value.as_bytes() == b"https")
 }
 
