@@ -109,10 +109,7 @@ impl Files {
         if self.keep.is_off() {
             return remove_all(&self.folder);
         }
-        let ends = kept.iter().filter_map(|kept| match kept {
-            Kept::Closed(line) => line.ended(),
-            Kept::Open(_) | Kept::Head { .. } | Kept::Alive(_) => None,
-        });
+        let ends = kept.iter().filter_map(ended);
         self.latest = ends.chain([now]).fold(self.latest, WallTime::max);
         let is_full = self.bytes >= self.keep.file_bytes();
         if self.open.is_none() && !is_full {
@@ -178,7 +175,10 @@ impl Files {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.folder)?;
         let before = reading::listed(&self.folder)?.pop();
         let number = before.as_ref().map_or(1, |(number, _)| number + 1);
-        let head = Kept::Head { format: FORMAT, from: self.latest };
+        // The first file begins with its first record.
+        let first = kept.iter().filter_map(ended).fold(self.latest, WallTime::min);
+        let from = if before.is_none() { first } else { self.latest };
+        let head = Kept::Head { format: FORMAT, from };
         let over = kept.iter().filter(|kept| matches!(kept, Kept::Closed(_))).cloned();
         let all: Vec<Kept> = std::iter::once(head).chain(open).chain(over).collect();
         let text = lines(&all);
@@ -212,6 +212,14 @@ impl Files {
             tracing::info!(path, "the oldest file of the history is removed");
         }
         Ok(())
+    }
+}
+
+/// When a record was over; none where it goes on.
+fn ended(kept: &Kept) -> Option<WallTime> {
+    match kept {
+        Kept::Closed(line) => line.ended(),
+        Kept::Open(_) | Kept::Head { .. } | Kept::Alive(_) => None,
     }
 }
 

@@ -49,7 +49,10 @@ impl Fold {
             if let Some(agent) = self.agents.get_mut(&AgentId::new(agent)) {
                 agent.on.insert(key.clone());
                 // Until then each has its part already.
-                agent.counted = self.last;
+                let since = open.record.granted.unwrap_or(open.record.arrived);
+                let counted = WallTime(since.0.saturating_add_unsigned(open.used_us / 1000));
+                let is_first = agent.on.len() == 1;
+                agent.counted = if is_first { counted } else { agent.counted.max(counted) };
             }
         }
     }
