@@ -54,7 +54,7 @@ const FLOORS: [&[&str]; 7] = [
 const OF_TESTS: [&str; 1] = ["drover-storms"];
 
 /// Packages that stand alone, with all that they may depend on here.
-const ALONE: [(&str, &[&str]); 12] = [
+const ALONE: [(&str, &[&str]); 13] = [
     ("causes", &[]),
     ("drover-audit", &[]),
     // A phase in an answer is the model's, not a text that server and command line each spell.
