@@ -513,7 +513,7 @@ fn a_runner_whose_lease_has_ended_in_the_journal_is_removed_although_its_lease_w
     let mut play = Play::new(spec());
     play.start_runner(1);
     play.dies(1);
-    play.runners.get_mut(&name(1)).unwrap().kept.lease_over = true;
+    play.runners.get_mut(&name(1)).expect("a runner").kept.lease_over = true;
     let effects = play.sees(&[(1, false, 0)], &[]);
     assert_eq!(reported(&effects), ["wants [] on []", "deregister 1"]);
 }

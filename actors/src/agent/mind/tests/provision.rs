@@ -341,6 +341,7 @@ fn a_failed_ready_command_shows_its_last_lines() {
     drive.answer(Answer::Ran(Ok(fine.clone())));
     drive.answer(Answer::Ran(Ok(fine)));
     drive.answer(Answer::Ran(Ok(Ran { exit: Some(3), tail: "docker: not found\n".into() })));
+    drive.answer(Answer::Ran(Ok(Ran { exit: Some(0), tail: String::new() })));
     assert_eq!(drive.state(), AgentPhase::Retiring);
     let reason = drive.journal_state.agents[&agent_id()].retiring.clone().expect("a reason");
     let Reason::Failed { state, text, .. } = reason else { panic!("{reason:?}") };
