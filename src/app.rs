@@ -39,6 +39,7 @@ mod connections;
 mod doors;
 mod ground;
 mod held;
+mod history;
 mod layout;
 mod lead;
 mod members;

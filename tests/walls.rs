@@ -27,6 +27,7 @@ const FLOORS: [&[&str]; 7] = [
     ],
     &[
         "drover-api",
+        "drover-history",
         "drover-journal",
         "drover-limits",
         "drover-members",
@@ -43,7 +44,7 @@ const FLOORS: [&[&str]; 7] = [
         "drover-stores",
         "pve-sim",
     ],
-    &["drover-ci"],
+    &["drover-ci", "drover-forecast"],
     &["drover-config"],
     &["drover-admin", "drover-server"],
     &["drover"],
@@ -53,12 +54,13 @@ const FLOORS: [&[&str]; 7] = [
 const OF_TESTS: [&str; 1] = ["drover-storms"];
 
 /// Packages that stand alone, with all that they may depend on here.
-const ALONE: [(&str, &[&str]); 12] = [
+const ALONE: [(&str, &[&str]); 13] = [
     ("causes", &[]),
     ("drover-audit", &[]),
     // A phase in an answer is the model's, not a text that server and command line each spell.
     ("drover-api", &["drover-model"]),
     ("drover-git", &[]),
+    ("drover-history", &["drover-model"]),
     ("drover-model", &[]),
     ("drover-nocloud", &[]),
     ("drover-openid", &["causes", "proxmox-client"]),
@@ -70,8 +72,9 @@ const ALONE: [(&str, &[&str]); 12] = [
 ];
 
 /// Packages in which nothing does I/O, with all that they may use of others.
-const PURE: [(&str, &[&str]); 6] = [
+const PURE: [(&str, &[&str]); 7] = [
     ("drover-api", &["base64", "serde", "serde_json", "strsim", "thiserror", "utoipa"]),
+    ("drover-history", &["serde", "serde_json", "sha2", "thiserror"]),
     // utoipa for the API's words alone, and only where the API is built: types, no I/O.
     ("drover-model", &["futures-util", "rand", "rand_chacha", "serde", "thiserror", "utoipa"]),
     ("drover-limits", &[]),
@@ -184,7 +187,10 @@ fn actix_is_where_actors_are_and_where_they_are_asked() {
     let all = manifests();
     let with = all.values().filter(|one| one.uses.contains("actix"));
     let with: Vec<&str> = with.map(|one| one.name.as_str()).collect();
-    assert_eq!(with, ["drover", "drover-actors", "drover-runtime", "drover-server"]);
+    assert_eq!(
+        with,
+        ["drover", "drover-actors", "drover-forecast", "drover-runtime", "drover-server"]
+    );
 }
 
 /// Whether a source is a test, or what tests are made of.

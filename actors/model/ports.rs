@@ -20,6 +20,7 @@ use crate::fault::{Culprit, Fault, FaultKind};
 use crate::id::{CloudId, ClusterId, NodeName, RunnerName, SourceId, VmId};
 use crate::image::{Downloader, Hardware};
 use crate::marks::{Marks, Reading};
+use crate::noted::Noted;
 use crate::os::Os;
 use crate::record::{Body, Want};
 use crate::spec::{SshSpec, TemplateSpec, WindowSpec};
@@ -541,6 +542,9 @@ pub trait Journal: Send + Sync + 'static {
 pub trait Observer: Send + Sync + 'static {
     /// Takes one fact.
     fn observe(&self, fact: Fact);
+
+    /// Takes what the history alone hears.
+    fn note(&self, _at: WallTime, _noted: Noted) {}
 }
 
 /// Time and chance, the two inputs nobody may fetch elsewhere.

@@ -10,6 +10,7 @@ use drover_model::spec::{JavaDistribution, JavaSpec, TemplateSpec};
 use drover_model::time::WallTime;
 
 const CLOUD_INIT: &str = include_str!("guest/cloud-init.sh");
+const REPORT: &str = include_str!("guest/report.sh");
 const REMOTE_FS: &str = include_str!("guest/remote-fs.sh");
 pub(crate) const COMMON: &str = include_str!("guest/common.sh");
 const PACKAGES: &str = include_str!("guest/packages.sh");
@@ -33,6 +34,11 @@ const WARNING_PREFIX: &str = "warning: ";
 /// Waits for cloud-init.
 pub fn cloud_init() -> String {
     script(&[CLOUD_INIT], &[])
+}
+
+/// Says what a person must know of a guest in which a step failed, in at most 4,000 characters.
+pub fn report() -> String {
+    script(&[REPORT], &[])
 }
 
 /// Makes the working directory; looks for Java if drover installs none.

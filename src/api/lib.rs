@@ -49,6 +49,7 @@ mod sources;
 mod status;
 mod sync;
 mod templates;
+mod usage;
 mod values;
 mod why;
 mod words;
@@ -103,6 +104,7 @@ pub use sync::{
     ValueChangeOut,
 };
 pub use templates::{CanaryOut, GivenUpOut, ProvisionIn, ProvisionOut, TemplateOut, TemplatesOut};
+pub use usage::{UsageOut, UsageRowOut};
 pub use values::{ValueOut, ValuesOut};
 pub use why::{
     AccountOut, FailedOut, KindOut, OtherOut, ServingOut, WhyNodeOut, WhyOut, WhySubjectOut,

@@ -47,10 +47,15 @@ pub(super) fn configure(audit: &Audit, spec: &ServiceSpec) {
     audit.configure(options(spec));
 }
 
+/// The SHA-256 of a configuration, as digits.
+pub(super) fn digest(checked: &Checked) -> String {
+    let digest = Sha256::digest(checked.agreed_text());
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// A configuration came into force.
 pub(super) fn applied(cause: Cause, checked: &Checked, generation: u64) -> Entry {
-    let digest = Sha256::digest(checked.agreed_text());
-    let digest = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    let digest = digest(checked);
     Entry::ConfigurationApplied { cause, digest, generation }
 }
 

@@ -20,6 +20,7 @@ use tokio::sync::mpsc;
 use super::actors_thread::ActorsThread;
 use super::black_box::BlackBoxes;
 use super::config_sync::ConfigSync;
+use super::history::History;
 use super::lead::Lead;
 use super::members;
 use super::service::ReloadReply;
@@ -31,12 +32,12 @@ const RELOAD_TIMEOUT: Duration = Duration::from_secs(30);
 
 type Parts<'a> = (&'a Arc<dyn Ambient>, &'a Arc<CallInKey>, &'a Arc<Hooks>, &'a Arc<UserDataStore>);
 
-type Seen<'a> = (&'a Arc<View>, &'a ConfigSync, &'a Audit, &'a Arc<BlackBoxes>);
+type Seen<'a> = (&'a Arc<View>, &'a ConfigSync, &'a Audit, &'a Arc<BlackBoxes>, &'a Arc<History>);
 
 /// Makes the ways from the API into the service.
 pub(super) fn doors(
     actors: &ActorsThread,
-    (view, config_sync, audit, black_boxes): Seen<'_>,
+    (view, config_sync, audit, black_boxes, history): Seen<'_>,
     configuration: &Path,
     lead: &Lead,
     (ambient, key, hooks, user_data): Parts<'_>,
@@ -58,6 +59,7 @@ pub(super) fn doors(
     Doors {
         audit: audit.clone(),
         black_box: Arc::new(move |agent| black_boxes.read(agent)),
+        history: history.door(),
         herd: actors.commands.clone(),
         leads: Arc::new(move || send_by.as_ref().is_none_or(SendBy::is_open)),
         session_key,

@@ -3,15 +3,18 @@
 use std::sync::Arc;
 
 use drover_model::fact::{Fact, What};
+use drover_model::noted::Noted;
 use drover_model::phase::{AgentPhase, BreakerPhase, CloudHealth, LeasePhase};
 use drover_model::ports::Observer;
 use drover_model::record::Reason;
 use drover_model::status::{AgentStatus, BreakerStatus, CloudStatus, LeaseStatus, TemplateStatus};
+use drover_model::time::WallTime;
 use drover_shell::user_data::UserDataStore;
 use tokio::runtime::Handle;
 
 use super::black_box::BlackBoxes;
 use super::connections::Connections;
+use super::history::History;
 use drover_server::view::View;
 
 /// Observes all facts: it updates the view, writes the log, and removes connections and user data
@@ -21,6 +24,7 @@ pub struct ServiceObserver {
     connections: Arc<Connections>,
     user_data: Arc<UserDataStore>,
     black_boxes: Arc<BlackBoxes>,
+    history: Arc<History>,
     runtime: Handle,
 }
 
@@ -30,10 +34,10 @@ impl ServiceObserver {
         view: Arc<View>,
         connections: Arc<Connections>,
         user_data: Arc<UserDataStore>,
-        black_boxes: Arc<BlackBoxes>,
+        (black_boxes, history): (Arc<BlackBoxes>, Arc<History>),
         runtime: Handle,
     ) -> Self {
-        Self { view, connections, user_data, black_boxes, runtime }
+        Self { view, connections, user_data, black_boxes, history, runtime }
     }
 
     /// Removes the user data of a lease that has ended.
@@ -60,7 +64,12 @@ impl Observer for ServiceObserver {
             self.forget_user_data(lease);
         }
         self.black_boxes.observe(&fact);
+        self.history.observe(&fact);
         self.view.observe(fact);
+    }
+
+    fn note(&self, at: WallTime, noted: Noted) {
+        self.history.note(at, noted);
     }
 }
 

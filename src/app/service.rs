@@ -43,6 +43,7 @@ use super::black_box::{BlackBoxes, keep_of};
 use super::config_sync::{self, ConfigSync};
 use super::connections::Connections;
 use super::ground::Ground;
+use super::history::History;
 use super::layout::{self, Layout};
 use super::lead::Lead;
 use super::membership::Membership;
@@ -86,6 +87,7 @@ pub(super) struct Service {
     past_events: PastEvents,
     audit: Audit,
     black_boxes: Arc<BlackBoxes>,
+    history: Arc<History>,
     config_sync: ConfigSync,
     environment: Environment,
     observer: Arc<dyn Observer>,
@@ -173,6 +175,7 @@ impl Service {
         };
         let Some(tried) = tried else { return service.stop(signals).await };
         service.view.mark_clouds_tried();
+        service.history.settled();
         if let Some(refused) = service.strict_refusal(&tried) {
             service.server.stop().await;
             service.actors.stop().await;
@@ -303,25 +306,10 @@ impl Service {
         audit.note(auditing::started(shared.as_deref().map(Membership::name)));
         audit.note(auditing::applied(Cause::Start, &checked, 1));
         view.mark_journal_folded();
-        let calls = Arc::clone(&proxmox);
-        view.meter_calls(Box::new(move || calls.call_loads()));
-        // The view meters the clients, so these must not hold the view: nothing would free either of them.
-        let calls_view = Arc::downgrade(&view);
-        proxmox.measure_calls(Box::new(move |route, outcome, took| {
-            if let Some(view) = calls_view.upgrade() {
-                view.count_call(route, outcome, took);
-            }
-        }));
-        let waits_view = Arc::downgrade(&view);
-        proxmox.measure_waits(Box::new(move |task, took| {
-            if let Some(view) = waits_view.upgrade() {
-                view.count_limit_wait(task, took);
-            }
-        }));
-        let appends_view = Arc::clone(&view);
-        journal.time_appends(move |took| appends_view.count_append(took));
-        let journal_view = Arc::clone(&view);
-        journal.watch(move |trouble| journal_view.mark_journal(trouble.map(str::to_owned)));
+        let history = History::start(&state, &checked.service, Arc::clone(&ambient));
+        wiring::measure(&proxmox, &journal, &view, &history);
+        let (started, digest) = (ambient.now().wall, auditing::digest(&checked));
+        history.configured(started, 1, digest, checked.herd.asked.priority);
         checked.follow(&HerdSpec::default(), Generation(1));
         let connections =
             Arc::new(Connections::new(Arc::clone(&proxmox), Arc::clone(&systems), gate));
@@ -333,7 +321,7 @@ impl Service {
             Arc::clone(&view),
             Arc::clone(&connections),
             Arc::clone(&user_data),
-            Arc::clone(&black_boxes),
+            (Arc::clone(&black_boxes), Arc::clone(&history)),
             runtime,
         );
         let observer: Arc<dyn Observer> = Arc::new(listener);
@@ -383,7 +371,7 @@ impl Service {
         );
         let handles = doors::doors(
             &actors,
-            (&view, &config_sync, &audit, &black_boxes),
+            (&view, &config_sync, &audit, &black_boxes, &history),
             &settings.config,
             lead,
             (&ambient, &key, &hooks, &user_data),
@@ -419,6 +407,7 @@ impl Service {
             past_events,
             audit,
             black_boxes,
+            history,
             config_sync,
             environment,
             observer,
@@ -550,6 +539,9 @@ impl Service {
         let generation = Generation(self.spec.generation.0 + 1);
         auditing::configure(&self.audit, &checked.service);
         self.black_boxes.configure(keep_of(&checked.service));
+        self.history.configure(&checked.service);
+        let (at, digest) = (self.ambient.now().wall, auditing::digest(&checked));
+        self.history.configured(at, generation.0, digest, checked.herd.asked.priority);
         self.audit.note(auditing::applied(cause, &checked, generation.0));
         checked.follow(&self.spec, generation);
         self.connections.connect(&checked, &self.spec);

@@ -2,10 +2,13 @@
 //! callers of the API.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use actix::Recipient;
 use drover_actors::message::HerdCommand;
 use drover_ci::{CiSystems, HookSecret};
+use drover_hypervisor::Proxmox;
+use drover_journal::Writer;
 use drover_model::id::SourceId;
 use drover_runtime::reply::Reply;
 use drover_shell::SshShell;
@@ -14,7 +17,10 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use drover_api::{Peer, Role};
 use drover_config::{Checked, OpenIdGroup, OpenIdSpec, ServiceSpec, SshKeySpec};
+use drover_server::view::View;
 use drover_server::{Auth, GroupGrant, OpenId, PeerGrant, TokenGrant};
+
+use super::history::History;
 
 /// Raises the limit on open files to its maximum, because each connection to the API, to guests and
 /// to clusters needs one. Gives the new limit; none for no limit.
@@ -50,6 +56,35 @@ pub fn wake_on_news(systems: &CiSystems, herd: &Recipient<HerdCommand>) {
         let (reply, _) = Reply::channel();
         herd.do_send(HerdCommand::Wake { source, reply });
     });
+}
+
+/// Has calls, waits, guests and appends measured for people. The view meters the clients, so these must not
+/// hold the view: nothing would free either of them.
+pub fn measure(proxmox: &Arc<Proxmox>, journal: &Writer, view: &Arc<View>, history: &Arc<History>) {
+    let calls = Arc::clone(proxmox);
+    view.meter_calls(Box::new(move || calls.call_loads()));
+    let calls_view = Arc::downgrade(view);
+    proxmox.measure_calls(Box::new(move |route, outcome, took| {
+        if let Some(view) = calls_view.upgrade() {
+            view.count_call(route, outcome, took);
+        }
+    }));
+    let waits_view = Arc::downgrade(view);
+    proxmox.measure_waits(Box::new(move |task, took| {
+        if let Some(view) = waits_view.upgrade() {
+            view.count_limit_wait(task, took);
+        }
+    }));
+    let guests_history = Arc::downgrade(history);
+    proxmox.measure_guests(Box::new(move |cloud, guests| {
+        if let Some(history) = guests_history.upgrade() {
+            history.used(cloud, guests);
+        }
+    }));
+    let appends_view = Arc::clone(view);
+    journal.time_appends(move |took| appends_view.count_append(took));
+    let journal_view = Arc::clone(view);
+    journal.watch(move |trouble| journal_view.mark_journal(trouble.map(str::to_owned)));
 }
 
 /// The tokens and peers that can call the API, with their roles and groups, and the provider of logins.

@@ -293,6 +293,11 @@ impl Client {
         self.led(request).await
     }
 
+    /// Opens an answer that is read piece by piece, for as long as it comes.
+    pub(super) async fn open(&self, path: &str) -> Result<Response, CallError> {
+        self.led(self.request(Method::GET, path)).await
+    }
+
     fn request(&self, method: Method, path: &str) -> reqwest::RequestBuilder {
         let request = self.http.request(method, format!("{}{path}", self.base));
         match &self.token {

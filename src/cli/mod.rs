@@ -22,6 +22,7 @@ mod events;
 mod explain;
 mod global;
 mod help;
+mod history;
 mod hold;
 mod identity;
 mod ids;
@@ -56,6 +57,7 @@ mod setup;
 mod shard_config;
 mod show;
 mod sim_options;
+mod simulate;
 mod slips;
 mod stdin;
 mod stdout;
@@ -85,8 +87,9 @@ pub use options::{
     CheckOptions, Cli, ClusterAction, Command, CompletedShell, ConfigAction, CopyOptions,
     CpOptions, DemoOptions, EventsOptions, HoldNextOptions, HoldOptions, ImageAction, LeaseAction,
     LeaseOptions, LeasesOptions, Limit, LogsOptions, MachineAction, MembersAction, NodeAction,
-    Noun, ResizeOptions, RunOptions, ShardConfigAction, ShardPutOptions, ShownNode, SnapshotAction,
-    SshOptions, StoreOptions, TakeOptions, TemplateAction, TopOptions, WaitOptions,
+    Noun, RangeOptions, ResizeOptions, RunOptions, ShardConfigAction, ShardPutOptions, ShownNode,
+    SnapshotAction, SshOptions, StoreOptions, TakeOptions, TemplateAction, TopOptions,
+    TraceOptions, UsageBy, UsageOptions, WaitOptions,
 };
 pub use over_ssh::{RunOverSsh, SshJob};
 pub use progress::Live;
@@ -139,6 +142,7 @@ pub fn main() -> ExitCode {
         }
         Command::Setup { action } => setup::run(&cli.global, &action),
         Command::Init(options) => init::run(&cli.global, &options),
+        Command::Simulate(options) => simulate::simulate(&cli.global, &options),
         Command::Top(options) => top::run(&cli.global, &options),
         Command::Doctor(_)
         | Command::CreateShardConfig(_)
@@ -184,6 +188,8 @@ pub fn main() -> ExitCode {
         | Command::Reload
         | Command::Audit { .. }
         | Command::Blackbox(_)
+        | Command::Usage(_)
+        | Command::Trace(_)
         | Command::Events(_) => ask(cli),
     }
 }

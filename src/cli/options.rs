@@ -3,6 +3,7 @@
 mod actions;
 mod audit;
 mod black_box;
+mod history;
 mod image;
 mod lease;
 mod machine;
@@ -11,6 +12,7 @@ mod nouns;
 mod read;
 mod run;
 mod shard;
+mod simulate;
 mod sync;
 mod watching;
 
@@ -29,6 +31,7 @@ pub use actions::{
 };
 pub use audit::{AuditAction, AuditOptions};
 pub use black_box::BlackBoxOptions;
+pub use history::{RangeOptions, TraceOptions, UsageBy, UsageOptions};
 pub use image::{BuildImageOptions, ImageAction};
 pub use lease::{HoldNextOptions, HoldOptions, LeaseAction, LeaseOptions};
 pub use machine::{
@@ -37,6 +40,7 @@ pub use machine::{
 pub use nouns::{ConfigAction, CpOptions, JournalAction, LogsOptions, Noun, ShownNode, SshOptions};
 pub use run::{CheckOptions, DemoOptions, RunOptions};
 pub use shard::{MembersAction, ShardConfigAction, ShardPutOptions, StoreOptions, StorePlace};
+pub use simulate::SimulateOptions;
 pub use sync::{CloudsAction, PlanOptions, Rollout, SyncOptions, TemplatesAction, Value};
 pub use watching::{EventsOptions, LeasesOptions, TopNoun, TopOptions};
 
@@ -318,8 +322,15 @@ pub enum Command {
     Blackbox(BlackBoxOptions),
     /// Follow what happens
     Events(EventsOptions),
+    /// Replay a trace on a configuration in virtual time: waits, VM-hours, caps; suggest warm pools and sizes
+    #[command(after_help = "The page of the book: `drover help forecast`")]
+    Simulate(SimulateOptions),
     /// Show the herd live on a terminal, with keys for lists, details and actions
     Top(TopOptions),
+    /// Show what was used: VM-hours, core-hours, GiB-hours, leases, jobs, waits, failures, price
+    Usage(UsageOptions),
+    /// Export the history that drover has seen, as lines of JSON
+    Trace(TraceOptions),
     /// List who changed what; or verify that nobody changed the records
     #[command(
         args_conflicts_with_subcommands = true,

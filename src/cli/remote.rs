@@ -32,8 +32,8 @@ use super::screen::{self, Output, Screen};
 use super::term::{Term, page, print, shown};
 use super::watch::frame;
 use super::{
-    agents, audit, black_box, doctor, events, hold, ids, image, kept, leases, lists, logs, machine,
-    nodes, overrides, plan, reach, sentences, show, stdin, sync, why,
+    agents, audit, black_box, doctor, events, history, hold, ids, image, kept, leases, lists, logs,
+    machine, nodes, overrides, plan, reach, sentences, show, stdin, sync, why,
 };
 
 /// Runs one of the commands, again and again where that is wanted; gives the exit code.
@@ -309,6 +309,8 @@ pub(super) async fn once(
         Command::Blackbox(BlackBoxOptions { agent, view }) => {
             black_box::show(client, &agent, &view, json, term).await?;
         }
+        Command::Usage(options) => history::usage(client, &options, json, term).await?,
+        Command::Trace(options) => history::trace(client, &options, json, term).await?,
         Command::Audit { options, action: None } => {
             audit::list(client, &options, json, term).await?
         }
@@ -331,6 +333,7 @@ pub(super) async fn once(
         | Command::Demo(_)
         | Command::Sim(_)
         | Command::Check(_)
+        | Command::Simulate(_)
         | Command::Schema
         | Command::Completions { .. }
         | Command::Man { .. }

@@ -6,8 +6,8 @@
 pub use crate::pages::{PAGES, Page};
 
 /// Topics that are commands too: for the bare name `drover help` prints the help of the command.
-pub(super) const COMMANDS_TOO: [&str; 7] =
-    ["audit", "images", "leases", "machines", "members", "top", "agents"];
+pub(super) const COMMANDS_TOO: [&str; 8] =
+    ["audit", "images", "leases", "machines", "members", "top", "usage", "agents"];
 
 /// Other words for pages, each with the topic.
 const ALIASES: [(&str, &str); 8] = [

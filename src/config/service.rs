@@ -14,8 +14,8 @@ use super::credential::Credentials;
 use super::encrypted::Identities;
 use super::fault::Place;
 use super::keys::{
-    AUDIT_MIB, BLACK_BOX_KEEP, OnFailure, RawAudit, RawBlackBox, RawLeases, RawPeer, RawQuota,
-    RawService, RawToken, SERVICE,
+    AUDIT_MIB, BLACK_BOX_KEEP, HISTORY_KEEP, OnFailure, RawAudit, RawBlackBox, RawHistory,
+    RawLeases, RawPeer, RawPrices, RawQuota, RawService, RawToken, SERVICE,
 };
 use super::layer::Layer;
 use super::node::Node;
@@ -23,7 +23,7 @@ use super::openid::{self, OpenIdSpec};
 use super::shared_store::{self, StoreSpec};
 use super::socket::default_socket;
 use super::sync::{self, ConfigSyncSpec};
-use super::value::SOCKET_PATH_MAX;
+use super::value::{self, SOCKET_PATH_MAX};
 use drover_api::{Peer, Role};
 
 /// A shorter token can be guessed.
@@ -69,6 +69,10 @@ pub struct ServiceSpec {
     pub audit: AuditSpec,
     /// What stays of agents that failed.
     pub black_box: BlackBoxSpec,
+    /// What is kept of the past.
+    pub history: HistorySpec,
+    /// What machines cost.
+    pub prices: Option<PriceSpec>,
     /// For whom secrets must be encrypted that the configuration holds.
     pub age_recipients: Vec<String>,
     /// The repository with part of the configuration.
@@ -93,6 +97,24 @@ pub struct BlackBoxSpec {
     pub keep: Duration,
     /// How many bytes all of it may have.
     pub keep_bytes: u64,
+}
+
+/// What drover keeps of the past, for usage and traces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HistorySpec {
+    /// After this time it goes; zero where nothing is kept.
+    pub keep: Duration,
+    /// How many bytes all of it may have.
+    pub keep_bytes: u64,
+}
+
+/// What machines cost, in millionths of a unit of money.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PriceSpec {
+    pub core_hour: u64,
+    pub gib_hour: u64,
+    /// Its name; blank where none is given.
+    pub currency: String,
 }
 
 /// A caller of the API over TCP.
@@ -147,6 +169,7 @@ pub(super) fn service(
     let leases = leases(layer, cx);
     let audit = audit(layer, cx);
     let black_box = black_box(layer, cx);
+    let (history, prices) = (history(layer, cx), prices(layer, cx));
     let config_sync = sync::config_sync(layer, credentials, cx);
     let raw: RawService = layer.typed(&mut cx.faults)?;
     let store = shared_store::store(&raw, layer, cx);
@@ -191,6 +214,8 @@ pub(super) fn service(
         log_level: level.unwrap_or_else(|| "info".to_owned()),
         audit,
         black_box,
+        history,
+        prices,
         age_recipients: cx.identities.as_ref().map(Identities::recipients).unwrap_or_default(),
         config_sync,
         store,
@@ -283,6 +308,23 @@ fn black_box(service: &Layer, cx: &mut Context<'_>) -> BlackBoxSpec {
     let raw = raw.unwrap_or(RawBlackBox { keep_days, keep_mb });
     let keep = Duration::from_secs(raw.keep_days * 24 * 60 * 60);
     BlackBoxSpec { keep, keep_bytes: raw.keep_mb << 20 }
+}
+
+fn history(service: &Layer, cx: &mut Context<'_>) -> HistorySpec {
+    let (keep_days, keep_mb) = HISTORY_KEEP;
+    let raw = service.inner::<RawHistory>("history", &mut cx.faults);
+    let raw = raw.unwrap_or(RawHistory { keep_days, keep_mb });
+    let keep = Duration::from_secs(raw.keep_days * 24 * 60 * 60);
+    HistorySpec { keep, keep_bytes: raw.keep_mb << 20 }
+}
+
+fn prices(service: &Layer, cx: &mut Context<'_>) -> Option<PriceSpec> {
+    let raw = service.inner::<RawPrices>("prices", &mut cx.faults)?;
+    Some(PriceSpec {
+        core_hour: value::price_of(&raw.core_hour)?,
+        gib_hour: value::price_of(&raw.gib_hour)?,
+        currency: raw.currency.unwrap_or_default(),
+    })
 }
 
 fn leases(service: &Layer, cx: &mut Context<'_>) -> LeaseLimits {

@@ -77,6 +77,30 @@ pub(super) fn cidr(text: &str) -> Checked {
     }
 }
 
+/// Reads a price, in millionths: digits, and up to six after a point.
+pub(super) fn price_of(text: &str) -> Option<u64> {
+    let (whole, part) = text.split_once('.').unwrap_or((text, "0"));
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    if !digits(whole) || !digits(part) || whole.len() > 6 || part.len() > 6 {
+        return None;
+    }
+    let millionths: u64 = format!("{part:0<6}").parse().ok()?;
+    Some(whole.parse::<u64>().ok()? * 1_000_000 + millionths)
+}
+
+/// Checks a price.
+pub(super) fn price(text: &str) -> Checked {
+    const HELP: &str = "write it as \"0.012\", with up to six digits before the point and after it";
+    must(price_of(text).is_some(), text, "a price", HELP)
+}
+
+/// Checks the name of a currency.
+pub(super) fn currency(text: &str) -> Checked {
+    let is_short = (1..=8).contains(&text.chars().count());
+    let is_plain = is_short && !text.chars().any(|c| c.is_control() || c.is_whitespace());
+    must(is_plain, text, "the name of a currency", "write it as `EUR`, with up to 8 characters")
+}
+
 /// Checks one IP address.
 pub(super) fn address(text: &str) -> Checked {
     const HELP: &str = "write it as `10.20.0.1` or `fd00::1`";

@@ -17,6 +17,7 @@ use proxmox_client::{GuestId, PveError, client};
 
 use crate::calls::ClusterCallLimiter;
 use crate::classify::{self, CallOrigin};
+use crate::figures::Figures;
 use crate::list::SharedLists;
 
 pub struct Client {
@@ -25,6 +26,8 @@ pub struct Client {
     successor: OnceLock<Arc<Client>>,
     /// The lists of guests of the cloud's cluster.
     pub(crate) share: SharedLists,
+    /// Who takes what the guests of a list use.
+    pub(crate) figures: Arc<Figures>,
 }
 
 impl Deref for Client {
@@ -52,7 +55,13 @@ impl Client {
         }
         let proxmox = client::Client::new(connection, dialer)?;
         proxmox.set_limiter(Arc::new(ClusterCallLimiter::default()));
-        Ok(Self { cloud, proxmox, successor: OnceLock::new(), share: SharedLists::default() })
+        let (successor, share) = (OnceLock::new(), SharedLists::default());
+        Ok(Self { cloud, proxmox, successor, share, figures: Arc::default() })
+    }
+
+    /// The same, with these who take its figures.
+    pub(crate) fn measured(self, figures: Arc<Figures>) -> Self {
+        Self { figures, ..self }
     }
 
     /// Sets the client that replaces this one when the cloud's connection changes.

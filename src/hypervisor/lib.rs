@@ -71,7 +71,7 @@ pub use cloud_init::{BUILT_IN_PLACEHOLDERS, TextsError, texts};
 pub use configure::{has_agent, has_cloud_init, primary_disk};
 pub use devices::read as read_devices;
 pub use disc::cloud_init_place;
-pub use figures::{MeasureCall, MeasureWait};
+pub use figures::{GuestUse, MeasureCall, MeasureGuests, MeasureWait};
 pub use fleet::{read_fleet, template_sizes};
 pub use gated::GatedDialer;
 pub use guest_tasks::GuestTask;

@@ -172,6 +172,7 @@ impl Client {
         let asked = Instant::now();
         match as_purpose(CallPurpose::Vital, self.resources(false)).await {
             Ok((endpoint, rows)) => {
+                self.figures.show_guests(self.cloud(), &rows);
                 let endpoint = self.endpoint(endpoint);
                 let list = List { rows, endpoint, asked };
                 let mut list = lists.without_destroyed(&list).unwrap_or(list);

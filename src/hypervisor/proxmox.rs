@@ -148,7 +148,8 @@ impl Proxmox {
     /// Sets or replaces a cloud's connection. Running calls keep the old one, except those that
     /// await the end of a task.
     pub fn set_cloud(&self, id: CloudId, connection: &Connection) -> Result<(), Failure> {
-        let client = Arc::new(Client::new(id.clone(), connection, self.dialer.as_ref())?);
+        let client = Client::new(id.clone(), connection, self.dialer.as_ref())?;
+        let client = Arc::new(client.measured(Arc::clone(&self.figures)));
         let mut clouds = self.clouds.lock();
         // The calls on the old connection still run, and what was learned on it stays valid.
         let calls = clouds.get(&id).map(|old| Arc::clone(&old.cluster().calls));

@@ -14,6 +14,7 @@ pub enum Tab {
     Nodes,
     Configuration,
     Events,
+    Usage,
     Audit,
     Docs,
     /// None of them.
@@ -22,7 +23,7 @@ pub enum Tab {
 
 impl Tab {
     /// Those of the navigation: each with its address, its name, and the key behind `g`.
-    pub(crate) const ALL: [(Self, &'static str, &'static str, char); 9] = [
+    pub(crate) const ALL: [(Self, &'static str, &'static str, char); 10] = [
         (Self::Herd, "/", "Herd", 'h'),
         (Self::Agents, "/agents", "Agents", 'a'),
         (Self::Leases, "/leases", "Leases", 'l'),
@@ -30,6 +31,7 @@ impl Tab {
         (Self::Nodes, "/nodes", "Nodes", 'n'),
         (Self::Configuration, "/configuration", "Configuration", 'c'),
         (Self::Events, "/events", "Events", 'e'),
+        (Self::Usage, "/usage", "Usage", 's'),
         (Self::Audit, "/audit", "Audit", 'u'),
         (Self::Docs, "/docs", "Book", 'd'),
     ];
@@ -62,6 +64,8 @@ impl Frame {
         let is_theirs = |tab: Tab| match tab {
             // They ask the clusters.
             Tab::Nodes => self.may_operate(),
+            // Its rows name owners.
+            Tab::Usage => self.may_operate(),
             Tab::Audit => self.may_admin(),
             Tab::Herd
             | Tab::Agents

@@ -33,6 +33,7 @@ mod nodes;
 mod plan;
 mod show;
 mod template;
+mod usage;
 mod waterfall;
 
 pub use agent::{AgentPage, GonePage};
@@ -51,6 +52,7 @@ pub use login::LoginPage;
 pub use nodes::NodesPage;
 pub use plan::PlanPage;
 pub use template::TemplatePage;
+pub use usage::UsagePage;
 
 /// A page that can be written.
 pub trait Written {

@@ -28,6 +28,7 @@ mod forwarded;
 mod gate;
 mod health;
 mod hex;
+mod history;
 mod holds;
 mod hooks;
 mod house;
@@ -86,8 +87,9 @@ pub use server::{Bound, Listen, Running, StartError, bind};
 pub use session::SessionKey;
 pub use standby::StandbyDoors;
 pub use state::{
-    BlackBoxDoor, Doors, ForgetDoor, MembersDoor, NotForgotten, NotReloaded, NotSynced, PlanDoor,
-    Reload, SetLogLevel, SyncDoor, TestSyncDoor, TransferDoor, WhoCalls,
+    BlackBoxDoor, Doors, ForgetDoor, HistoryDoor, HistorySeen, MembersDoor, NotForgotten,
+    NotReloaded, NotSynced, PlanDoor, ReadHistory, Reload, SetLogLevel, SyncDoor, TestSyncDoor,
+    TransferDoor, WhoCalls,
 };
 
 #[cfg(any(test, feature = "testing"))]

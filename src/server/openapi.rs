@@ -13,8 +13,8 @@ use super::place::Place;
 use super::problem::CONTENT_TYPE;
 use super::{
     addresses, agents, audit, black_box, breakers, call_in, clusters, control, copies, declared,
-    demand, events, health, holds, hooks, images, leases, machines, members, metrics, nodes,
-    overrides, sync, templates, values, whoami,
+    demand, events, health, history, holds, hooks, images, leases, machines, members, metrics,
+    nodes, overrides, sync, templates, values, whoami,
 };
 
 #[derive(OpenApi)]
@@ -24,7 +24,7 @@ use super::{
         leases::list, leases::create, leases::show, leases::renew, leases::release,
         agents::list, agents::show, agents::limit, agents::retire, holds::hold, holds::release,
         holds::hold_next, holds::hold_none, agents::clouds,
-        agents::status, addresses::list, audit::list, values::list, black_box::show, call_in::call, hooks::hear, templates::list, templates::provision, events::stream, control::reap, control::resync, control::plan_resync,
+        agents::status, addresses::list, audit::list, values::list, history::trace, history::usage, black_box::show, call_in::call, hooks::hear, templates::list, templates::provision, events::stream, control::reap, control::resync, control::plan_resync,
         control::reload,
         images::list, images::builds, images::cancel, images::build, images::prune, images::import,
         declared::list, declared::show, declared::delete, declared::forget, declared::adopt,

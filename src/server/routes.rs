@@ -19,8 +19,8 @@ use super::place::{Place, guarded};
 use super::problem::Rejection;
 use super::{
     addresses, agents, answers, audit, black_box, breakers, call_in, clusters, control, copies,
-    declared, demand, events, health, holds, hooks, images, leases, machines, members, metrics,
-    nodes, openapi, overrides, page, problem, sync, templates, values, whoami,
+    declared, demand, events, health, history, holds, hooks, images, leases, machines, members,
+    metrics, nodes, openapi, overrides, page, problem, sync, templates, values, whoami,
 };
 
 const OPEN: Access = Access::Open;
@@ -117,6 +117,8 @@ pub(super) fn places() -> Vec<Place> {
         Place::at("/v1/address-pools").get(VIEWER, addresses::list),
         Place::at("/v1/configuration/values").get(OPERATOR, values::list),
         Place::at("/v1/audit").query().get(ADMIN, audit::list),
+        Place::at("/v1/trace").query().get(OPERATOR, history::trace),
+        Place::at("/v1/usage").query().get(OPERATOR, history::usage),
         // Guests show a token of their own.
         Place::at("/v1/call-in").first(call_in::first).post(OPEN, call_in::call),
         // CI systems sign what they send.

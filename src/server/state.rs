@@ -1,7 +1,7 @@
 //! What every handler of the leader can reach: the herd, the read side, and the house (`house.rs`).
 
 use std::io;
-use std::ops::Deref;
+use std::ops::{ControlFlow, Deref};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,9 +13,11 @@ use drover_api::{
 };
 use drover_audit::Audit;
 use drover_ci::Hooks;
+use drover_history::{Line, Prices, Range};
 use drover_model::fact::{Fact, What};
 use drover_model::id::{AgentId, LeaseId};
 use drover_model::ports::Observer as _;
+use drover_model::time::WallTime;
 use drover_runtime::reply::Reply;
 use drover_shell::user_data::UserDataStore;
 use drover_vault::ClusterKey;
@@ -28,6 +30,9 @@ use crate::looks::Looks;
 use crate::problem::Rejection;
 use crate::session::SessionKey;
 use crate::view::View;
+
+/// Readers of the history at once.
+pub(crate) const READERS: usize = 2;
 
 /// Why a reload brought nothing into force.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -108,6 +113,37 @@ pub type ForgetDoor =
 /// What is kept of an agent that failed; none where nothing is.
 pub type BlackBoxDoor = Arc<dyn Fn(&str) -> io::Result<Option<BlackBoxOut>> + Send + Sync>;
 
+/// What a reading of the history says of itself.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct HistorySeen {
+    /// Since when there are records; none where there are none.
+    pub since: Option<WallTime>,
+    /// Lines that could not be read.
+    pub unread: u64,
+    /// Facts that came too fast since the service started.
+    pub left_out: u64,
+}
+
+/// Reads all records of a range, one after the other.
+pub type ReadHistory = Arc<
+    dyn Fn(Range, &mut dyn FnMut(Line) -> ControlFlow<()>) -> io::Result<HistorySeen> + Send + Sync,
+>;
+
+/// The way to the history.
+#[derive(Clone)]
+pub struct HistoryDoor {
+    pub read: ReadHistory,
+    /// What machines cost, and in what currency; none where nothing is configured.
+    pub prices: Arc<dyn Fn() -> Option<(Prices, String)> + Send + Sync>,
+}
+
+impl Default for HistoryDoor {
+    /// A history without records.
+    fn default() -> Self {
+        Self { read: Arc::new(|_, _| Ok(HistorySeen::default())), prices: Arc::new(|| None) }
+    }
+}
+
 /// The ways from the web into the rest of the service.
 #[derive(Clone)]
 pub struct Doors {
@@ -157,6 +193,8 @@ pub struct Doors {
     pub audit: Audit,
     /// What is kept of agents that failed.
     pub black_box: BlackBoxDoor,
+    /// What drover has seen.
+    pub history: HistoryDoor,
 }
 
 /// What every handler can reach on the leader.
@@ -165,6 +203,8 @@ pub(crate) struct State {
     pub(super) commands: Arc<Semaphore>,
     /// What the page was answered lately by clusters.
     pub(super) looks: Looks,
+    /// Places for readers of the history.
+    pub(super) history_readers: Arc<Semaphore>,
     house: Arc<House>,
 }
 
@@ -179,7 +219,9 @@ impl Deref for State {
 impl State {
     pub(super) fn new(doors: Doors, house: &Arc<House>) -> Self {
         let commands = Arc::new(Semaphore::new(house.limits.commands));
-        Self { doors, commands, looks: Looks::default(), house: Arc::clone(house) }
+        let history_readers = Arc::new(Semaphore::new(READERS));
+        let (looks, house) = (Looks::default(), Arc::clone(house));
+        Self { doors, commands, looks, history_readers, house }
     }
 
     /// Sends a command to the herd and waits for its answer, at most `limit`. It is refused where too many

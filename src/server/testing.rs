@@ -46,7 +46,7 @@ use super::auth::{Auth, TokenGrant};
 use super::house::Limits;
 use super::server::{Listen, Running, bind};
 use super::session::SessionKey;
-use super::state::{Doors, NotForgotten, NotReloaded, NotSynced};
+use super::state::{Doors, HistoryDoor, NotForgotten, NotReloaded, NotSynced};
 use crate::view::View;
 use drover_api::Role;
 
@@ -92,6 +92,8 @@ pub fn lease(id: &str, state: LeasePhase, agent: Option<&str>, detail: &str) -> 
         principal: "token:operator".into(),
         group: None,
         wants: "labels `linux`".into(),
+        want: None,
+        whole: false,
         asked: None,
         expires: agent.map(|_| THEN + Duration::from_secs(3600)),
         detail: detail.into(),
@@ -495,8 +497,7 @@ impl Served {
         changed: impl FnOnce(Doors) -> Doors,
     ) -> Self {
         let (herd, system) = spawn(script);
-        let count = Mutex::new(0);
-        let alive = Arc::new(AtomicBool::new(true));
+        let (count, alive) = (Mutex::new(0), Arc::new(AtomicBool::new(true)));
         let turns = Arc::clone(&alive);
         let reload = Arc::new(Mutex::new(Err("drover.yaml: unknown key".to_owned())));
         let outcome = Arc::clone(&reload);
@@ -506,8 +507,7 @@ impl Served {
         hooks.replace([(SourceId::new("git"), secret)].into());
         let directory = tempfile::tempdir().unwrap();
         let vault = Arc::new(MemoryVault::default());
-        let user_data = UserDataStore::open(vault, &JournalState::default()).unwrap();
-        let user_data = Arc::new(user_data);
+        let user_data = Arc::new(UserDataStore::open(vault, &JournalState::default()).unwrap());
         let mut doors = Doors {
             herd,
             view: view.clone(),
@@ -542,6 +542,7 @@ impl Served {
             book: Arc::new([("introduction", "# drover\n\nIt drives.\n".to_owned())]),
             audit: Audit::open(directory.path(), Options::default()).unwrap(),
             black_box: Arc::new(|agent| Ok((agent == "a9").then(reports::a_black_box))),
+            history: HistoryDoor::default(),
             mint_lease: Arc::new(move || {
                 let mut count = count.lock().unwrap();
                 *count += 1;

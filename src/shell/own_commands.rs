@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use drover_model::ports::Sessions;
-use drover_scripts::guest::{cloud_init, read_working_directory, working_directory};
+use drover_scripts::guest::{cloud_init, read_working_directory, report, working_directory};
 use drover_scripts::windows::Script;
 use drover_ssh::upload_target;
 
@@ -28,6 +28,7 @@ const ARGUMENTS: &str = "$arguments = @(";
 pub fn is_housekeeping(command: &str) -> bool {
     HOUSEKEEPING.contains(&command)
         || command == cloud_init()
+        || command == report()
         || is_of_leases_or_cards(command)
         || upload_target(command).is_some_and(stays_home)
 }

@@ -49,6 +49,7 @@ mod places;
 mod prepare;
 mod reload;
 mod reload_storm;
+mod replay;
 mod resets;
 mod same_cluster;
 mod self_built;

@@ -23,6 +23,10 @@ fn an_agent_that_failed_leaves_its_steps_and_its_tasks() {
     assert_eq!((&kept["reason"], &kept["template"]), (&"failed".into(), &"lab/linux".into()));
     let moments = kept["moments"].to_string();
     assert!(moments.contains("it broke") && moments.contains("exit 7"), "{moments}");
+    for part in ["-- cloud-init", "-- memory", "-- disks", "-- output of cloud-init", "-- journal"]
+    {
+        assert!(moments.contains(part), "the guest does not report {part}: {moments}");
+    }
     assert!(moments.contains("TOKEN=***") && !kept.to_string().contains("s3cret"), "{kept}");
     let kinds: Vec<&str> =
         kept["tasks"].as_array().unwrap().iter().map(|one| one["kind"].as_str().unwrap()).collect();

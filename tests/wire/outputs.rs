@@ -10,10 +10,10 @@ use serde_json::Value;
 
 use crate::harness::{Events, Kept, Service, Sim, Site, world};
 use crate::scripts::{ALONE, ASKING, bare_machine};
-use crate::{rights, setup_service, shards};
+use crate::{rights, setup_service, shards, simulate};
 
 /// Commands that may be asked again and again, and change nothing.
-const READING: [&str; 13] = [
+const READING: [&str; 15] = [
     "status",
     "agents",
     "templates",
@@ -25,6 +25,8 @@ const READING: [&str; 13] = [
     "image list",
     "leases",
     "audit",
+    "usage",
+    "trace",
     "resync",
     "events",
 ];
@@ -147,6 +149,7 @@ fn every_command_that_asks_no_service_reports_an_output_that_takes_nothing() {
         ("check", format!("{own} check")),
         ("check", format!("{own} check --connect")),
         ("check", format!("{own} --json check")),
+        ("simulate", format!("{own} simulate --trace {}", simulate::trace(dir.path()))),
         ("schema", "schema".to_owned()),
         ("completions", "completions fish".to_owned()),
         ("man", "man".to_owned()),

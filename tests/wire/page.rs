@@ -138,6 +138,7 @@ fn no_page_has_a_barrier_that_axe_finds_in_either_colour_or_size() {
         ("configuration", "/configuration".to_owned()),
         ("plan", "/plan".to_owned()),
         ("events", "/events".to_owned()),
+        ("usage", "/usage".to_owned()),
         ("audit", "/audit".to_owned()),
         ("book", "/docs/concepts".to_owned()),
         ("why", "/why?of=lab%2Flinux".to_owned()),

@@ -10,11 +10,11 @@ use clap::CommandFactory as _;
 use serde_json::{Value, json};
 
 use crate::harness::{Events, Kept, Lines, Service, world};
-use crate::{rights, setup_service};
+use crate::{rights, setup_service, simulate};
 
 /// Commands that ask the service, in an order in which they can be asked: what stands behind them, and
 /// the code that they end with.
-pub const ASKING: [(&str, &str, i32); 72] = [
+pub const ASKING: [(&str, &str, i32); 74] = [
     ("doctor template", "linux", 0),
     ("provision", "linux --count 2", 0),
     ("status", "", 0),
@@ -89,15 +89,18 @@ pub const ASKING: [(&str, &str, i32); 72] = [
     ("resync", "", 0),
     ("reload", "", 0),
     ("audit", "", 0),
+    ("usage", "--by owner", 0),
+    ("trace", "--file /dev/null", 0),
     ("events", "--after 0", 0),
 ];
 
 /// Commands that ask no service.
-pub const ALONE: [&str; 28] = [
+pub const ALONE: [&str; 29] = [
     "run",
     "demo",
     "sim",
     "check",
+    "simulate",
     "schema",
     "completions",
     "man",
@@ -302,6 +305,7 @@ fn commands_that_ask_no_service_answer_and_fail_in_json_too() {
     drop(drover_journal::RedbLog::open(&journal).unwrap());
     let journal = text(&journal);
     let copy = text(&dir.path().join("copy.jsonl"));
+    let trace = simulate::trace(dir.path());
 
     let line = |yaml: &str, words: &str| {
         let words = words.replace("YAML", yaml).replace("PASSWORD", &password);
@@ -316,6 +320,11 @@ fn commands_that_ask_no_service_answer_and_fail_in_json_too() {
     let sdn = "--sdn ci --subnet 127.200.0.0/24 --gateway 127.200.0.1";
     let answers = [
         ("check", line(&good, "check YAML"), "/ok"),
+        (
+            "simulate",
+            line(&good, &format!("--config YAML simulate --trace {trace}")),
+            "/configurations/0/report/all/wait/p95Ms",
+        ),
         ("schema", line("", "schema"), "/properties"),
         ("completions", line("", "completions bash"), "/script"),
         ("man", line("", "man"), "/text"),
@@ -361,6 +370,7 @@ fn commands_that_ask_no_service_answer_and_fail_in_json_too() {
 
     let faulty = [
         ("run", line(&broken, "--config YAML run")),
+        ("simulate", line(&broken, &format!("--config YAML simulate --trace {trace}"))),
         ("doctor", line(&broken, "--config YAML doctor")),
         (
             "template copy",
@@ -386,6 +396,7 @@ fn commands_that_ask_no_service_answer_and_fail_in_json_too() {
         ("shard-config get", line(&good, "--config YAML shard-config get"), 2),
         ("shard-config show", line(&good, "--config YAML shard-config show"), 2),
         ("config encrypt", line("", "config encrypt --recipient nobody"), 2),
+        ("simulate", line(&good, "--config YAML simulate --trace /nowhere.jsonl"), 2),
         ("demo", line("", "demo --once"), 2),
         ("init", line("", "init"), 2),
         ("sim", line("", "sim --cluster /nowhere.yaml"), 2),

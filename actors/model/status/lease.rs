@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::{AgentId, LeaseId};
 use crate::phase::LeasePhase;
+use crate::record::Want;
 use crate::time::WallTime;
 
 /// A lease at a moment.
@@ -22,6 +23,12 @@ pub struct LeaseStatus {
     pub group: Option<String>,
     /// What is wanted, in words.
     pub wants: String,
+    /// The same, as drover reads it; none where that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub want: Option<Want>,
+    /// Whether it takes its agent with all executors.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub whole: bool,
     /// When it was asked for; none where that is not known.
     pub asked: Option<WallTime>,
     /// When it runs out, once granted.

@@ -80,6 +80,8 @@ pub struct Mind {
     pub(super) boot: Boot,
     pub(super) alive: Alive,
     pub(super) report: Report,
+    /// What the step that failed said, while the guest is asked what a person must know of it.
+    pub(super) failed_step: Option<Fault>,
 }
 
 pub(super) struct Out {
@@ -187,6 +189,7 @@ impl Mind {
             boot: Boot::default(),
             alive: Alive::since(now.mono),
             report: Report::new(now),
+            failed_step: None,
             spec,
         }
     }

@@ -27,6 +27,9 @@ const WARNINGS_SHOWN: usize = 300;
 /// arrives.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
+/// How long a guest in which a step failed may take to say what a person must know of it.
+const REPORT_LIMIT: Duration = Duration::from_secs(5);
+
 impl PrepareStep {
     /// The next step. `None` when the guest is ready.
     fn next(self, spec: &TemplateSpec) -> Option<Self> {
@@ -62,6 +65,7 @@ impl PrepareStep {
             Self::Own(at) => spec.steps.get(at).map_or("", |step| step.name.as_str()),
             Self::ReadyCommand => "readyCommand",
             Self::Snapshot => "snapshot",
+            Self::Report => "report of the guest",
         }
     }
 
@@ -69,7 +73,7 @@ impl PrepareStep {
     fn warns(self) -> bool {
         match self {
             Self::CloudInit | Self::RemoteFs | Self::Java => true,
-            Self::Own(_) | Self::ReadyCommand | Self::Snapshot => false,
+            Self::Own(_) | Self::ReadyCommand | Self::Snapshot | Self::Report => false,
         }
     }
 }
@@ -100,6 +104,9 @@ impl Mind {
             }
             PrepareStep::ReadyCommand => self.spec.ready_command.clone()?,
             PrepareStep::Snapshot => return Some(Call::Snapshot),
+            PrepareStep::Report => {
+                return Some(Call::Run(address, guest::report(), REPORT_LIMIT));
+            }
         };
         Some(Call::Run(address, command, limit))
     }
@@ -115,6 +122,10 @@ impl Mind {
                 log: ran.tail.clone(),
             });
         }
+        if let Some(fault) = self.failed_step.take() {
+            // Whatever the guest said of itself, or did not: the step failed.
+            return self.fail(fault, out);
+        }
         match ran {
             Ok(Ran { exit: Some(0), tail }) => {
                 if step.warns() {
@@ -124,7 +135,7 @@ impl Mind {
             }
             Ok(ran) => {
                 let text = describe_failure(step.name(&self.spec), &ran);
-                self.fail(Fault::new(FaultKind::Broken, Culprit::Template, text), out);
+                self.step_failed(Fault::new(FaultKind::Broken, Culprit::Template, text), out);
             }
             Err(fault) if can_pass(&fault.kind) => {
                 let text = format!("{}: {}", step.name(&self.spec), fault.text);
@@ -133,6 +144,23 @@ impl Mind {
             }
             Err(fault) => self.fail(fault, out),
         }
+    }
+
+    /// A step failed. Before the machine goes, its guest says what a person must know of it; where little
+    /// time is left it goes at once.
+    fn step_failed(&mut self, fault: Fault, out: &mut Out) {
+        let left = self.timers.left(out.now.mono).unwrap_or(self.spec.limits.prepare);
+        // Windows keeps no log that a line of shell could read.
+        if self.spec.os.is_windows() || left < 2 * REPORT_LIMIT {
+            return self.fail(fault, out);
+        }
+        self.failed_step = Some(fault);
+        let step = PrepareStep::Report;
+        self.report.waterfall_mut().step_on(&phase(step, &self.spec), out.now);
+        self.tries.start_again();
+        self.state = State::Preparing(step);
+        self.report.say(format!("a step failed; {}", step.name(&self.spec)));
+        self.act(out);
     }
 
     pub(super) fn prepare_next(&mut self, step: PrepareStep, out: &mut Out) {

@@ -150,6 +150,8 @@ pub enum PrepareStep {
     ReadyCommand,
     /// Takes the snapshot for resets.
     Snapshot,
+    /// Asks a guest in which a step failed what a person must know of it.
+    Report,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -206,6 +206,8 @@ impl Mind {
             principal: ask.principal.clone(),
             group: ask.group.clone(),
             wants: describe(&ask.want),
+            want: Some(ask.want.clone()),
+            whole: ask.whole,
             asked: Some(ask.asked),
             expires: Some(lease.granted.expires),
             detail: detail.into(),

@@ -12,6 +12,7 @@ use drover_model::demand::report::{SourceJobs, Unoffered};
 use drover_model::demand::spec::SourceSpec;
 use drover_model::fact::{Fact, What};
 use drover_model::id::{AgentId, LeaseId, RunnerName, SourceId, TemplateId};
+use drover_model::noted::{JobsSeen, Noted};
 use drover_model::record::{Body, Troubled};
 use drover_model::state_machine::{StateMachine, Turn};
 use drover_model::status::SourceStatus;
@@ -74,6 +75,9 @@ pub enum SourceReport {
     Empty(SourceId),
 }
 
+/// Polls in a row without a job that the history hears of: one poll may not show all.
+const NOTED_NONE: u32 = 2;
+
 /// The actor of one source.
 pub struct Source {
     common: Common<role::Source>,
@@ -93,6 +97,8 @@ pub struct Source {
     unoffered: Arc<[Unoffered]>,
     alarm: Option<AbortHandle>,
     shown: Option<SourceStatus>,
+    /// Polls in a row that had no job.
+    noted_none: u32,
 }
 
 impl Source {
@@ -116,6 +122,7 @@ impl Source {
             unoffered: Arc::default(),
             alarm: None,
             shown: None,
+            noted_none: 0,
         }
     }
 
@@ -178,7 +185,12 @@ impl Source {
                 let known = mind.map(|mind| mind.known(&self.runners())).unwrap_or_default();
                 let poll = demand.look_at_jobs(&self.id, &known);
                 ctx.spawn(poll.into_actor(self).map(|result, actor, ctx| {
+                    let has_answered = result.is_ok();
                     actor.step(ctx, Some(Event::Polled(result.map(Box::new))));
+                    // What one that does not answer shows are the jobs of an earlier poll.
+                    if has_answered {
+                        actor.note_jobs();
+                    }
                 }));
             }
             Effect::Cordon(runner) => {
@@ -276,6 +288,21 @@ impl Source {
                 actor.step(ctx, None);
             }
         }));
+    }
+
+    /// Gives the history the jobs of the last poll.
+    fn note_jobs(&mut self) {
+        let Some(mind) = &self.mind else { return };
+        let (waiting, running) = (mind.waiting(), mind.seen(&self.runners()));
+        let is_empty = waiting.is_empty() && running.is_empty();
+        self.noted_none = if is_empty { self.noted_none.saturating_add(1) } else { 0 };
+        if self.noted_none > NOTED_NONE {
+            return;
+        }
+        let (source, priority) = (self.id.clone(), self.spec.share.priority);
+        let seen = JobsSeen { source, priority, waiting: waiting.to_vec(), running };
+        let at = self.common.ports.ambient.now().wall;
+        self.common.ports.observer.note(at, Noted::Jobs(Arc::new(seen)));
     }
 
     fn observe(&self, what: What) {

@@ -125,6 +125,11 @@ impl Observed {
         ask_is_due
     }
 
+    /// Jobs on it whose ids its source reports.
+    pub fn running(&self) -> &BTreeSet<String> {
+        &self.running
+    }
+
     /// Its row was seen: it is there, whatever other polls did not show.
     pub fn show(&mut self) {
         self.listed = true;

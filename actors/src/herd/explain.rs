@@ -192,6 +192,8 @@ fn status(ask: &LeaseAsk, state: LeasePhase, detail: String) -> LeaseStatus {
         principal: ask.principal.clone(),
         group: ask.group.clone(),
         wants: describe(&ask.want),
+        want: Some(ask.want.clone()),
+        whole: ask.whole,
         asked: Some(ask.asked),
         expires: None,
         detail,

@@ -101,6 +101,8 @@ impl Herd {
             principal,
             group: None,
             wants: "a job".to_owned(),
+            want: None,
+            whole: false,
             asked: None,
             expires: None,
             detail: "its runner could not be started".to_owned(),

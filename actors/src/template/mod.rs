@@ -37,6 +37,7 @@ use actix::{
 use drover_model::ambient::mint_agent;
 use drover_model::fact::{Fact, What};
 use drover_model::id::{AgentId, LeaseId};
+use drover_model::noted::{Noted, StartedFor};
 use drover_model::place::Place;
 use drover_model::size::Size;
 use drover_model::spec::TemplateSpec;
@@ -66,6 +67,8 @@ pub struct Template {
     configured: Option<Arc<TemplateSpec>>,
     saved: Breaker,
     warm_reported: u32,
+    /// What agents are started for at this moment.
+    starts_for: StartedFor,
     kept: Kept,
     shown: Option<TemplateStatus>,
     /// What its agents have shown.
@@ -122,6 +125,7 @@ impl Template {
             saved: breaker.clone(),
             mind: TemplateMind::new(spec, configured, breaker),
             warm_reported: 0,
+            starts_for: StartedFor::Demand,
             kept: Kept::default(),
             shown: None,
             history: Shared::default(),
@@ -213,6 +217,7 @@ impl Template {
         self.warm_reported = if asked.is_none() { 0 } else { self.warm_reported };
         self.prove();
         let ids = self.mint(slots, asked.is_some());
+        self.starts_for = asked.map_or(StartedFor::Pool, |_| StartedFor::Demand);
         self.act(Event::Reserved { slots, asked, ids }, ctx);
     }
 
@@ -227,6 +232,7 @@ impl Template {
         self.kept.owed.0 += slots;
         self.prove();
         let ids = self.mint(slots, true);
+        self.starts_for = StartedFor::Operator;
         let effects = self.step(Event::Provisioned { slots, purpose, ids });
         let agents: Vec<AgentId> = effects.iter().filter_map(Effect::spawned).cloned().collect();
         self.carry_out(effects, ctx);
@@ -260,6 +266,10 @@ impl Template {
         };
         if matches!(start, Start::Fresh) {
             let now = self.common.ports.ambient.now();
+            let (why, size) = (self.starts_for, spec.own_size());
+            let started =
+                Noted::Started { agent: agent.clone(), template: spec.id.clone(), why, size };
+            self.common.ports.observer.note(now.wall, started);
             self.common.addresses.take(&agent, &spec.id, &spec.address, now);
         }
         tracing::info!(agent = %agent, template = %spec.id, state = status.phase.name(), "agent begins");

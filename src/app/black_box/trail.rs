@@ -16,7 +16,7 @@ use super::strip::stripped;
 /// Moments of one agent that are kept: the newest.
 const MOMENTS_MAX: usize = 64;
 /// Characters of one text.
-const TEXT_MAX: usize = 2048;
+const TEXT_MAX: usize = 4096;
 
 /// What is known of one agent.
 #[derive(Default)]

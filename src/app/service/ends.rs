@@ -45,6 +45,7 @@ impl Service {
             tracing::warn!(%error, "the last records of the journal may be lost");
         }
         self.past_events.flush().await;
+        self.history.stop().await;
         state_dir::write_heartbeat(&self.state);
         auditing::record(&self.audit, Entry::Stopped).await;
         Ok(Ended::Stopped)
@@ -56,6 +57,7 @@ impl Service {
         self.server.stop().await;
         self.actors.stop().await;
         self.past_events.flush().await;
+        self.history.stop().await;
         auditing::record(&self.audit, Entry::Stopped).await;
         Ok(Ended::LeadsNoMore(self.files))
     }
@@ -69,6 +71,7 @@ impl Service {
             tracing::warn!(%error, "the last records of the journal may be lost");
         }
         self.past_events.flush().await;
+        self.history.stop().await;
         if let Some(shared) = &self.shared {
             shared.give_up(Some(next)).await;
         }
@@ -89,6 +92,7 @@ impl Service {
         self.server.stop().await;
         self.actors.stop().await;
         self.past_events.flush().await;
+        self.history.stop().await;
         let text = fault.map_or_else(|| "its writer panicked".to_owned(), |why| why.to_string());
         Err(RunError::Unjournalled(text))
     }
@@ -100,6 +104,7 @@ impl Service {
             tracing::warn!(%error, "the last records of the journal may be lost");
         }
         self.past_events.flush().await;
+        self.history.stop().await;
         let text = given_up.map_or_else(
             || "their thread ended".to_owned(),
             |what| format!("{} panicked {} times: {}", what.name, what.restarts, what.panic),

@@ -20,6 +20,7 @@ mod snapshots;
 mod sources;
 mod status;
 mod templates;
+mod usage;
 
 #[cfg(test)]
 mod tests;
@@ -31,6 +32,7 @@ pub(super) use machines::{differs, machine_state};
 pub(super) use members::last_leader;
 pub(super) use snapshots::Snapshot;
 pub(super) use status::status;
+pub(super) use usage::used;
 
 use std::time::Duration;
 
@@ -41,7 +43,7 @@ use super::error::CliError;
 use super::list_options::{ListOptions, ViewOptions};
 use super::options::{
     AuditOptions, BlackBoxOptions, Command, ImageAction, LeasesOptions, MachineAction, Noun,
-    SnapshotAction,
+    SnapshotAction, UsageOptions,
 };
 use super::screen::Output;
 use super::sentences;
@@ -95,6 +97,7 @@ pub(super) fn options(command: &Command) -> Option<&ListOptions> {
         | Command::AddressPools(list)
         | Command::Members { list, action: None }
         | Command::Audit { options: AuditOptions { list, .. }, action: None }
+        | Command::Usage(UsageOptions { list, csv: false, .. })
         | Command::Agents { list, action: None, .. }
         | Command::Breakers { list, action: None }
         | Command::Leases(LeasesOptions { list, end: false, .. })
@@ -106,6 +109,7 @@ pub(super) fn options(command: &Command) -> Option<&ListOptions> {
         | Command::Demo(_)
         | Command::Sim(_)
         | Command::Check(_)
+        | Command::Simulate(_)
         | Command::Doctor(_)
         | Command::Setup { .. }
         | Command::Schema
@@ -152,6 +156,8 @@ pub(super) fn options(command: &Command) -> Option<&ListOptions> {
         | Command::Clouds { .. }
         | Command::Audit { .. }
         | Command::Blackbox(_)
+        | Command::Usage(_)
+        | Command::Trace(_)
         | Command::Events(_)
         | Command::Top(_) => None,
     }

@@ -9,6 +9,7 @@ use drover_model::stop::StopPolicy;
 use drover_model::tenant::LeaseLimits;
 
 use super::credential::{SECRET_KEYS, SECRETS};
+use super::history::{HISTORY, PRICES};
 use super::openid::OPEN_ID;
 use super::sync::{AGE_IDENTITY, CLUSTER_KEY, CONFIG_SYNC};
 use super::{
@@ -72,6 +73,11 @@ table! {
             "the audit log; unset: the defaults of its keys";
         "blackBox", mapping(&BLACK_BOX).eg("{keepDays: 30}"),
             "what stays of agents that failed; unset: the defaults of its keys";
+        "history", mapping(&HISTORY).eg("{keepDays: 365}"),
+            "what drover keeps of the past for `drover usage` and `drover trace`; unset: the defaults of \
+             its keys";
+        "prices", mapping(&PRICES).eg(r#"{coreHour: "0.012", gibHour: "0.004", currency: EUR}"#),
+            "what machines cost, for `drover usage`; unset: usage has no price";
         "onStop" => on_stop: StopPolicy,
             choice(&["keep", "retireIdle", "retireAll"]).or_text("keep"),
             "agents when drover stops: keep all, retireIdle, or retireAll with their leases and \

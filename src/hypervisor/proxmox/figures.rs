@@ -7,7 +7,7 @@ use drover_limits::call_queue::CallLoad;
 use drover_model::id::CloudId;
 
 use super::Proxmox;
-use crate::figures::{MeasureCall, MeasureWait};
+use crate::figures::{MeasureCall, MeasureGuests, MeasureWait};
 
 impl Proxmox {
     /// Says who takes the figures of calls to all clusters; once.
@@ -20,6 +20,12 @@ impl Proxmox {
     pub fn measure_waits(&self, measure: MeasureWait) {
         // The first stays: one view counts them.
         let _ = self.figures.waits.set(measure);
+    }
+
+    /// Says who takes what guests use; once.
+    pub fn measure_guests(&self, measure: MeasureGuests) {
+        // The first stays: one history has them.
+        let _ = self.figures.guests.set(measure);
     }
 
     /// How many calls run and wait, for each cluster, with one of its clouds.

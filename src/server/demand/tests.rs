@@ -19,6 +19,8 @@ fn lease(id: &str, principal: &str, state: LeasePhase, agent: Option<&str>) -> W
         principal: principal.into(),
         group: None,
         wants: "a job".into(),
+        want: None,
+        whole: false,
         asked: None,
         expires: None,
         detail: String::new(),

@@ -48,6 +48,7 @@ pub(super) fn places() -> Vec<Place> {
         at("/templates/{id:.+}").query().get(VIEWER, views::template),
         at("/configuration").query().get(VIEWER, views::configuration),
         at("/events").query().get(VIEWER, views::events),
+        at("/usage").query().get(OPERATOR, views::usage),
         at("/audit").query().get(ADMIN, views::audit),
         at("/docs").query().get(VIEWER, views::book),
         at("/docs/{topic:.+}").query().get(VIEWER, views::docs),

@@ -7,7 +7,7 @@ use drover_model::phase::LeasePhase;
 use drover_page::{
     AgentFilter, AgentPage, AgentWords, AgentsPage, AuditPage, ConfigurationPage, DocsPage,
     DocsTopic, EventsPage, Frame, GonePage, HerdPage, JobPage, JobsPage, LeaseCounts, LeasePage,
-    LeasesPage, NodesPage, PlanPage, Tab, TemplatePage, ValuesShown,
+    LeasesPage, NodesPage, PlanPage, Tab, TemplatePage, UsagePage, ValuesShown,
 };
 use serde::Deserialize;
 
@@ -15,6 +15,7 @@ use super::happened;
 use crate::alarms::alarms;
 use crate::answers::{Answer, Asked, html};
 use crate::auth::Caller;
+use crate::history::{self, UsageOf};
 use crate::house::now;
 use crate::problem::{Rejection, printable};
 use crate::query::Keys;
@@ -267,6 +268,21 @@ pub(super) async fn audit(
     let out = of_audit::newest(&state, RECORDS).await?;
     let frame = frame(&state, &request, &caller, Tab::Audit);
     Ok(html(&AuditPage::new(frame, out, &q)))
+}
+
+pub(super) async fn usage(
+    state: Data,
+    caller: ByCaller,
+    request: HttpRequest,
+    Asked(of): Asked<UsageOf>,
+) -> Answer {
+    let is_csv = of.is_csv(None)?;
+    let out = history::usage_of(&state, &of).await?;
+    if is_csv {
+        return Ok(history::csv(&out));
+    }
+    let frame = frame(&state, &request, &caller, Tab::Usage);
+    Ok(html(&UsagePage::new(frame, out, request.query_string())))
 }
 
 pub(super) async fn book(state: Data, caller: ByCaller, request: HttpRequest) -> Answer {

@@ -16,7 +16,10 @@ use drover_model::placement::report::NodeReport;
 use drover_model::ports::JobObservation;
 use drover_model::record::Want;
 
-use super::THEN;
+use super::{Served, THEN, book};
+use crate::house::Limits;
+use crate::state::{Doors, HistoryDoor};
+use crate::view::View;
 
 /// What waits at a source, runs there, and is left alone.
 pub(super) fn jobs_of_git() -> SourceJobs {
@@ -158,6 +161,16 @@ pub fn a_black_box() -> BlackBoxOut {
             log: vec!["TASK ERROR: start failed".to_owned()],
         }],
         tasks_unread: None,
+    }
+}
+
+impl Served {
+    /// Serves the book of a herd with this history.
+    pub fn seeing(history: HistoryDoor) -> Self {
+        let (view, asks) = (View::new(3), Arc::default());
+        let script = book(view.clone(), Arc::clone(&asks));
+        let changed = |doors| Doors { history, ..doors };
+        Self::changed(view, asks, script, Limits::default(), changed)
     }
 }
 

@@ -20,6 +20,8 @@ pub(crate) fn lease(id: &str, state: LeasePhase) -> What {
         principal: "uid:0".into(),
         group: None,
         wants: "labels `linux`".into(),
+        want: None,
+        whole: false,
         asked: None,
         expires: None,
         detail: String::new(),

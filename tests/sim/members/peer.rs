@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use drover::clock::VirtualAmbient;
+use drover_forecast::clock::VirtualAmbient;
 use drover_journal::LogError;
 use drover_members::{Leader, Participant, SendBy, Settings};
 use drover_model::gate::Gate;

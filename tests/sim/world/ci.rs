@@ -1,8 +1,5 @@
-//! CI systems in memory: jobs that wait, runners, and what guests do with them, in virtual time.
-//!
-//! A system gives a job to a runner that is connected, idle and has its labels; an ephemeral runner
-//! is gone after it, and one that is a node takes job after job, one on each of its executors, until
-//! it is asked not to. A guest that ends takes its runner off, and its job hangs there as lost.
+//! CI systems in memory (`drover_forecast::ci`) with all that goes wrong there: runners that do not do
+//! what they should, systems that answer nobody, lists that lie.
 //!
 //! A look reads a list of runners that may be cut, or shift while it is read, and then asks for each
 //! runner by itself that is waited for and that the list did not show.
@@ -13,28 +10,25 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use drover_forecast::ci::{Board, CALL};
+use drover_forecast::guests::Guests;
 use drover_model::ambient::Dice;
 use drover_model::demand::words::{Life, Words};
 use drover_model::fault::{Culprit, Fault, FaultKind};
 use drover_model::id::{RunnerName, SourceId};
 use drover_model::ports::{
-    Ask, Demand, Idle, JobObservation, Known, NodeObservation, RowObservation, Shell, ShellTarget,
-    Shut, SourceObservation, StartRunnerCall,
+    Ask, Demand, Idle, Known, NodeObservation, RowObservation, Shell, Shut, SourceObservation,
+    StartRunnerCall,
 };
 use drover_model::record::Want;
 use drover_model::time::WallTime;
 use futures_util::FutureExt;
-use pve_sim::guest::GuestHost;
-use pve_sim::guests::StubGuests;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use super::shell::Scripted;
 
-/// How long a runner takes from its start to its connection.
-const CONNECTS: Duration = Duration::from_secs(3);
-/// How long a call takes.
-const CALL: Duration = Duration::from_millis(200);
+pub use drover_forecast::ci::{Job, Stage};
 
 /// What a guest does with its runner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,38 +59,9 @@ pub enum Lists {
     Shy,
 }
 
-/// Where a job is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Stage {
-    Waiting,
-    Running(RunnerName, Instant),
-    /// It is over.
-    Done,
-    /// Its machine went, or its row.
-    Lost,
-}
-
-#[derive(Debug, Clone)]
-pub struct Job {
-    /// What it wants.
-    pub labels: BTreeSet<String>,
-    /// How long it takes.
-    pub length: Duration,
-    /// Where it is.
-    pub stage: Stage,
-    /// How often a runner took it.
-    pub runs: u32,
-    since: WallTime,
-}
-
+/// What else becomes of a row.
 #[derive(Debug)]
-struct Row {
-    labels: BTreeSet<String>,
-    /// How many jobs it takes at once.
-    executors: usize,
-    /// The guest it runs in, by its host key.
-    guest: Option<(u32, String)>,
-    started: Option<Instant>,
+struct Troubles {
     habit: Habit,
     quiet: bool,
     /// Whether it is where its source was before it moved.
@@ -109,12 +74,11 @@ struct Row {
     removed: bool,
 }
 
+type Row = drover_forecast::ci::Row<Troubles>;
+
 #[derive(Debug, Default)]
 struct System {
-    jobs: Vec<Job>,
-    rows: BTreeMap<RunnerName, Row>,
-    /// Whether its runners are nodes.
-    nodes: bool,
+    board: Board<Troubles>,
     silent: bool,
     /// Whether it makes and removes no runner: the token may only look.
     refuses: bool,
@@ -144,14 +108,14 @@ impl System {
 #[derive(Clone)]
 pub struct Ci {
     systems: Arc<Mutex<BTreeMap<SourceId, System>>>,
-    guests: Arc<StubGuests>,
+    guests: Arc<dyn Guests>,
     shell: Scripted,
     started: Instant,
 }
 
 impl Ci {
     /// Systems without jobs.
-    pub fn new(guests: Arc<StubGuests>, shell: Scripted, started: Instant) -> Self {
+    pub fn new(guests: Arc<dyn Guests>, shell: Scripted, started: Instant) -> Self {
         Self { systems: Arc::default(), guests, shell, started }
     }
 
@@ -172,17 +136,14 @@ impl Ci {
     pub fn push(&self, source: &str, count: usize, labels: &[&str], length: Duration) {
         let since = self.wall(Instant::now());
         let labels: BTreeSet<String> = labels.iter().map(|label| (*label).to_owned()).collect();
-        let job = Job { labels, length, stage: Stage::Waiting, runs: 0, since };
-        self.with(source, |system| system.jobs.extend(std::iter::repeat_n(job, count)));
+        let job = Job::new(Want::Labels(labels), length, since);
+        let jobs = std::iter::repeat_n(job, count);
+        self.with(source, |system| jobs.for_each(|job| _ = system.board.push(job)));
     }
 
     /// A job that waits is called off.
     pub fn cancel(&self, source: &str) {
-        self.with(source, |system| {
-            if let Some(job) = system.jobs.iter_mut().find(|job| job.stage == Stage::Waiting) {
-                job.stage = Stage::Done;
-            }
-        });
+        self.with(source, |system| system.board.cancel_first());
     }
 
     /// The system answers nobody, or again.
@@ -207,23 +168,25 @@ impl Ci {
 
     /// The system is elsewhere from here on: what runs where it was goes on there, and is not seen.
     pub fn moves(&self, source: &str) {
-        self.with(source, |system| system.rows.values_mut().for_each(|row| row.former = true));
+        self.with(source, |system| {
+            system.board.rows.values_mut().for_each(|row| row.more.former = true);
+        });
     }
 
     /// The job that runs on a runner whose guest is as it was.
     pub fn under_way(&self, source: &SourceId, runner: &RunnerName) -> Option<usize> {
         let systems = self.systems();
-        let system = systems.get(source)?;
-        system.rows.get(runner).filter(|row| self.lives(row))?;
+        let board = &systems.get(source)?.board;
+        board.rows.get(runner).filter(|row| self.lives(row))?;
         let now = Instant::now();
-        system.jobs.iter().position(
-            |job| matches!(&job.stage, Stage::Running(on, until) if on == runner && *until > now),
-        )
+        let runs = |job: &Job| matches!(&job.stage, Stage::Running(_, until) if *until > now);
+        let found = board.on(runner).find(|(_, job)| runs(job));
+        found.map(|(number, _)| number)
     }
 
     /// The runners of the system are nodes.
     pub fn nodes(&self, source: &str) {
-        self.with(source, |system| system.nodes = true);
+        self.with(source, |system| system.board.nodes = true);
     }
 
     /// What the next runners do, one each; then all are honest.
@@ -234,7 +197,7 @@ impl Ci {
     /// All jobs of a system.
     pub fn jobs(&self, source: &str) -> Vec<Job> {
         self.advance();
-        self.with(source, |system| system.jobs.clone())
+        self.with(source, |system| system.board.jobs().to_vec())
     }
 
     /// Jobs that are over or lost.
@@ -251,21 +214,21 @@ impl Ci {
 
     /// Runners of a system.
     pub fn rows(&self, source: &str) -> usize {
-        self.with(source, |system| system.rows.len())
+        self.with(source, |system| system.board.rows.len())
     }
 
     /// The runners of a system by name.
     pub fn rows_of(&self, source: &str) -> Vec<RunnerName> {
-        self.with(source, |system| system.rows.keys().cloned().collect())
+        self.with(source, |system| system.board.rows.keys().cloned().collect())
     }
 
     /// Somebody removes a runner, by number.
     pub fn unlist(&self, source: &str, pick: usize) {
         self.advance();
         self.with(source, |system| {
-            let names: Vec<RunnerName> = system.rows.keys().cloned().collect();
+            let names: Vec<RunnerName> = system.board.rows.keys().cloned().collect();
             if let Some(name) = names.get(pick % names.len().max(1)) {
-                system.rows.remove(name);
+                system.board.rows.remove(name);
             }
         });
         self.advance();
@@ -273,44 +236,19 @@ impl Ci {
 
     /// Whether the guest of a row is as it was.
     fn lives(&self, row: &Row) -> bool {
-        let host_key = |vmid: &u32| self.guests.ssh_host_key(*vmid);
-        row.guest.as_ref().is_some_and(|(vmid, key)| host_key(vmid).as_ref() == Some(key))
+        row.guest.as_ref().is_some_and(|guest| self.guests.is_same(guest))
     }
 
     /// Lets everything happen that is due.
     pub fn advance(&self) {
         let now = Instant::now();
         for system in self.systems().values_mut() {
-            let System { jobs, rows, nodes, off, .. } = system;
-            for job in jobs.iter_mut() {
-                let Stage::Running(name, until) = job.stage.clone() else { continue };
-                match rows.get(&name) {
-                    None => job.stage = Stage::Lost,
-                    Some(row) if !self.lives(row) => {}
-                    Some(_) if until <= now => {
-                        job.stage = Stage::Done;
-                        if !*nodes {
-                            rows.remove(&name);
-                        }
-                    }
-                    Some(_) => {}
-                }
-            }
-            for (name, row) in rows {
-                let honest = row.habit == Habit::Honest && !row.quiet && !row.removed && !*off;
-                if !honest || !self.lives(row) || row.started.is_none_or(|at| now < at + CONNECTS) {
-                    continue;
-                }
-                let on = |job: &&Job| running_on(job) == Some(name);
-                let free = row.executors.saturating_sub(jobs.iter().filter(on).count());
-                let fits = |job: &&mut Job| {
-                    job.stage == Stage::Waiting && job.labels.is_subset(&row.labels)
-                };
-                for job in jobs.iter_mut().filter(fits).take(free) {
-                    job.stage = Stage::Running(name.clone(), now + job.length);
-                    job.runs += 1;
-                }
-            }
+            let off = system.off;
+            let takes = |row: &Row| {
+                let Troubles { habit, quiet, removed, .. } = row.more;
+                habit == Habit::Honest && !quiet && !removed && !off
+            };
+            system.board.advance(now, |row| self.lives(row), takes);
         }
     }
 
@@ -322,27 +260,26 @@ impl Ci {
         if system.silent {
             return Err(silent(source));
         }
-        let shown: Vec<bool> = (0..system.rows.len()).map(|_| system.shows_job()).collect();
+        let shown: Vec<bool> = (0..system.board.rows.len()).map(|_| system.shows_job()).collect();
+        let board = &system.board;
         let on = |name: &RunnerName| {
-            let all = system.jobs.iter().enumerate();
-            let here = all.filter(|(_, job)| running_on(job) == Some(name));
-            here.map(|(place, _)| place.to_string()).collect::<BTreeSet<String>>()
+            let here = board.on(name).map(|(number, _)| number.to_string());
+            here.collect::<BTreeSet<String>>()
         };
-        let there = system.rows.iter().zip(shown);
-        let there = there.filter(|((_, row), _)| !row.former && !row.removed);
+        let there = board.rows.iter().zip(shown);
+        let there = there.filter(|((_, row), _)| !row.more.former && !row.more.removed);
         let rows = there.map(|((name, row), shows_job)| {
             let running = if shows_job { on(name) } else { BTreeSet::new() };
-            let connected = row.started.is_some_and(|at| now >= at + CONNECTS);
-            let calls = matches!(row.habit, Habit::Honest | Habit::Idle);
-            let online = connected && calls && self.lives(row) && !system.off;
+            let calls = matches!(row.more.habit, Habit::Honest | Habit::Idle);
+            let online = row.is_connected(now) && calls && self.lives(row) && !system.off;
             RowObservation {
                 runner: name.clone(),
                 online,
                 jobs: u32::try_from(running.len()).unwrap(),
                 job: running.first().cloned(),
                 idle: if system.guesses { Idle::Guessed } else { Idle::Known },
-                node: if system.nodes {
-                    seen(running, row.quiet)
+                node: if board.nodes {
+                    seen(running, row.more.quiet)
                 } else {
                     NodeObservation::default()
                 },
@@ -352,8 +289,8 @@ impl Ci {
             rows.map(|row| (row.runner.clone(), row)).collect();
         // A row that was renamed is known by its number alone.
         let numbers: Known =
-            system.rows.iter().map(|(name, row)| (name.clone(), [row.number].into())).collect();
-        let renamed = |name: &RunnerName| system.rows.get(name).is_some_and(|row| row.renamed);
+            board.rows.iter().map(|(name, row)| (name.clone(), [row.more.number].into())).collect();
+        let renamed = |name: &RunnerName| board.rows.get(name).is_some_and(|row| row.more.renamed);
         let called = |name: &RunnerName| {
             !renamed(name)
                 || known.get(name).is_some_and(|reported| !reported.is_disjoint(&numbers[name]))
@@ -389,34 +326,15 @@ impl Ci {
             Lists::Shift | Lists::Shy => system.draw(4) == 0,
             Lists::Cut => false,
         };
-        let waiting = system.jobs.iter().enumerate();
-        let waiting = waiting.filter(|(_, job)| job.stage == Stage::Waiting);
-        let jobs = waiting.map(|(id, job)| JobObservation {
-            id: id.to_string(),
-            name: format!("job {id}"),
-            want: Want::Labels(job.labels.clone()),
-            since: job.since,
-        });
-        let jobs = jobs.collect();
+        let jobs = system.board.waiting();
         let numbers = numbers.into_iter().filter(|(name, _)| known.contains_key(name)).collect();
         Ok(SourceObservation { rows, gone, whole, numbers, jobs, ..SourceObservation::default() })
-    }
-
-    fn guest(&self, target: &ShellTarget) -> Option<(u32, String)> {
-        let here =
-            |vmid: &u32| self.guests.address(*vmid).is_some_and(|at| at.ip == target.address);
-        let vmid = self.guests.running_vmids().into_iter().find(here)?;
-        Some((vmid, self.guests.ssh_host_key(vmid)?))
     }
 }
 
 fn seen(running: BTreeSet<String>, quiet: bool) -> NodeObservation {
     let shut = if quiet { Shut::Quiet } else { Shut::Open };
     NodeObservation { running, shut, ..NodeObservation::default() }
-}
-
-fn running_on(job: &Job) -> Option<&RunnerName> {
-    if let Stage::Running(name, _) = &job.stage { Some(name) } else { None }
 }
 
 fn silent(source: &SourceId) -> Fault {
@@ -443,9 +361,9 @@ impl Demand for Ci {
         let ci = self.clone();
         async move {
             ci.shell.greet(call.target.clone(), limit).await?;
-            let guest = ci.guest(&call.target);
+            let guest = ci.guests.identity(call.target.address);
             let known = |system: &mut System| {
-                let row = system.rows.get(&call.runner);
+                let row = system.board.rows.get(&call.runner);
                 row.is_some_and(|row| row.started.is_some() && row.guest == guest)
             };
             if ci.with(call.source.as_str(), known) {
@@ -455,19 +373,12 @@ impl Demand for Ci {
             if ci.with(call.source.as_str(), |system| system.refuses) {
                 return Err(denied(&call.source));
             }
-            let mut labels = call.spec.labels.clone();
-            if let Want::Labels(wanted) = &call.want {
-                labels.extend(wanted.iter().cloned());
-            }
             let made = ci.with(call.source.as_str(), |system| {
                 let habit = system.habits.pop().unwrap_or(Habit::Honest);
-                let executors = if system.nodes { call.spec.executors.max(1) as usize } else { 1 };
+                let nodes = system.board.nodes;
+                let executors = if nodes { call.spec.executors.max(1) as usize } else { 1 };
                 system.made += 1;
-                let row = Row {
-                    labels,
-                    executors,
-                    guest: None,
-                    started: None,
+                let troubles = Troubles {
                     habit,
                     quiet: false,
                     former: false,
@@ -475,14 +386,16 @@ impl Demand for Ci {
                     renamed: false,
                     removed: false,
                 };
-                (!system.silent).then(|| system.rows.insert(call.runner.clone(), row)).is_some()
+                let row = Row::new(&call, executors, troubles);
+                let rows = &mut system.board.rows;
+                (!system.silent).then(|| rows.insert(call.runner.clone(), row)).is_some()
             });
             if !made {
                 return Err(silent(&call.source));
             }
             ci.shell.greet(call.target.clone(), limit).await?;
             ci.with(call.source.as_str(), |system| {
-                if let Some(row) = system.rows.get_mut(&call.runner) {
+                if let Some(row) = system.board.rows.get_mut(&call.runner) {
                     row.guest = guest;
                     row.started = Some(Instant::now());
                 }
@@ -497,7 +410,7 @@ impl Demand for Ci {
         async move {
             ci.shell.greet(call.target, limit).await?;
             ci.with(call.source.as_str(), |system| {
-                if let Some(row) = system.rows.get_mut(&call.runner) {
+                if let Some(row) = system.board.rows.get_mut(&call.runner) {
                     row.guest = None;
                 }
             });
@@ -512,9 +425,10 @@ impl Demand for Ci {
             ci.shell.greet(call.target, limit).await?;
             ci.advance();
             let (row, leaves) = ci.with(call.source.as_str(), |system| {
-                let row = system.rows.get(&call.runner).map(|row| (row.habit, row.started));
+                let row = system.board.rows.get(&call.runner);
+                let row = row.map(|row| (row.more.habit, row.started));
                 // Where a row that is gone has no job a command may leave its runner running.
-                (row, system.lists == Lists::Cut && !system.nodes && !system.guesses)
+                (row, system.lists == Lists::Cut && !system.board.nodes && !system.guesses)
             });
             let started = row.and_then(|(_, started)| started);
             let life = match row {
@@ -554,19 +468,18 @@ impl Demand for Ci {
         async move {
             tokio::time::sleep(CALL).await;
             ci.advance();
-            ci.with(source.as_str(), |system| match system.rows.get_mut(&runner) {
+            ci.with(source.as_str(), |system| match system.board.rows.get_mut(&runner) {
                 _ if system.silent => Err(silent(&source)),
                 // It removes what it guesses to be idle; what that runs goes on unheard.
-                Some(row) if system.guesses && !row.former => {
-                    let on = |job: &Job| running_on(job) == Some(&runner);
-                    row.removed = system.jobs.iter().any(on);
-                    if !row.removed {
-                        system.rows.remove(&runner);
+                Some(row) if system.guesses && !row.more.former => {
+                    row.more.removed = true;
+                    if system.board.on(&runner).next().is_none() {
+                        system.board.rows.remove(&runner);
                     }
                     Ok(())
                 }
-                Some(row) if !row.former => {
-                    row.quiet = true;
+                Some(row) if !row.more.former => {
+                    row.more.quiet = true;
                     Ok(())
                 }
                 Some(_) | None => Ok(()),
@@ -587,8 +500,9 @@ impl Demand for Ci {
                 if system.refuses {
                     return Err(denied(&source));
                 }
-                if system.rows.get(&runner).is_some_and(|row| !row.former) {
-                    system.rows.remove(&runner);
+                let rows = &mut system.board.rows;
+                if rows.get(&runner).is_some_and(|row| !row.more.former) {
+                    rows.remove(&runner);
                 }
                 Ok(())
             })?;

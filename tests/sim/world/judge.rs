@@ -20,7 +20,7 @@ impl World {
         let wrongs = self.notes.wrongs();
         assert!(wrongs.is_empty(), "{}\n{}", wrongs.join("\n"), self.status());
         assert_eq!(self.wire.cloned_twice(), Vec::<String>::new(), "cloned twice");
-        assert_eq!(*self.life().given_up.lock().unwrap(), Vec::new(), "actors were given up");
+        assert_eq!(*self.life().given_up.lock(), Vec::new(), "actors were given up");
         assert_eq!(self.view().restart_count(), self.planned_restarts, "actors panicked");
         let shown = self.view().agents().len();
         assert_eq!(shown, self.life().roster.len(), "agents shown and living\n{}", self.status());

@@ -10,6 +10,7 @@ pub mod ci;
 pub mod clusters;
 pub mod eye;
 mod ground;
+pub mod guests;
 mod judge;
 pub mod member;
 pub mod mirror;
@@ -26,15 +27,11 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use actix::Addr;
-use drover::clock::VirtualAmbient;
-use drover_actors::birth::GiveUp;
-use drover_actors::herd::{Herd, HerdStart, Started};
 use drover_actors::message::{AgentCommand, ApplySpec, HerdCommand, Refusal};
-use drover_actors::roster::Roster;
-use drover_actors::shared::Shared;
 use drover_config::Checked;
 use drover_config::calendar::Almanac;
+use drover_forecast::clock::VirtualAmbient;
+use drover_forecast::herd::{Running, Start};
 use drover_hypervisor::CallInKey;
 use drover_hypervisor::{Proxmox, TASK_POLL_INTERVAL};
 use drover_journal::{Log as _, MemoryLog, Writer, WriterOptions};
@@ -51,7 +48,6 @@ use drover_model::stop::StopPolicy;
 use drover_model::tenant::By;
 use drover_model::time::WallTime;
 use drover_runtime::reply::Reply;
-use drover_runtime::supervise::{Census, GivenUp};
 use drover_server::view::View;
 use futures_util::FutureExt;
 use proxmox_client::transport::Dialer;
@@ -60,12 +56,12 @@ use pve_sim::guests::StubGuests;
 use pve_sim::simulation::{Simulation, SimulationOptions};
 use pve_sim::world::{EPOCH, Faults, WorldControl};
 use tokio::sync::{Notify, oneshot};
-use tokio::task::LocalSet;
 use tokio::time::{Instant, sleep};
 
 use ci::Ci;
 use clusters::{Sides, Ways};
 use ground::Ground;
+use guests::Stubs;
 use member::Member;
 use mirror::{Folder, Mirror};
 use notes::{Listener, Notes, Recorder};
@@ -131,14 +127,18 @@ pub struct World {
 
 /// One run of the service.
 struct Life {
-    local: LocalSet,
-    herd: Addr<Herd>,
-    roster: Shared<Roster>,
-    census: Census,
+    run: Running,
     view: Arc<View>,
     proxmox: Arc<Proxmox>,
     ambient: Arc<dyn Ambient>,
-    given_up: Arc<Mutex<Vec<GivenUp>>>,
+}
+
+impl std::ops::Deref for Life {
+    type Target = Running;
+
+    fn deref(&self) -> &Running {
+        &self.run
+    }
 }
 
 impl World {
@@ -175,7 +175,7 @@ impl World {
             ways: Ways::to(&simulations),
             tap: Tap::new(wire.clone()),
             wire,
-            ci: Ci::new(Arc::clone(&guests), shell.clone(), started),
+            ci: Ci::new(Arc::new(Stubs(Arc::clone(&guests))), shell.clone(), started),
             shell,
             notes: Notes::new(side, pulse),
             mirror: Mirror::default(),
@@ -271,36 +271,16 @@ impl World {
             ambient: Arc::clone(&ambient),
             calendar: Arc::new(Almanac),
         });
-        let given_up = Arc::new(Mutex::new(Vec::new()));
-        let (reported, fell) = (Arc::clone(&given_up), Arc::new(Notify::new()));
-        let falls = Arc::clone(&fell);
-        let escalate: GiveUp = Arc::new(move |what| {
-            reported.lock().unwrap().push(what);
-            falls.notify_one();
-        });
-        let start = HerdStart {
+        let start = Start {
             ports,
-            epoch: journal_state.epoch + 1,
             journal_state,
             spec: Arc::new(self.spec.clone()),
             installation,
             down: self.down.take().map_or(Duration::ZERO, |at| now - at),
             machine: self.machine.clone(),
-            give_up: Arc::clone(&escalate),
-            spawner: drover_actors::agent::spawner(escalate),
         };
-        let local = LocalSet::new();
-        let started = local.run_until(async move {
-            let Started { herd, tried, roster, census } = Herd::start_from(start);
-            tokio::select! {
-                biased;
-                () = fell.notified() => panic!("an actor was given up at the start"),
-                tried = tried => tried.unwrap(),
-            };
-            (herd, roster, census)
-        });
-        let (herd, roster, census) = started.await;
-        self.life = Some(Life { local, herd, roster, census, view, proxmox, ambient, given_up });
+        let run = Running::start(start).await.unwrap();
+        self.life = Some(Life { run, view, proxmox, ambient });
     }
 
     /// The machine loses its power: actors, calls under way and the journal's tail that was not
@@ -420,7 +400,7 @@ impl World {
         life.herd.do_send(command(reply));
         // Where an actor is given up the service ends.
         let fallen = async {
-            while life.given_up.lock().unwrap().is_empty() {
+            while life.given_up.lock().is_empty() {
                 self.notes.pulse.notified().await;
             }
         };

@@ -4,13 +4,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use drover_history::{Fold, Kept, Line as Record};
 use drover_model::fact::{Fact, What};
 use drover_model::id::{AgentId, CloudId, TemplateId};
 use drover_model::marks::parse_name;
+use drover_model::noted::Noted;
 use drover_model::phase::AgentPhase;
 use drover_model::ports::{Journal, JournalFault, Observer};
 use drover_model::record::Body;
 use drover_model::spec::HerdSpec;
+use drover_model::time::WallTime;
 use drover_server::view::View;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, pending};
@@ -30,6 +33,8 @@ type Trap = Box<dyn Fn(&Body) -> bool + Send>;
 #[derive(Default)]
 struct Seen {
     facts: Vec<Fact>,
+    /// The history, where one is kept.
+    history: Option<Fold>,
     spec: HerdSpec,
     /// Agents that hold a slot.
     living: BTreeMap<AgentId, TemplateId>,
@@ -105,6 +110,24 @@ impl Notes {
     pub fn log(&self) -> Vec<String> {
         let seen = self.seen();
         seen.facts.iter().map(|fact| format!("{fact:?}")).collect()
+    }
+
+    /// The history is kept from here on.
+    pub fn keep_history(&self, now: WallTime) {
+        self.seen().history = Some(Fold::restored("test", now, [], now));
+    }
+
+    /// The records of the history: those that are over, then those that are open.
+    pub fn history(&self, now: WallTime) -> Vec<Record> {
+        let mut seen = self.seen();
+        let fold = seen.history.as_mut().expect("a history is kept");
+        let over = fold.take().into_iter().filter_map(|kept| match kept {
+            Kept::Closed(line) => Some(line),
+            Kept::Open(_) | Kept::Head { .. } | Kept::Alive(_) => None,
+        });
+        let over: Vec<Record> = over.collect();
+        let open = fold.open(now).into_iter().filter_map(Kept::line);
+        over.into_iter().chain(open).collect()
     }
 
     /// The facts that `wanted` takes.
@@ -236,6 +259,9 @@ impl Observer for Listener {
                 }
                 _ => {}
             }
+            if let Some(history) = &mut seen.history {
+                history.observe(&fact);
+            }
             seen.facts.push(fact.clone());
         }
         match self.notes.socket.eye() {
@@ -244,6 +270,12 @@ impl Observer for Listener {
         }
         self.view.observe(fact);
         self.notes.pulse.notify_one();
+    }
+
+    fn note(&self, at: WallTime, noted: Noted) {
+        if let Some(history) = &mut self.notes.seen().history {
+            history.note(at, &noted);
+        }
     }
 }
 

@@ -162,7 +162,7 @@ impl World {
             }
         }
         let Some(life) = &self.life else { return wrongs };
-        let given_up = life.given_up.lock().unwrap();
+        let given_up = life.given_up.lock();
         if !given_up.is_empty() || life.view.restart_count() > 0 {
             let text = format!("{} restarts, given up: {given_up:?}", life.view.restart_count());
             wrongs.push(("no-actor-panics", text));

@@ -1,25 +1,21 @@
-//! SSH by script: a guest can be logged in to when it runs at that address, has booted, and shows
-//! the key it should; everything else is what a test set it to refuse.
+//! SSH by script: logins of `drover_forecast::ssh`, and what a test set guests to refuse.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use drover_forecast::ssh::{self, CHANGE, greeting};
 use drover_model::fault::{Culprit, Fault, FaultKind};
 use drover_model::ports::{Ask, Greeting, Holder, Ran, Sessions, Shell, ShellTarget};
 use drover_model::spec::UploadSpec;
 use futures_util::FutureExt;
-use pve_sim::guest::GuestHost;
 use pve_sim::guests::StubGuests;
 use tokio::time::Instant;
 
 use super::eye::Socket;
+use super::guests::Stubs;
 
-/// How long a login takes.
-const LOGIN: Duration = Duration::from_millis(300);
-/// How long a change of the keys in a guest takes, from when they are read until they are written.
-const CHANGE: Duration = Duration::from_millis(100);
 /// Longer than any test.
 const FOR_EVER: Duration = Duration::from_secs(365 * 24 * 3600);
 
@@ -49,6 +45,8 @@ struct Script {
 #[derive(Clone)]
 pub struct Scripted {
     guests: Arc<StubGuests>,
+    /// The same as the network shows them.
+    shown: Stubs,
     script: Arc<Mutex<Script>>,
     /// An eye that sees every key.
     pub socket: Socket,
@@ -60,7 +58,8 @@ impl Scripted {
     /// Logs in to these guests.
     pub fn new(guests: Arc<StubGuests>) -> Self {
         let (script, socket, cut) = (Arc::default(), Socket::default(), Arc::default());
-        Self { guests, script, socket, cut }
+        let shown = Stubs(Arc::clone(&guests));
+        Self { guests, shown, script, socket, cut }
     }
 
     /// The way of another machine to the same guests.
@@ -167,22 +166,8 @@ impl Scripted {
 
     /// The guest at an address, and its host key, once it can be logged in to.
     async fn login(self, target: ShellTarget, limit: Duration) -> Result<(u32, String), Fault> {
-        tokio::time::sleep(LOGIN.min(limit)).await;
-        let silent = |text: &str| Fault::new(FaultKind::Unreachable, Culprit::Guest, text);
-        let here =
-            |vmid: &u32| self.guests.address(*vmid).is_some_and(|place| place.ip == target.address);
-        let Some(vmid) = self.guests.running_vmids().into_iter().find(here) else {
-            tokio::time::sleep(limit.saturating_sub(LOGIN)).await;
-            return Err(silent("nobody answers"));
-        };
-        if self.mute_since(vmid).is_some() || self.cut.load(Ordering::Acquire) {
-            tokio::time::sleep(limit.saturating_sub(LOGIN)).await;
-            return Err(silent("nobody answers"));
-        }
-        let key = self.guests.ssh_host_key(vmid).ok_or_else(|| silent("connection refused"))?;
-        if !target.host_keys.is_empty() && !target.host_keys.iter().any(|known| same(known, &key)) {
-            return Err(Fault::new(FaultKind::Impostor, Culprit::Guest, "another host key"));
-        }
+        let hears = |vmid| self.mute_since(vmid).is_none() && !self.cut.load(Ordering::Acquire);
+        let (vmid, key) = ssh::login(&self.shown, &target, (ssh::LOGIN, limit), hears).await?;
         self.look_back(vmid);
         let mut script = self.script.lock().unwrap();
         if script.shut.get(&vmid).is_some_and(|until| Instant::now() < *until) {
@@ -197,33 +182,18 @@ impl Scripted {
     }
 }
 
-/// Whether two public key lines hold the same key.
-fn same(one: &str, other: &str) -> bool {
-    one.split(' ').take(2).eq(other.split(' ').take(2))
-}
-
 impl Shell for Scripted {
     fn greet(&self, target: ShellTarget, limit: Duration) -> Ask<Greeting> {
-        let guests = Arc::clone(&self.guests);
-        let greeting = move |(vmid, host_key)| Greeting {
-            host_key,
-            cards: guests.mac(vmid).into_iter().collect(),
-        };
+        let shown = self.shown.clone();
+        let greeting = move |guest| greeting(&shown, guest);
         self.clone().login(target, limit).map(|seen| seen.map(greeting)).boxed()
     }
 
     fn probe(&self, target: ShellTarget, limit: Duration) -> Ask<()> {
         let shell = self.clone();
         async move {
-            let at = target.address;
-            let here = |vmid: &u32| shell.guests.address(*vmid).is_some_and(|place| place.ip == at);
-            let there = shell.guests.running_vmids().into_iter().find(here);
-            let mute = there.is_some_and(|vmid| shell.mute_since(vmid).is_some());
-            if there.is_some_and(|vmid| !mute && shell.guests.ssh_host_key(vmid).is_some()) {
-                return Ok(());
-            }
-            tokio::time::sleep(limit).await;
-            Err(Fault::new(FaultKind::Unreachable, Culprit::Guest, "nobody answers"))
+            let hears = |vmid| shell.mute_since(vmid).is_none();
+            ssh::probe(&shell.shown, &target, limit, hears).await
         }
         .boxed()
     }

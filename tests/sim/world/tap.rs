@@ -14,9 +14,10 @@ use drover_model::fault::{Culprit, Fault, FaultKind};
 use drover_model::gate::Gate;
 use drover_model::id::VmId;
 use drover_model::layer::{Layer, PortCall, Reply};
+use drover_model::noted::Noted;
 use drover_model::ports::{Ambient, Ask, Journal, JournalFault, Observer, Ports};
 use drover_model::record::Body;
-use drover_model::time::Now;
+use drover_model::time::{Now, WallTime};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, pending};
 
@@ -277,6 +278,10 @@ impl Observer for Tapped<dyn Observer> {
     fn observe(&self, fact: Fact) {
         self.tap.judge("observe", None);
         self.inner.observe(fact);
+    }
+
+    fn note(&self, at: WallTime, noted: Noted) {
+        self.inner.note(at, noted);
     }
 }
 

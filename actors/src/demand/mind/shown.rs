@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use drover_model::demand::report::Outage;
 use drover_model::demand::report::{RowlessRunner, RunningJob, SourceJobs};
 use drover_model::id::RunnerName;
+use drover_model::noted::JobSeen;
+use drover_model::ports::JobObservation;
 use drover_model::record::Want;
 use drover_model::status::SourceStatus;
 
@@ -52,6 +54,26 @@ impl SourceMind {
             unserved: self.unserved(),
             refused: self.refused().cloned(),
         }
+    }
+
+    /// Jobs that wait, by the last poll.
+    pub fn waiting(&self) -> &[JobObservation] {
+        &self.jobs
+    }
+
+    /// Jobs that run on its runners, as far as the last poll shows which.
+    pub fn seen(&self, runners: &BTreeMap<RunnerName, Runner>) -> Vec<JobSeen> {
+        let on = self.observed.iter().filter_map(|(name, observed)| {
+            let agent = &runners.get(name)?.kept.entry.agent;
+            let one = observed.job.as_ref().filter(|_| observed.jobs > 0);
+            let others = observed.running().iter().filter(move |id| Some(*id) != one);
+            let seen = one.into_iter().chain(others).map(move |id| {
+                let waited = observed.waited.clone().filter(|job| job.id == *id);
+                JobSeen { id: id.clone(), waited, agent: agent.clone() }
+            });
+            Some(seen)
+        });
+        on.flatten().collect()
     }
 
     /// How it stands.

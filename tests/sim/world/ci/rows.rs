@@ -34,9 +34,9 @@ impl Ci {
         self.advance();
         self.with(source, |system| match deed {
             RowDeed::Rename(pick) => {
-                let many = system.rows.len().max(1);
-                if let Some(row) = system.rows.values_mut().nth(pick % many) {
-                    row.renamed = !system.nodes;
+                let many = system.board.rows.len().max(1);
+                if let Some(row) = system.board.rows.values_mut().nth(pick % many) {
+                    row.more.renamed = !system.board.nodes;
                 }
             }
             RowDeed::Off(off) => system.off = off,

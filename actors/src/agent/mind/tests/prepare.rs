@@ -10,7 +10,7 @@ use drover_model::ports::Ran;
 use drover_model::record::Reason;
 use drover_model::spec::{JavaDistribution, JavaSpec, StepSpec, StepWork, TemplateSpec};
 use drover_model::status::AgentStatus;
-use drover_scripts::windows;
+use drover_scripts::{guest, windows};
 
 use crate::agent::event::{Answer, Call};
 use crate::agent::testing::*;
@@ -128,10 +128,49 @@ fn a_failed_step_is_named_with_its_last_lines() {
     says(&mut drive, Some(0), "");
     says(&mut drive, Some(0), "");
     says(&mut drive, Some(1), "E: Unable to locate package java-21-amazon-corretto-jdk\n");
+    says(&mut drive, Some(0), "");
     assert_eq!(drive.state(), AgentPhase::Retiring);
     let wanted = "the step `Java` ended with exit status 1; last: E: Unable to locate package \
                   java-21-amazon-corretto-jdk";
     assert_eq!(failure(&drive), wanted);
+}
+
+// Invariant: before the machine of a failed step goes, its guest says what is wrong with it; that changes
+// nothing of what follows, and takes no time that is not there.
+
+#[test]
+fn a_guest_in_which_a_step_failed_is_asked_once_what_is_wrong_with_it() {
+    let answers = [
+        Ok(Ran { exit: Some(0), tail: "-- disks\n/dev/vda1 100%".into() }),
+        Ok(Ran { exit: None, tail: String::new() }),
+        Err(fault(FaultKind::UnknownOutcome)),
+        Err(fault(FaultKind::Unreachable)),
+        Err(fault(FaultKind::Broken)),
+    ];
+    for answer in answers {
+        let mut drive = at_preparing(spec());
+        says(&mut drive, Some(3), "no space left");
+        assert_eq!(drive.state(), AgentPhase::Preparing);
+        assert_eq!(status(&drive).detail, "a step failed; report of the guest");
+        let Some((_, Call::Run(_, command, limit))) = drive.asked() else { panic!("no command") };
+        assert_eq!((command, limit), (guest::report(), secs(5)));
+        drive.answer(Answer::Ran(answer));
+        assert_eq!(drive.state(), AgentPhase::Retiring);
+        let wanted = "the step `cloud-init` ended with exit status 3; last: no space left";
+        assert_eq!(failure(&drive), wanted);
+    }
+}
+
+#[test]
+fn a_guest_is_not_asked_what_is_wrong_where_little_time_is_left_or_it_is_a_windows() {
+    let mut drive = at_preparing(spec());
+    drive.wait(spec().limits.prepare - secs(9));
+    says(&mut drive, Some(3), "");
+    assert_eq!(drive.state(), AgentPhase::Retiring);
+    let os = Os::Windows(LoginShell::Auto);
+    let mut drive = at_preparing(TemplateSpec { os, remote_fs: r"C:\ci".into(), ..spec() });
+    says(&mut drive, Some(3), "");
+    assert_eq!(drive.state(), AgentPhase::Retiring);
 }
 
 #[test]
@@ -215,6 +254,7 @@ fn a_step_that_fails_is_the_last_and_what_it_said_is_kept() {
     says(&mut drive, Some(0), "");
     drive.wait(secs(5));
     says(&mut drive, None, "one\n(ended after 5 s)");
+    says(&mut drive, Some(0), "-- disks");
     assert_eq!(drive.state(), AgentPhase::Retiring);
     let wanted = "the step `one` was ended by a signal or its limit; last: one\n(ended after 5 s)";
     assert_eq!(failure(&drive), wanted);
@@ -226,6 +266,7 @@ fn a_step_that_fails_is_the_last_and_what_it_said_is_kept() {
         ("cloud-init", 0, Some(0), ""),
         ("remoteFs", 0, Some(0), ""),
         ("one", 5000, None, "one\n(ended after 5 s)"),
+        ("report of the guest", 0, Some(0), "-- disks"),
     ];
     assert_eq!(reported.collect::<Vec<_>>(), wanted);
 }

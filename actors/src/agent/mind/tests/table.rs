@@ -8,7 +8,7 @@ use drover_model::fault::FaultKind;
 use drover_model::id::{ClusterId, LeaseId, NodeName, VmId};
 use drover_model::overrides::{Change, OverrideChange};
 use drover_model::phase::AgentPhase;
-use drover_model::ports::{AddressObservation, TaskEnd};
+use drover_model::ports::{AddressObservation, Ran, TaskEnd};
 use drover_model::record::Reason;
 
 use crate::agent::event::{Answer, Call, Event};
@@ -144,6 +144,11 @@ fn draw() -> String {
             let mut drive = Drive::new(reset_spec());
             drive.go_to(state);
             calls_of(state, drive, |call| *call == Call::Snapshot, &mut table);
+            // The guest of a failed step is asked what is wrong with it.
+            let mut drive = Drive::new(spec());
+            drive.go_to(state);
+            drive.answer(Answer::Ran(Ok(Ran { exit: Some(1), tail: String::new() })));
+            calls_of(state, drive, |_| true, &mut table);
         }
         table.push('\n');
     }
