@@ -86,6 +86,10 @@ fn is_plain(url: &Url) -> bool {
 
 fn groups(layer: &Layer, cx: &mut Context<'_>) -> Vec<OpenIdGroup> {
     let mut groups: Vec<OpenIdGroup> = Vec::new();
+    if layer.nested("groups").is_empty() && !layer.is_faulty("groups") {
+        let fault = layer.missing_fault("groups", "no group may log in");
+        cx.faults.push(fault.help("list at least one group with its role"));
+    }
     for layer in layer.nested("groups") {
         let Some(raw) = layer.typed::<RawOpenIdGroup>(&mut cx.faults) else { continue };
         if groups.iter().any(|other| other.name == raw.name) {

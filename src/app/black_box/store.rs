@@ -11,7 +11,7 @@ use drover_api::BlackBoxOut;
 /// The folder in the state directory.
 const FOLDER: &str = "blackbox";
 /// Bytes of one file.
-const FILE_BYTES_MAX: usize = 256 << 10;
+const FILE_BYTES_MAX: usize = 512 << 10;
 /// What the name of a file ends with.
 const ENDING: &str = ".json";
 

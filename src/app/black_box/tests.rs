@@ -145,7 +145,7 @@ async fn the_newest_moments_stay_and_the_others_are_counted() {
     facts.push(gone(100, failed()));
     let kept = kept(&facts, reads(Ok(Vec::new()))).await.unwrap();
     assert_eq!((kept.moments.len(), kept.moments_left_out), (64, 37));
-    assert!(kept.moments.iter().all(|moment| moment.text.len() == 2048));
+    assert!(kept.moments.iter().all(|moment| moment.text.len() == 4096));
 }
 
 #[tokio::test]

@@ -27,9 +27,7 @@ table! {
             "claim with the user's name; sub never changes";
         "groupsClaim" => groups_claim: String, text().or_text("groups").check(value::filled),
             "claim with the user's groups; dots lead into mappings";
-        "groups", mappings(&OPEN_ID_GROUP).filled(
-                "no group may log in", "list at least one group with its role"
-            ),
+        "groups", mappings(&OPEN_ID_GROUP),
             "groups of the provider that may log in, each with a role";
         "sessionHours" => session_hours: u64, whole(1..=10).or(8),
             "hours after which a user logs in again";
