@@ -98,10 +98,13 @@ async fn write(client: &Client, path: &str, part: &Path) -> Result<u64, CliError
     let mut end = End::default();
     let file = File::create(part).map_err(|error| unwritten(part, &error))?;
     let mut to = BufWriter::new(file);
-    copy(client, path, &mut to, &mut end).await.map_err(|error| match error {
-        CliError::Output(error) => unwritten(part, &error),
-        other => other,
-    })?;
+    if let Err(error) = copy(client, path, &mut to, &mut end).await {
+        return Err(if let CliError::Output(error) = error {
+            unwritten(part, &error)
+        } else {
+            error
+        });
+    }
     let file = to.into_inner().map_err(|error| unwritten(part, error.error()))?;
     match file.sync_all() {
         // A device or a pipe has nothing to sync.

@@ -32,11 +32,12 @@ use drover_model::ports::{Ask, Greeting, Holder, Ran, Sessions, Shell, ShellTarg
 use drover_model::spec::{SshSpec, UploadSpec};
 use drover_scripts::guest as scripts;
 use drover_ssh::{
-    ConnectError, ExecError, ExecResult, HostKeyPolicy, Keep, Limits, PrivateKey, ProbeError,
-    Session, Target, UploadError, connect, probe,
+    ConnectError, ExecError, HostKeyPolicy, Keep, Limits, PrivateKey, ProbeError, Session, Target,
+    UploadError, connect, probe,
 };
 use futures_util::FutureExt;
 use parking_lot::RwLock;
+use tail::{FAULT_LINES, ran_of, tail};
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
@@ -44,6 +45,7 @@ use user_data::{UserDataStore, guest};
 
 pub mod kept_keys;
 pub mod own_commands;
+mod tail;
 pub mod user_data;
 mod windows;
 
@@ -56,8 +58,6 @@ const FORMER_FILES_BYTES: usize = 64 << 20;
 const TAIL_BYTES: usize = 16 * 1024;
 /// The number of probes at once: each holds a socket for as long as its guest is silent.
 const PROBES_AT_ONCE: usize = 256;
-/// How many lines of output a fault shows.
-const TAIL_LINES: usize = 12;
 
 /// Prints the MAC addresses of a machine's network cards in one line, on any kind of Unix.
 const CARDS: &str = "{ ip link || cat /sys/class/net/*/address || ifconfig -a; } 2>/dev/null \
@@ -244,7 +244,7 @@ impl SshShell {
                 Ok(ran) if ran.exit == Some(0) => {
                     Ok(String::from_utf8_lossy(&ran.stdout).into_owned())
                 }
-                Ok(ran) => Err(broken(doing, &Ran { exit: ran.exit, tail: tail(&ran) })),
+                Ok(ran) => Err(broken(doing, &ran_of(&command, &ran))),
                 Err(error) => Err(broken(doing, &ended_early(error)?)),
             }
         })
@@ -450,7 +450,7 @@ async fn exec_on(session: &Session, command: &str, limit: Duration) -> Result<Ra
     match session.exec(command, None, limits, None).await {
         Ok(result) => {
             let result = windows::with_own_status(command, result);
-            Ok(Ran { exit: result.exit, tail: tail(&result) })
+            Ok(ran_of(command, &result))
         }
         Err(error) => ended_early(error),
     }
@@ -462,11 +462,12 @@ fn ended_early(error: ExecError) -> Result<Ran, Fault> {
         ExecError::TimedOut { partial, after } => {
             // The login took the rest of the last second.
             let seconds = after.as_millis().div_ceil(1000);
-            let tail = format!("{}\n(ended after {seconds} s)", tail(&partial));
+            let tail = format!("{}\n(ended after {seconds} s)", tail(&partial, FAULT_LINES));
             Ok(Ran { exit: None, tail: tail.trim_start().to_owned() })
         }
         ExecError::Lost { partial } => {
-            let text = format!("the connection was lost while a command ran; {}", tail(&partial));
+            let tail = tail(&partial, FAULT_LINES);
+            let text = format!("the connection was lost while a command ran; {tail}");
             Err(Fault::new(FaultKind::UnknownOutcome, Culprit::Guest, text))
         }
         error @ (ExecError::Refused | ExecError::NotStarted { .. }) => {
@@ -494,14 +495,6 @@ async fn put(
 }
 
 /// The last lines of both streams, standard error last.
-fn tail(result: &ExecResult) -> String {
-    let text =
-        [&result.stdout, &result.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
-    let lines: Vec<&str> = text.iter().flat_map(|text| text.lines()).collect();
-    let from = lines.len().saturating_sub(TAIL_LINES);
-    lines[from..].join("\n").chars().filter(|ch| !ch.is_control() || *ch == '\n').collect()
-}
-
 fn login_fault(os: Os, error: ConnectError) -> Fault {
     let (kind, culprit) = match &error {
         ConnectError::Unreachable { .. } | ConnectError::TimedOut { .. } => {

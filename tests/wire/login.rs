@@ -115,7 +115,8 @@ fn a_person_without_a_listed_group_is_refused_and_the_doctor_says_what_of_a_prov
     let (_, audit) = call(&site, "GET", "/v1/audit", None);
     assert!(audit.to_string().contains("\"principal\":\"openid:bob\""), "{audit}");
 
-    let doctor = || String::from_utf8(site.cli(&["doctor"]).stdout).unwrap();
+    let config = site.config().display().to_string();
+    let doctor = || String::from_utf8(site.cli(&["--config", &config, "doctor"]).stdout).unwrap();
     let well = doctor();
     let head = format!("login at {issuer}\n  ok    answers: as `{issuer}`\n");
     assert!(well.contains(&head), "{well}");

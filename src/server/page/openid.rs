@@ -246,10 +246,12 @@ fn is_secure_for(openid: &OpenId, request: &HttpRequest) -> bool {
 }
 
 fn status_of(fault: &Fault) -> StatusCode {
-    match fault {
-        Fault::Busy | Fault::NoRandom => StatusCode::SERVICE_UNAVAILABLE,
-        fault if fault.is_of_provider() => StatusCode::BAD_GATEWAY,
-        _ => StatusCode::FORBIDDEN,
+    if matches!(fault, Fault::Busy | Fault::NoRandom) {
+        StatusCode::SERVICE_UNAVAILABLE
+    } else if fault.is_of_provider() {
+        StatusCode::BAD_GATEWAY
+    } else {
+        StatusCode::FORBIDDEN
     }
 }
 
