@@ -255,7 +255,7 @@ fn shown(row: Row) -> UsageRowOut {
         ("names" = Option<bool>, Query, description = "names of owners and jobs as they are; unset: hashed"),
     ),
     responses((
-        status = 200, content_type = "application/jsonl", body = String,
+        status = 200, content_type = "text/plain", body = String,
         description = "a header, a line for each record, and an end: a trace without that line was cut off"
     ))
 )]
@@ -281,7 +281,7 @@ pub(super) async fn trace(
         Some((Ok::<_, actix_web::Error>(piece), received))
     });
     Ok(HttpResponse::Ok()
-        .content_type("application/jsonl")
+        .content_type("text/plain; charset=utf-8")
         .insert_header((CACHE_CONTROL, "no-store"))
         .streaming(body))
 }

@@ -136,7 +136,7 @@ async fn a_trace_is_whole_and_hides_names() {
     let text = async |query: &str| {
         let answer =
             served.call(Some("operator"), Method::GET, &format!("/v1/trace{query}"), "").await;
-        assert_eq!((answer.status, answer.kind.as_str()), (200, "application/jsonl"));
+        assert_eq!((answer.status, answer.kind.as_str()), (200, "text/plain; charset=utf-8"));
         answer.body.as_str().unwrap().to_owned()
     };
     let hidden = text("").await;
