@@ -42,7 +42,7 @@ use crate::agent::leases::Leases;
 use crate::agent::machine::Machine;
 use crate::agent::reachability::Reachability;
 use crate::agent::report::Report;
-use crate::agent::state::{BootStep, CloneStep, ConnectStep, State};
+use crate::agent::state::{BootStep, CloneStep, ConnectStep, PrepareStep, State};
 use crate::agent::timers::Timers;
 use crate::agent::tries::Tries;
 use crate::agent::usage::Usage;
@@ -80,8 +80,8 @@ pub struct Mind {
     pub(super) boot: Boot,
     pub(super) alive: Alive,
     pub(super) report: Report,
-    /// What the step that failed said, while the guest is asked what a person must know of it.
-    pub(super) failed_step: Option<Fault>,
+    /// The step that failed, while the guest is asked what a person must know of it.
+    pub(super) failed_step: Option<(PrepareStep, Fault)>,
 }
 
 pub(super) struct Out {

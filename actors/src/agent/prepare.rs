@@ -122,7 +122,7 @@ impl Mind {
                 log: ran.tail.clone(),
             });
         }
-        if let Some(fault) = self.failed_step.take() {
+        if let Some((_, fault)) = self.failed_step.take() {
             // Whatever the guest said of itself, or did not: the step failed.
             return self.fail(fault, out);
         }
@@ -135,7 +135,8 @@ impl Mind {
             }
             Ok(ran) => {
                 let text = describe_failure(step.name(&self.spec), &ran);
-                self.step_failed(Fault::new(FaultKind::Broken, Culprit::Template, text), out);
+                let fault = Fault::new(FaultKind::Broken, Culprit::Template, text);
+                self.step_failed(step, fault, out);
             }
             Err(fault) if can_pass(&fault.kind) => {
                 let text = format!("{}: {}", step.name(&self.spec), fault.text);
@@ -148,15 +149,14 @@ impl Mind {
 
     /// A step failed. Before the machine goes, its guest says what a person must know of it; where little
     /// time is left it goes at once.
-    fn step_failed(&mut self, fault: Fault, out: &mut Out) {
+    fn step_failed(&mut self, failed: PrepareStep, fault: Fault, out: &mut Out) {
         let left = self.timers.left(out.now.mono).unwrap_or(self.spec.limits.prepare);
         // Windows keeps no log that a line of shell could read.
         if self.spec.os.is_windows() || left < 2 * REPORT_LIMIT {
             return self.fail(fault, out);
         }
-        self.failed_step = Some(fault);
+        self.failed_step = Some((failed, fault));
         let step = PrepareStep::Report;
-        self.report.waterfall_mut().step_on(&phase(step, &self.spec), out.now);
         self.tries.start_again();
         self.state = State::Preparing(step);
         self.report.say(format!("a step failed; {}", step.name(&self.spec)));

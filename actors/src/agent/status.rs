@@ -76,7 +76,11 @@ impl Mind {
     /// The waterfall's name for the present part of the agent's life.
     pub(super) fn part(&self) -> String {
         match &self.state {
-            State::Preparing(step) => prepare::phase(*step, &self.spec),
+            // While the guest is asked what is wrong, the part is the step that failed.
+            State::Preparing(step) => {
+                let step = self.failed_step.as_ref().map_or(*step, |(failed, _)| *failed);
+                prepare::phase(step, &self.spec)
+            }
             state @ (State::Queued
             | State::Cloning { .. }
             | State::InDoubt { .. }
