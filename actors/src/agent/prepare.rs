@@ -122,7 +122,9 @@ impl Mind {
                 log: ran.tail.clone(),
             });
         }
-        if let Some((_, fault)) = self.failed_step.take() {
+        if let Some((failed, fault)) = self.failed_step.take() {
+            // It goes from there: by its last part, people look for the cause.
+            self.state = State::Preparing(failed);
             // Whatever the guest said of itself, or did not: the step failed.
             return self.fail(fault, out);
         }

@@ -152,12 +152,18 @@ fn a_guest_in_which_a_step_failed_is_asked_once_what_is_wrong_with_it() {
         says(&mut drive, Some(3), "no space left");
         assert_eq!(drive.state(), AgentPhase::Preparing);
         assert_eq!(status(&drive).detail, "a step failed; report of the guest");
+        let parts = |drive: &Drive| -> Vec<String> {
+            let parts = status(drive).phases.into_iter().map(|(part, _)| part);
+            parts.filter(|part| part.starts_with("Preparing")).collect()
+        };
+        assert_eq!(parts(&drive), ["Preparing: cloud-init"]);
         let Some((_, Call::Run(_, command, limit))) = drive.asked() else { panic!("no command") };
         assert_eq!((command, limit), (guest::report(), secs(5)));
         drive.answer(Answer::Ran(answer));
         assert_eq!(drive.state(), AgentPhase::Retiring);
         let wanted = "the step `cloud-init` ended with exit status 3; last: no space left";
         assert_eq!(failure(&drive), wanted);
+        assert_eq!(parts(&drive), ["Preparing: cloud-init"], "by the last part people look for it");
     }
 }
 
