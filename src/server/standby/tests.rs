@@ -198,7 +198,9 @@ async fn a_webhook_is_taken_by_its_signature_over_every_byte() {
 /// A path of a place whose names are nobody's.
 fn unknown(place: &Place) -> String {
     let parts = place.path.split('/').map(|one| if one.starts_with('{') { "zz" } else { one });
-    parts.collect::<Vec<_>>().join("/")
+    let path = parts.collect::<Vec<_>>().join("/");
+    // Usage up to now has the time in it, which is longer or shorter to write.
+    if path == "/v1/usage" { path + "?from=2026-11-01&to=2026-11-02" } else { path }
 }
 
 #[tokio::test]
