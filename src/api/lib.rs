@@ -41,6 +41,7 @@ mod machines;
 mod members;
 mod nearest;
 mod nodes;
+mod notify;
 mod overrides;
 mod plan;
 mod problem;
@@ -89,6 +90,7 @@ pub use machines::{
 pub use members::{LastLeaderOut, MemberOut, MembersOut, TransferIn, TransferOut};
 pub use nearest::nearest;
 pub use nodes::{CordonIn, DrainIn, DrainOut, NodeOut, NodesOut, RefusesOut, RoomOut, UnreadOut};
+pub use notify::{NotifyTestIn, NotifyTestOut, NotifyTestsOut};
 pub use overrides::{
     CloudOverridesIn, CloudOverridesOut, TemplateOverridesIn, TemplateOverridesOut,
 };

@@ -10,6 +10,7 @@ use drover_hypervisor::CallInKey;
 use drover_members::SendBy;
 use drover_model::ambient::mint_lease;
 use drover_model::ports::Ambient;
+use drover_notify::Notifier;
 use drover_runtime::reply::Reply;
 use drover_server::view::View;
 use drover_server::{Doors, NotReloaded, SessionKey};
@@ -23,8 +24,8 @@ use super::black_box::BlackBoxes;
 use super::config_sync::ConfigSync;
 use super::history::History;
 use super::lead::Lead;
-use super::members;
 use super::service::ReloadReply;
+use super::{members, notices};
 use crate::pages;
 use crate::telemetry::LevelHandle;
 
@@ -42,12 +43,15 @@ type Parts<'a> = (
     &'a Arc<SshShell>,
 );
 
-type Seen<'a> = (&'a Arc<View>, &'a ConfigSync, &'a Audit, &'a Arc<BlackBoxes>, &'a Arc<History>);
+type Seen<'a> = (&'a Arc<View>, &'a ConfigSync, &'a Audit, Kept<'a>, &'a Arc<Notifier>);
+
+/// What stays of agents that failed, and what drover has seen.
+type Kept<'a> = (&'a Arc<BlackBoxes>, &'a Arc<History>);
 
 /// Makes the ways from the API into the service.
 pub(super) fn doors(
     actors: &ActorsThread,
-    (view, config_sync, audit, black_boxes, history): Seen<'_>,
+    (view, config_sync, audit, (black_boxes, history), messages): Seen<'_>,
     configuration: &Path,
     lead: &Lead,
     (ambient, key, hooks, user_data, shell): Parts<'_>,
@@ -72,6 +76,7 @@ pub(super) fn doors(
         black_box: Arc::new(move |agent| black_boxes.read(agent)),
         terminal: Arc::new(move |target, size| shell.terminal(target, size, TERMINAL_LIMIT)),
         history: history.door(),
+        test_notify: notices::door(messages),
         herd: actors.commands.clone(),
         leads: Arc::new(move || send_by.as_ref().is_none_or(SendBy::is_open)),
         session_key,

@@ -53,7 +53,7 @@ use super::shard_config::StoreTrouble;
 use super::signals::{SignalAction, Signals};
 use super::standby::Begin;
 use super::start_settings::StartSettings;
-use super::{RunError, Settings, doors, state_dir, twin, wiring};
+use super::{RunError, Settings, doors, notices, state_dir, twin, wiring};
 use crate::systemd::{self, Notifier};
 use crate::telemetry::LevelHandle;
 
@@ -88,6 +88,7 @@ pub(super) struct Service {
     audit: Audit,
     black_boxes: Arc<BlackBoxes>,
     history: Arc<History>,
+    messages: Arc<drover_notify::Notifier>,
     config_sync: ConfigSync,
     environment: Environment,
     observer: Arc<dyn Observer>,
@@ -369,9 +370,11 @@ impl Service {
             },
             config_sync::Configured::of(&checked, &environment),
         );
+        let channels = &checked.service.notify;
+        let messages = notices::start(channels, &view, vault, &ambient, lead.send_by());
         let handles = doors::doors(
             &actors,
-            (&view, &config_sync, &audit, &black_boxes, &history),
+            (&view, &config_sync, &audit, (&black_boxes, &history), &messages),
             &settings.config,
             lead,
             (&ambient, &key, &hooks, &user_data, &shell),
@@ -408,6 +411,7 @@ impl Service {
             audit,
             black_boxes,
             history,
+            messages,
             config_sync,
             environment,
             observer,
@@ -542,6 +546,7 @@ impl Service {
         self.history.configure(&checked.service);
         let (at, digest) = (self.ambient.now().wall, auditing::digest(&checked));
         self.history.configured(at, generation.0, digest, checked.herd.asked.priority);
+        self.messages.configure(&checked.service.notify);
         self.audit.note(auditing::applied(cause, &checked, generation.0));
         checked.follow(&self.spec, generation);
         self.connections.connect(&checked, &self.spec);

@@ -19,6 +19,7 @@ use super::keys::{
 };
 use super::layer::Layer;
 use super::node::Node;
+use super::notify;
 use super::openid::{self, OpenIdSpec};
 use super::shared_store::{self, StoreSpec};
 use super::socket::default_socket;
@@ -73,6 +74,8 @@ pub struct ServiceSpec {
     pub history: HistorySpec,
     /// What machines cost.
     pub prices: Option<PriceSpec>,
+    /// Over which channels drover sends what is wrong.
+    pub notify: drover_notify::Settings,
     /// For whom secrets must be encrypted that the configuration holds.
     pub age_recipients: Vec<String>,
     /// The repository with part of the configuration.
@@ -170,6 +173,7 @@ pub(super) fn service(
     let audit = audit(layer, cx);
     let black_box = black_box(layer, cx);
     let (history, prices) = (history(layer, cx), prices(layer, cx));
+    let notify = notify::notify(layer, cx);
     let config_sync = sync::config_sync(layer, credentials, cx);
     let raw: RawService = layer.typed(&mut cx.faults)?;
     let store = shared_store::store(&raw, layer, cx);
@@ -216,6 +220,7 @@ pub(super) fn service(
         black_box,
         history,
         prices,
+        notify,
         age_recipients: cx.identities.as_ref().map(Identities::recipients).unwrap_or_default(),
         config_sync,
         store,

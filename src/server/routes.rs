@@ -20,8 +20,8 @@ use super::problem::Rejection;
 use super::{
     addresses, agents, answers, audit, black_box, breakers, call_in, clusters, control, copies,
     declared, demand, events, health, history, holds, hooks, images, leases, machines, members,
-    metrics, nodes, openapi, overrides, page, problem, sync, templates, terminal_calls, values,
-    whoami,
+    metrics, nodes, notify, openapi, overrides, page, problem, sync, templates, terminal_calls,
+    values, whoami,
 };
 
 const OPEN: Access = Access::Open;
@@ -146,6 +146,7 @@ pub(super) fn places() -> Vec<Place> {
         Place::at("/v1/sync").get(VIEWER, sync::show).post(ADMIN, sync::sync),
         Place::at("/v1/plan").body_limit(sync::PLAN_LIMIT).post(VIEWER, sync::plan),
         Place::at("/v1/sync/test").post(OPERATOR, sync::test),
+        Place::at("/v1/notify/test").post(OPERATOR, notify::test),
         Place::at("/v1/log-level").on(Method::PUT, ADMIN, control::log_level),
         Place::at("/v1/members").get(VIEWER, members::list),
         Place::at("/v1/members/transfer").post(ADMIN, members::transfer),

@@ -18,6 +18,7 @@ use drover_model::fact::{Fact, What};
 use drover_model::id::{AgentId, LeaseId};
 use drover_model::ports::{Ask, Observer as _, ShellTarget};
 use drover_model::time::WallTime;
+use drover_notify::Tested;
 use drover_runtime::reply::Reply;
 use drover_shell::OpenTerminal;
 use drover_shell::user_data::UserDataStore;
@@ -149,6 +150,9 @@ impl Default for HistoryDoor {
         Self { read: Arc::new(|_, _| Ok(HistorySeen::default())), prices: Arc::new(|| None) }
     }
 }
+/// Sends a test message over a channel of notifications, or over all: none where there is no such channel.
+pub type NotifyDoor =
+    Arc<dyn Fn(Option<String>) -> BoxFuture<'static, Option<Vec<Tested>>> + Send + Sync>;
 
 /// The ways from the web into the rest of the service.
 #[derive(Clone)]
@@ -203,6 +207,8 @@ pub struct Doors {
     pub terminal: TerminalDoor,
     /// What drover has seen.
     pub history: HistoryDoor,
+    /// Tests channels of notifications.
+    pub test_notify: NotifyDoor,
 }
 
 /// What every handler can reach on the leader.

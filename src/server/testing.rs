@@ -543,6 +543,7 @@ impl Served {
             book: Arc::new([("introduction", "# drover\n\nIt drives.\n".to_owned())]),
             audit: Audit::open(directory.path(), Options::default()).unwrap(),
             terminal: Arc::new(|target, size| Box::pin(terminals::opened(target, size))),
+            test_notify: reports::test_notify(),
             black_box: Arc::new(|agent| Ok((agent == "a9").then(reports::a_black_box))),
             history: HistoryDoor::default(),
             mint_lease: Arc::new(move || {

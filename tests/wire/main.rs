@@ -47,6 +47,7 @@ mod members_jobs;
 mod metrics;
 mod moved;
 mod nodes;
+mod notifications;
 mod open;
 mod openapi;
 mod operators;

@@ -64,7 +64,18 @@ pub struct StoreReport {
     pub lines: Vec<Line>,
 }
 
-/// The reports of the store, of the repository, of the provider, and of all clouds and sources.
+/// The findings about one channel of notifications.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ChannelReport {
+    /// The name of the channel.
+    pub channel: String,
+    /// Such as `mail`.
+    pub via: String,
+    /// The findings in the order of the checks.
+    pub lines: Vec<Line>,
+}
+
+/// The reports of the store, of the repository, of the provider, of channels, and of all clouds and sources.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Report {
     /// None where this drover stands alone.
@@ -76,6 +87,8 @@ pub struct Report {
     /// None where nobody logs in at a provider.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub provider: Option<ProviderReport>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub channels: Vec<ChannelReport>,
     pub clouds: Vec<CloudReport>,
     pub sources: Vec<SourceReport>,
 }
@@ -161,11 +174,14 @@ impl Report {
         let provider = self.provider.iter();
         let provider =
             provider.map(|one| (format!("login at {}", clean(&one.issuer)), &one.lines[..]));
+        let channels = self.channels.iter();
+        let channels =
+            channels.map(move |one| (called("channel", &one.channel, &one.via), &one.lines[..]));
         let clouds = self.clouds.iter();
         let clouds =
             clouds.map(move |one| (called("cloud", &one.cloud, &one.name), &one.lines[..]));
         let sources = self.sources.iter();
-        store.chain(repository).chain(provider).chain(clouds).chain(
+        store.chain(repository).chain(provider).chain(channels).chain(clouds).chain(
             sources.map(move |one| (called("source", &one.source, &one.kind), &one.lines[..])),
         )
     }

@@ -15,10 +15,11 @@ use drover_model::phase::NodeStatus;
 use drover_model::placement::report::NodeReport;
 use drover_model::ports::JobObservation;
 use drover_model::record::Want;
+use drover_notify::{Delivered, Failure, Tested};
 
 use super::{Served, THEN, book};
 use crate::house::Limits;
-use crate::state::{Doors, HistoryDoor};
+use crate::state::{Doors, HistoryDoor, NotifyDoor};
 use crate::view::View;
 
 /// What waits at a source, runs there, and is left alone.
@@ -172,6 +173,21 @@ impl Served {
         let changed = |doors| Doors { history, ..doors };
         Self::changed(view, asks, script, Limits::default(), changed)
     }
+}
+
+/// What comes of tests of channels: the phone cannot be reached.
+pub(super) fn test_notify() -> NotifyDoor {
+    Arc::new(|channel| Box::pin(std::future::ready(tested(channel.as_deref()))))
+}
+
+fn tested(channel: Option<&str>) -> Option<Vec<Tested>> {
+    let taken = Delivered { answer: "250 2.0.0 Ok".to_owned(), refused: None };
+    let failure =
+        Failure { text: "no answer within 30 s".to_owned(), retry_after: None, is_final: false };
+    let all = [("ops", "mail", Ok(taken)), ("phone", "ntfy", Err(failure))];
+    let meant = all.into_iter().filter(|(name, ..)| channel.is_none_or(|one| one == *name));
+    let tested = meant.map(|(name, via, result)| Tested { channel: name.to_owned(), via, result });
+    Some(tested.collect()).filter(|all: &Vec<Tested>| !all.is_empty())
 }
 
 /// The values in force: of a file, of a variable, a secret and a default.

@@ -29,6 +29,7 @@ use drover_model::status::{
     LeaseStatus, SourceStatus, TemplateStatus,
 };
 use drover_model::time::WallTime;
+use drover_notify::ChannelTrouble;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -77,6 +78,7 @@ pub struct View {
     readiness: watch::Sender<Readiness>,
     journal: Mutex<Option<String>>,
     audit: Mutex<Option<String>>,
+    channels: Mutex<Vec<ChannelTrouble>>,
     restart_due: Mutex<Vec<&'static str>>,
     /// The state of the sync with git; none where no repository is configured.
     sync: Mutex<Option<SyncOut>>,
@@ -172,6 +174,7 @@ impl View {
             readiness: watch::Sender::new(Readiness::default()),
             journal: Mutex::new(None),
             audit: Mutex::new(None),
+            channels: Mutex::default(),
             restart_due: Mutex::new(Vec::new()),
             sync: Mutex::default(),
             managed: Mutex::default(),
@@ -212,6 +215,16 @@ impl View {
     /// Why the audit log cannot be written; none when it can.
     pub fn audit_trouble(&self) -> Option<String> {
         self.audit.lock().clone()
+    }
+
+    /// Notes the channels of notifications whose messages are not taken.
+    pub fn mark_channels(&self, troubles: Vec<ChannelTrouble>) {
+        *self.channels.lock() = troubles;
+    }
+
+    /// The channels of notifications whose messages are not taken.
+    pub fn channel_troubles(&self) -> Vec<ChannelTrouble> {
+        self.channels.lock().clone()
     }
 
     /// Marks the state of the sync with git.
