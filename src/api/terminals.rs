@@ -51,13 +51,8 @@ pub struct TerminalSizeIn {
     pub rows: u16,
 }
 
-/// A piece of a line of a terminal: its text, and how it is drawn.
-///
-/// The second is words with a blank between: `b` bold, `d` dim, `i` italic, `u` underlined, `r` with its colours
-/// exchanged, `w` a letter of two columns, `fN` and `gN` the colour N of text and ground (0 to 255), `f#RRGGBB` and
-/// `g#RRGGBB` any colour.
+/// A piece of a line of a terminal: its text, and how it is drawn, as [`TerminalScreenOut::above`] has it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct TerminalPiece(pub String, pub String);
 
 /// The screen of a terminal, or what changed on it.
@@ -70,6 +65,8 @@ pub struct TerminalScreenOut {
     /// Whether this is all of the screen and of the lines above it; else it is what changed.
     pub whole: bool,
     /// Row and column of the cursor, from 0; null while it is hidden.
+    // Clients that are made from the document know no arrays with a type for each place.
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<Vec<u16>>))]
     pub cursor: Option<(u16, u16)>,
     /// What the programs call the terminal.
     pub title: String,
@@ -79,9 +76,14 @@ pub struct TerminalScreenOut {
     pub application_keys: bool,
     /// Whether what is pasted is put between `ESC [ 200 ~` and `ESC [ 201 ~`.
     pub bracketed_paste: bool,
-    /// Lines that left the screen since the last one, the oldest first.
+    /// Lines that left the screen since the last one, the oldest first. A line is of pieces, a piece is its text and
+    /// how it is drawn: words with a blank between, `b` bold, `d` dim, `i` italic, `u` underlined, `r` with its colours
+    /// exchanged, `w` a letter of two columns, `fN` and `gN` the colour N of text and ground (0 to 255), `f#RRGGBB`
+    /// and `g#RRGGBB` any colour.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    #[cfg_attr(feature = "openapi", schema(value_type = Vec<Vec<Vec<String>>>))]
     pub above: Vec<Vec<TerminalPiece>>,
     /// Lines that changed, by their number from 0.
+    #[cfg_attr(feature = "openapi", schema(value_type = BTreeMap<u16, Vec<Vec<String>>>))]
     pub lines: BTreeMap<u16, Vec<TerminalPiece>>,
 }
