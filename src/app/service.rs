@@ -300,7 +300,7 @@ impl Service {
         let audit_view = Arc::downgrade(&view);
         audit.watch(move |trouble| {
             if let Some(view) = audit_view.upgrade() {
-                view.mark_audit(trouble.map(str::to_owned));
+                view.mark_audit(trouble.cloned());
             }
         });
         audit.note(auditing::started(shared.as_deref().map(Membership::name)));

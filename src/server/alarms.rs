@@ -23,8 +23,8 @@ pub(super) fn alarms(view: &View) -> Vec<AlarmOut> {
         all.push(about("journal".to_owned(), text, ""));
     }
     if let Some(trouble) = view.audit_trouble() {
-        let text = format!("cannot be written, changes leave no record: {trouble}");
-        all.push(about("audit log".to_owned(), text, "drover audit verify"));
+        let text = format!("cannot be written, changes leave no record: {}", trouble.why);
+        all.push(about("audit log".to_owned(), text, trouble.command));
     }
     let config = view.config();
     if let Some((at, refusal)) = config.refused {

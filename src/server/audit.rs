@@ -75,7 +75,7 @@ async fn found(state: &State, of: Of) -> Result<AuditOut, Rejection> {
     };
     let found = found.map_err(|error| unread(error.to_string()))?;
     let found = found.map_err(|error| unread(error.to_string()))?;
-    let trouble = state.doors.view.audit_trouble();
+    let trouble = state.doors.view.audit_trouble().map(|trouble| trouble.why);
     Ok(AuditOut { records: found.into_iter().map(shown).collect(), trouble })
 }
 
@@ -170,7 +170,7 @@ fn detail(entry: &Entry) -> Option<String> {
         }
         Entry::Lost { records, why } => format!("{records} records could not be written: {why}"),
         Entry::LeftOut { calls, .. } => {
-            format!("{calls} refused calls of this caller are not recorded: there were too many")
+            format!("{calls} calls of this caller that changed nothing are not recorded: there were too many")
         }
     };
     Some(text)

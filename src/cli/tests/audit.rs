@@ -41,6 +41,10 @@ async fn records_are_listed_and_those_that_are_asked_for_alone() {
     ] {
         assert!(words.iter().all(|word| rows[row].contains(word)), "{all}");
     }
+    // A hash of 64 digits in each row would be wider than any terminal.
+    let longest = all.lines().map(str::len).max();
+    assert!(longest < Some(200), "{longest:?} columns:\n{all}");
+    assert!(all.lines().all(|line| !line.ends_with(' ')), "{all}");
     let of = async |by, about| cli(&served, audit(by, about)).await.lines().count();
     assert_eq!(of(Some("token:admin"), None).await, 2);
     assert_eq!(of(None, Some("a1")).await, 2);
