@@ -86,9 +86,8 @@ fn folder(global: &Global) -> Result<PathBuf, ExitCode> {
     if global.config.is_some() || path.exists() {
         return Ok(load(&path, global.json)?.service.state_directory.join(FOLDER));
     }
-    usual_folder(&state_directory(None, &Environment::of_process())).map_err(|text| {
-        report::fail(global.json, USAGE, &text, &format!("drover: {text}\n"))
-    })
+    usual_folder(&state_directory(None, &Environment::of_process()))
+        .map_err(|text| report::fail(global.json, USAGE, &text, &format!("drover: {text}\n")))
 }
 
 /// The audit log in a state directory, where there is one.

@@ -170,7 +170,9 @@ fn detail(entry: &Entry) -> Option<String> {
         }
         Entry::Lost { records, why } => format!("{records} records could not be written: {why}"),
         Entry::LeftOut { calls, .. } => {
-            format!("{calls} calls of this caller that changed nothing are not recorded: there were too many")
+            format!(
+                "{calls} calls of this caller that changed nothing are not recorded: there were too many"
+            )
         }
     };
     Some(text)

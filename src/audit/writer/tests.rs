@@ -41,7 +41,8 @@ fn a_record_is_in_the_file_when_its_caller_hears_so() {
 fn trouble_is_reported_and_the_records_that_it_cost_are_counted_in_the_next() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join(FOLDER), "a file").unwrap();
-    let audit = Audit::bounded(dir.path(), Options::default(), 500, (Duration::ZERO, WRITE_LIMIT)).unwrap();
+    let audit =
+        Audit::bounded(dir.path(), Options::default(), 500, (Duration::ZERO, WRITE_LIMIT)).unwrap();
     let (said, hears) = channel();
     audit.watch(move |trouble| said.send(trouble.cloned()).unwrap());
     assert_eq!(hears.recv().unwrap(), None);
@@ -70,7 +71,10 @@ fn a_write_that_does_not_end_is_trouble_until_it_does() {
     assert_eq!(hears.recv().unwrap(), None);
     audit.note(by("token:a", "a1"));
     let trouble = hears.recv().unwrap().unwrap();
-    assert!(trouble.why.contains("the disk hangs") && trouble.why.contains("/audit`"), "{trouble:?}");
+    assert!(
+        trouble.why.contains("the disk hangs") && trouble.why.contains("/audit`"),
+        "{trouble:?}"
+    );
     assert_eq!((trouble.command, audit.hangs()), (CHECK_DISK, true));
     // The log is read, and then opened for its record.
     drop(fs::File::options().write(true).open(&file).unwrap());
@@ -103,7 +107,8 @@ fn a_disk_that_failed_is_left_alone_for_a_while() {
 #[test]
 fn records_are_found_by_caller_object_and_number() {
     let dir = tempfile::tempdir().unwrap();
-    let audit = Audit::bounded(dir.path(), Options::default(), 500, (RETRY_INTERVAL, WRITE_LIMIT)).unwrap();
+    let audit =
+        Audit::bounded(dir.path(), Options::default(), 500, (RETRY_INTERVAL, WRITE_LIMIT)).unwrap();
     for (principal, object) in [("token:a", "a1"), ("uid:7", "a1"), ("token:a", "a2")] {
         assert!(recorded(&audit, by(principal, object)));
     }
