@@ -316,7 +316,12 @@ impl Service {
         connections.connect(&checked, &HerdSpec::default());
         wiring::set_keys(&shell, &former, &checked.keys);
         shell.set_files(checked.uploads.iter());
-        let black_boxes = BlackBoxes::start(&state, keep_of(&checked.service), &proxmox);
+        let black_boxes = BlackBoxes::start(
+            &state,
+            keep_of(&checked.service),
+            &proxmox,
+            Arc::clone(&ambient) as _,
+        );
         let listener = ServiceObserver::new(
             Arc::clone(&view),
             Arc::clone(&connections),

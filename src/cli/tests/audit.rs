@@ -65,6 +65,9 @@ async fn a_black_box_is_shown_with_phases_events_and_tasks() {
         "VMID 10417 on node pve1",
         "     4.0 s  Booting",
         "2 events left out before these",
+        "/var/log/cloud-init-output.log\nno network",
+        "`qm terminal VMID`",
+        "POST /nodes/pve1/qemu/10417/status/start: 200 after 41 ms, the last of 2",
         "2026-11-21T08:11:02Z  cloud-init: exit 1 after 1.5 s\n  E: no network",
         "qmstart: start failed\n  TASK ERROR: start failed\n  UPID:pve1:",
     ] {
