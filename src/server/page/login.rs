@@ -5,7 +5,9 @@ use actix_web::http::header::{self, HeaderMap, HeaderValue};
 use actix_web::{HttpRequest, HttpResponse, web};
 use drover_page::{LoginPage, Written};
 use serde::Deserialize;
+use serde_json::json;
 
+use super::openid;
 use crate::answers::{Answer, Asked, leads_to, page_of};
 use crate::audited;
 use crate::auth::{Auth, digest};
@@ -73,9 +75,19 @@ pub(super) async fn enter(
     }
 }
 
-/// Ends the session.
-pub(super) async fn leave(request: HttpRequest) -> HttpResponse {
-    let mut answer = HttpResponse::NoContent().finish();
+/// Ends the session. Of somebody who logged in at the provider the answer says where they log out there.
+pub(super) async fn leave(request: HttpRequest, house: web::Data<House>) -> HttpResponse {
+    let auth = house.auth();
+    let at_provider = match auth.openid() {
+        Some(openid) if house.sessions.is_of_provider(request.headers(), openid) => {
+            openid::end_there(openid).await
+        }
+        Some(_) | None => None,
+    };
+    let mut answer = match at_provider {
+        Some(place) => HttpResponse::Ok().json(json!({ "continueAt": place.as_str() })),
+        None => HttpResponse::NoContent().finish(),
+    };
     put(&mut answer, &set_cookie("", is_secure(request.headers())));
     answer
 }
