@@ -1,6 +1,8 @@
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
-use drover_history::{Agent, Demand, DemandKind, How, Line, MadeFor, Peaks, Prices, Trace};
+use drover_history::{
+    Agent, Demand, DemandKind, How, Line, MadeFor, Peaks, PriceList, Prices, Trace,
+};
 use parking_lot::Mutex;
 use reqwest::Method;
 
@@ -70,8 +72,9 @@ fn door(lines: Vec<Line>) -> HistoryDoor {
         }
         Ok(seen)
     });
-    let prices = Prices { core_hour: 20_000, gib_hour: 5_000 };
-    HistoryDoor { read, prices: Arc::new(move || Some((prices, "EUR".to_owned()))) }
+    let all = Prices { core_hour: 20_000, gib_hour: 5_000 };
+    let prices = PriceList { all, ..PriceList::default() };
+    HistoryDoor { read, prices: Arc::new(move || Some((prices.clone(), "EUR".to_owned()))) }
 }
 
 fn served() -> Served {
