@@ -49,6 +49,7 @@ mod sources;
 mod status;
 mod sync;
 mod templates;
+mod terminals;
 mod usage;
 mod values;
 mod why;
@@ -104,6 +105,9 @@ pub use sync::{
     ValueChangeOut,
 };
 pub use templates::{CanaryOut, GivenUpOut, ProvisionIn, ProvisionOut, TemplateOut, TemplatesOut};
+pub use terminals::{
+    TerminalIn, TerminalKeysIn, TerminalOut, TerminalPiece, TerminalScreenOut, TerminalSizeIn,
+};
 pub use usage::{UsageOut, UsageRowOut};
 pub use values::{ValueOut, ValuesOut};
 pub use why::{

@@ -379,7 +379,7 @@ impl Service {
             (&view, &config_sync, &audit, &black_boxes, &history),
             &settings.config,
             lead,
-            (&ambient, &key, &hooks, &user_data),
+            (&ambient, &key, &hooks, &user_data, &shell),
             &level,
             reloads,
         );

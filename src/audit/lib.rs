@@ -38,7 +38,7 @@ mod record;
 mod verify;
 mod writer;
 
-pub use entry::{Call, Cause, Entry, Sync};
+pub use entry::{Call, Cause, Entry, Sync, Terminal};
 pub use find::{Wanted, find};
 pub use log::FILE_BYTES_MAX;
 pub use record::Record;

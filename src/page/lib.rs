@@ -33,6 +33,7 @@ mod nodes;
 mod plan;
 mod show;
 mod template;
+mod terminal;
 mod usage;
 mod waterfall;
 
@@ -52,6 +53,7 @@ pub use login::LoginPage;
 pub use nodes::NodesPage;
 pub use plan::PlanPage;
 pub use template::TemplatePage;
+pub use terminal::{TerminalEntry, TerminalPage};
 pub use usage::UsagePage;
 
 /// A page that can be written.

@@ -2,7 +2,7 @@
 
 use actix_web::web;
 use drover_api::{AuditOut, AuditRecordOut};
-use drover_audit::{Call, Cause, Entry, Record, Sync, Wanted, find};
+use drover_audit::{Call, Cause, Entry, Record, Sync, Terminal, Wanted, find};
 use jiff::Timestamp;
 use serde::Deserialize;
 
@@ -84,6 +84,10 @@ fn shown(Record { seq, at, prev, entry, hash }: Record) -> AuditRecordOut {
     let principal = entry.principal().map(str::to_owned);
     let call = match entry {
         Entry::Call(call) => call,
+        Entry::TerminalOpened(terminal) | Entry::TerminalEnded { terminal, .. } => {
+            let Terminal { agent, role, peer, .. } = terminal;
+            Call { role: Some(role), peer, object: Some(agent), ..Call::default() }
+        }
         Entry::ConfigurationApplied { .. }
         | Entry::ConfigurationRefused { .. }
         | Entry::Signal { .. }
@@ -119,6 +123,8 @@ fn shown(Record { seq, at, prev, entry, hash }: Record) -> AuditRecordOut {
 fn kind(entry: &Entry) -> &'static str {
     match entry {
         Entry::Call(_) => "call",
+        Entry::TerminalOpened(_) => "terminalOpened",
+        Entry::TerminalEnded { .. } => "terminalEnded",
         Entry::ConfigurationApplied { .. } => "configurationApplied",
         Entry::ConfigurationRefused { .. } => "configurationRefused",
         Entry::Signal { .. } => "signal",
@@ -136,6 +142,16 @@ fn kind(entry: &Entry) -> &'static str {
 fn detail(entry: &Entry) -> Option<String> {
     let text = match entry {
         Entry::Call(_) => return None,
+        Entry::TerminalOpened(Terminal { id, agent, .. }) => {
+            format!("opened terminal {id} in agent {agent}")
+        }
+        Entry::TerminalEnded { terminal, seconds, typed_bytes, shown_bytes, why } => {
+            let Terminal { id, agent, .. } = terminal;
+            format!(
+                "terminal {id} in agent {agent} ended after {seconds} s: {why}; {typed_bytes} bytes were \
+                 typed, {shown_bytes} bytes were shown"
+            )
+        }
         Entry::ConfigurationApplied { cause, digest, generation } => {
             let cause = because(*cause);
             format!("configuration {generation} came into force {cause}; SHA-256 {digest}")

@@ -70,6 +70,8 @@ mod subjects;
 mod sync;
 mod taken;
 mod templates;
+mod terminal_calls;
+mod terminals;
 mod unread;
 mod values;
 pub mod view;
@@ -88,8 +90,8 @@ pub use session::SessionKey;
 pub use standby::StandbyDoors;
 pub use state::{
     BlackBoxDoor, Doors, ForgetDoor, HistoryDoor, HistorySeen, MembersDoor, NotForgotten,
-    NotReloaded, NotSynced, PlanDoor, ReadHistory, Reload, SetLogLevel, SyncDoor, TestSyncDoor,
-    TransferDoor, WhoCalls,
+    NotReloaded, NotSynced, PlanDoor, ReadHistory, Reload, SetLogLevel, SyncDoor, TerminalDoor,
+    TestSyncDoor, TransferDoor, WhoCalls,
 };
 
 #[cfg(any(test, feature = "testing"))]

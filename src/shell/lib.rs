@@ -12,6 +12,7 @@
 //! Beside it:
 //! - `kept_keys.rs`: private keys, kept in the state directory while agents need them.
 //! - `user_data/`: the user data of leases, kept in the vault and put into guests.
+//! - `terminal.rs`: shells that somebody sits at.
 //! - `windows.rs`: what is different in Windows guests.
 //! - `own_commands.rs`: recognizes drover's own commands, for simulated guests.
 
@@ -46,8 +47,11 @@ use user_data::{UserDataStore, guest};
 pub mod kept_keys;
 pub mod own_commands;
 mod tail;
+mod terminal;
 pub mod user_data;
 mod windows;
+
+pub use terminal::OpenTerminal;
 
 /// The exit status of a command that finds its work done already. It differs from 0 and from what
 /// shells and programs return when they fail.
@@ -580,14 +584,5 @@ mod tests {
         files.replace([file("d", 1)].into());
         assert!(["b", "c", "d"].iter().all(|name| files.of(name).is_some()));
         assert_eq!(files.of("a"), None, "the latest are kept first");
-    }
-
-    // Invariant: a lease's key can be added and removed any number of times.
-
-    #[test]
-    fn a_key_is_added_without_its_comment_and_marked_with_the_lease() {
-        let command = admit_command("l1", "ssh-ed25519 AAAA it's me");
-        assert!(command.contains("'ssh-ed25519 AAAA drover-lease-l1'"), "{command}");
-        assert!(!command.contains("it's me"), "{command}");
     }
 }

@@ -92,6 +92,7 @@ mod spine;
 mod stores;
 mod strangers;
 mod stress;
+mod terminal;
 mod top;
 mod transfers;
 mod trials;

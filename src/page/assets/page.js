@@ -94,7 +94,8 @@
       if (answer.redirected && new URL(answer.url).pathname === "/login") { location.href = answer.url; return; }
       if (answer.ok) {
         const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
-        for (const part of ["#main", "header.top nav"]) {
+        // What a script of its own draws stays as it is.
+        for (const part of mode() === "own" ? ["header.top nav"] : ["#main", "header.top nav"]) {
           if (find(part) && find(part, fresh)) put(find(part), find(part, fresh));
         }
         times();
@@ -109,7 +110,7 @@
     }
   };
   const soon = () => {
-    if (mode() === "no") return;
+    if (mode() === "no" || mode() === "own") return;
     if (document.hidden) { wanted = true; return; }
     if (timer) return;
     const pause = Math.max(mode() === "slow" ? SLOW : SOONEST, 5 * took);

@@ -38,6 +38,7 @@ pub(super) fn places() -> Vec<Place> {
         at("/").query().get(VIEWER, views::herd),
         at("/agents").query().get(VIEWER, views::agents),
         at("/agents/{id}").query().get(VIEWER, views::agent),
+        at("/agents/{id}/terminal").query().get(OPERATOR, views::terminal),
         at("/leases").query().get(VIEWER, views::leases),
         at("/leases/{id}").query().get(VIEWER, views::lease),
         at("/jobs").query().get(VIEWER, views::jobs),
