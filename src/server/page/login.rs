@@ -1,13 +1,11 @@
-//! The way in: a token for a session. `openid.rs` has the way by the provider.
+//! The way in: a token for a session. `openid.rs` has the way by the provider, `logout.rs` the way out.
 
 use actix_web::http::StatusCode;
 use actix_web::http::header::{self, HeaderMap, HeaderValue};
 use actix_web::{HttpRequest, HttpResponse, web};
 use drover_page::{LoginPage, Written};
 use serde::Deserialize;
-use serde_json::json;
 
-use super::openid;
 use crate::answers::{Answer, Asked, leads_to, page_of};
 use crate::audited;
 use crate::auth::{Auth, digest};
@@ -73,23 +71,6 @@ pub(super) async fn enter(
         }
         Err(problem) => Err(problem.into()),
     }
-}
-
-/// Ends the session. Of somebody who logged in at the provider the answer says where they log out there.
-pub(super) async fn leave(request: HttpRequest, house: web::Data<House>) -> HttpResponse {
-    let auth = house.auth();
-    let at_provider = match auth.openid() {
-        Some(openid) if house.sessions.is_of_provider(request.headers(), openid) => {
-            openid::end_there(openid).await
-        }
-        Some(_) | None => None,
-    };
-    let mut answer = match at_provider {
-        Some(place) => HttpResponse::Ok().json(json!({ "continueAt": place.as_str() })),
-        None => HttpResponse::NoContent().finish(),
-    };
-    put(&mut answer, &set_cookie("", is_secure(request.headers())));
-    answer
 }
 
 /// The form, with why the last try failed.

@@ -15,7 +15,6 @@ use actix_web::{HttpMessage as _, HttpRequest, HttpResponse, web};
 use drover_api::Role;
 use drover_audit::Call;
 use drover_openid::{Attempt, Fault, Person, refusal};
-use reqwest::Url;
 use tokio::time::timeout;
 
 use super::login::{Next, is_secure, put, shown, within};
@@ -33,7 +32,7 @@ use crate::session::{set_cookie_for, set_login_cookie};
 pub(super) use drover_openid::CALLBACK;
 
 /// How long a login may wait for the provider, whatever is asked of it.
-const WAIT_LIMIT: Duration = Duration::from_secs(20);
+pub(super) const WAIT_LIMIT: Duration = Duration::from_secs(20);
 /// The most bytes of what the provider sends back with a person.
 const QUERY_BYTES_MAX: usize = 8 * 1024;
 /// Groups that a refusal names.
@@ -83,28 +82,6 @@ pub(super) async fn begin(
     let mut answer = leads_to(place.as_str());
     put(&mut answer, &set_login_cookie(&sealed, is_secure_for(openid, &request)));
     Ok(answer)
-}
-
-/// Where a person ends the provider's session too; none where that is not configured, or the provider does not
-/// say it: drover's own session ends in any case.
-pub(super) async fn end_there(openid: &OpenId) -> Option<Url> {
-    if !openid.ends_session {
-        return None;
-    }
-    let place = timeout(WAIT_LIMIT, openid.provider.end()).await.unwrap_or(Err(Fault::Busy));
-    match place {
-        Ok(Some(place)) => Some(place),
-        Ok(None) => {
-            tracing::warn!(
-                "the provider has no address at which people log out (end_session_endpoint)"
-            );
-            None
-        }
-        Err(fault) => {
-            tracing::warn!(error = %fault, "a logout ends no session at the provider");
-            None
-        }
-    }
 }
 
 /// Takes a person back from the provider.
