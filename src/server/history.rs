@@ -337,13 +337,13 @@ fn send(
     let from = if range.from == WallTime(0) { seen.since.unwrap_or(range.to) } else { range.from };
     let range = Range { from: from.min(range.to), ..range };
     let mut left_out = gaps(range, seen);
+    if salt.is_some() {
+        left_out.push("names of owners, groups and jobs: they are hashed".to_owned());
+    }
     let nodes = nodes.unwrap_or_else(|why| {
         left_out.push(format!("what nodes have: {why}"));
         Vec::new()
     });
-    if salt.is_some() {
-        left_out.push("names of owners, groups and jobs: they are hashed".to_owned());
-    }
     let header = Header {
         format: FORMAT,
         drover: env!("CARGO_PKG_VERSION").to_owned(),

@@ -85,7 +85,11 @@ pub(super) fn broken(doing: &str, ran: &Ran) -> Fault {
     Fault::new(FaultKind::Broken, Culprit::Guest, format!("{doing} failed: {}", ran.tail))
 }
 
-pub(super) async fn exec_on(session: &Session, command: &str, limit: Duration) -> Result<Ran, Fault> {
+pub(super) async fn exec_on(
+    session: &Session,
+    command: &str,
+    limit: Duration,
+) -> Result<Ran, Fault> {
     let limits = Limits { time: limit, output_bytes_max: TAIL_BYTES, keep: Keep::Last };
     match session.exec(command, None, limits, None).await {
         Ok(result) => {
