@@ -5,7 +5,7 @@ use drover_api::{AuditOut, AuditRecordOut};
 use super::Listed;
 use crate::cli::table::{Cell, Column, Kind, Page, Tone, View, column};
 
-/// Digits of a hash that tell records apart; JSON has all of them.
+/// Digits of a hash by which people know a record; JSON has all of them.
 const HASH_SHOWN: usize = 12;
 
 /// Why no record can be written, where that is so.
