@@ -61,7 +61,7 @@ pub use agents::{
     AgentLimits, AgentOut, AgentsOut, GoneOut, LimitsIn, MachineSize, PhaseOut, SshOut,
 };
 pub use audit::{AuditOut, AuditRecordOut};
-pub use black_box::{BlackBoxOut, GuestTaskOut, MomentOut};
+pub use black_box::{BlackBoxOut, GuestCallOut, GuestTaskOut, MomentOut};
 pub use breakers::{BreakerOut, BreakersOut, ResetOut};
 pub use call_in::{CallIn, CalledIn};
 pub use clouds::{CloudOut, CloudsOut, ConfirmIn, ConfirmOut};

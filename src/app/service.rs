@@ -301,7 +301,7 @@ impl Service {
         let audit_view = Arc::downgrade(&view);
         audit.watch(move |trouble| {
             if let Some(view) = audit_view.upgrade() {
-                view.mark_audit(trouble.map(str::to_owned));
+                view.mark_audit(trouble.cloned());
             }
         });
         audit.note(auditing::started(shared.as_deref().map(Membership::name)));
@@ -317,7 +317,12 @@ impl Service {
         connections.connect(&checked, &HerdSpec::default());
         wiring::set_keys(&shell, &former, &checked.keys);
         shell.set_files(checked.uploads.iter());
-        let black_boxes = BlackBoxes::start(&state, keep_of(&checked.service), &proxmox);
+        let black_boxes = BlackBoxes::start(
+            &state,
+            keep_of(&checked.service),
+            &proxmox,
+            Arc::clone(&ambient) as _,
+        );
         let listener = ServiceObserver::new(
             Arc::clone(&view),
             Arc::clone(&connections),

@@ -4,6 +4,8 @@ use serde::{Deserialize, Serialize};
 
 /// Characters of a text that comes from outside.
 const TEXT_MAX: usize = 256;
+/// The role that may look at things only.
+const VIEWER: &str = "viewer";
 
 /// One thing that happened.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -82,7 +84,7 @@ pub enum Entry {
         /// What the system said.
         why: String,
     },
-    /// A caller had so many refused calls that only some are recorded.
+    /// A caller had so many calls that changed nothing, refused or of a viewer, that only some are recorded.
     LeftOut {
         /// Whose; none for callers that nobody knows.
         principal: Option<String>,
@@ -232,6 +234,11 @@ impl Call {
     /// Whether the answer says that nothing was done for this caller.
     pub(crate) fn is_refused(&self) -> bool {
         self.status.is_some_and(|status| (400..500).contains(&status))
+    }
+
+    /// Whether its caller may change nothing.
+    pub(crate) fn is_of_viewer(&self) -> bool {
+        self.role.as_deref() == Some(VIEWER)
     }
 }
 

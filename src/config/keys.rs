@@ -98,7 +98,7 @@ pub(super) use credential::{CREDENTIALS, CredentialKind, KEY_SOURCES};
 pub(super) use demand::{DEMAND, FORGES, Launch, Mode, RawDemand, SourceKind};
 pub(super) use guest::RawNic;
 pub(super) use hardware::{RawAgentHardware, RawDisk};
-pub(super) use history::{HISTORY_KEEP, RawHistory, RawPrices};
+pub(super) use history::{HISTORY_KEEP, RawHistory, RawPrice, RawPrices};
 pub(super) use image::{HARDWARE, IMAGE, RawHardware, RawImage, RawImageRunner, RawSource};
 pub(super) use machine::{MACHINE, RawMachine};
 pub(super) use notify::{NOTIFY_TIMES, RawMail, RawMailLogin, RawNotify, RawNtfy, RawWebhook};

@@ -105,7 +105,9 @@ pub use explain::{Explained, UnknownKey, explain, sections};
 pub use fault::{Fault, LocatedFault, Place};
 pub use openid::{OpenIdGroup, OpenIdSpec};
 pub use schema::schema;
-pub use service::{ApiToken, AuditSpec, BlackBoxSpec, HistorySpec, PriceSpec, ServiceSpec};
+pub use service::{
+    ApiToken, AuditSpec, BlackBoxSpec, HistorySpec, HourPrices, PriceSpec, ServiceSpec,
+};
 pub use shared_store::{
     KEY_VARIABLE, STORE_VARIABLE, StoreSpec, key_of_environment, store_of_environment,
 };

@@ -49,8 +49,8 @@ pub(super) fn standing(view: &View) -> Vec<Alarm> {
         all.push(Alarm::new(Kind::Journal, "", None, about("journal".to_owned(), text, "")));
     }
     if let Some(trouble) = view.audit_trouble() {
-        let text = format!("cannot be written, changes leave no record: {trouble}");
-        let out = about("audit log".to_owned(), text, "drover audit verify");
+        let text = format!("cannot be written, changes leave no record: {}", trouble.why);
+        let out = about("audit log".to_owned(), text, trouble.command);
         all.push(Alarm::new(Kind::AuditLog, "", None, out));
     }
     all.extend(of_configuration(view));

@@ -68,14 +68,18 @@ async fn found(state: &State, of: Of) -> Result<AuditOut, Rejection> {
     }
     let folder = state.audit.folder().to_owned();
     let wanted = Wanted { since, by, about, after, limit };
-    let found = web::block(move || find(&folder, &wanted)).await;
     let unread = |why: String| {
         let text = format!("the audit log cannot be read: {why}");
         Rejection::refused(drover_actors::message::Refusal::Unavailable(text))
     };
+    // A thread that reads from a disk that hangs would hang too.
+    if let Some(trouble) = state.doors.view.audit_trouble().filter(|_| state.audit.hangs()) {
+        return Err(unread(trouble.why));
+    }
+    let found = web::block(move || find(&folder, &wanted)).await;
     let found = found.map_err(|error| unread(error.to_string()))?;
     let found = found.map_err(|error| unread(error.to_string()))?;
-    let trouble = state.doors.view.audit_trouble();
+    let trouble = state.doors.view.audit_trouble().map(|trouble| trouble.why);
     Ok(AuditOut { records: found.into_iter().map(shown).collect(), trouble })
 }
 
@@ -186,7 +190,9 @@ fn detail(entry: &Entry) -> Option<String> {
         }
         Entry::Lost { records, why } => format!("{records} records could not be written: {why}"),
         Entry::LeftOut { calls, .. } => {
-            format!("{calls} refused calls of this caller are not recorded: there were too many")
+            format!(
+                "{calls} calls of this caller that changed nothing are not recorded: there were too many"
+            )
         }
     };
     Some(text)

@@ -13,7 +13,7 @@ use drover_api::{
 };
 use drover_audit::Audit;
 use drover_ci::Hooks;
-use drover_history::{Line, Prices, Range};
+use drover_history::{Line, PriceList, Range};
 use drover_model::fact::{Fact, What};
 use drover_model::id::{AgentId, LeaseId};
 use drover_model::ports::{Ask, Observer as _, ShellTarget};
@@ -141,7 +141,7 @@ pub type ReadHistory = Arc<
 pub struct HistoryDoor {
     pub read: ReadHistory,
     /// What machines cost, and in what currency; none where nothing is configured.
-    pub prices: Arc<dyn Fn() -> Option<(Prices, String)> + Send + Sync>,
+    pub prices: Arc<dyn Fn() -> Option<(PriceList, String)> + Send + Sync>,
 }
 
 impl Default for HistoryDoor {

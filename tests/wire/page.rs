@@ -113,9 +113,20 @@ fn what_waits_says_why_and_lists_are_filtered_and_walked_by_keys() {
     browser.press("gl");
     browser.until_text("#leases", &waiting);
     browser.press("/");
-    browser.put("#q", "state:waiting\u{e007}");
+    // It holds while one types: no Enter, and no other page.
+    browser.run("window.stays = true");
+    browser.put("#q", "state:waiting");
     browser.until_no_text("#leases", &leases[0]);
     assert_eq!(browser.place(), "/leases?q=state%3Awaiting");
+    browser.press("\u{e003}".repeat("waiting".len()).as_str());
+    browser.put("#q", "ready");
+    browser.until_text("#leases", &leases[0]);
+    browser.until_no_text("#leases", &waiting);
+    assert_eq!(browser.place(), "/leases?q=state%3Aready");
+    let typed = browser.run("return document.activeElement.value + window.stays");
+    assert_eq!(typed, "state:readytrue");
+    browser.go("/leases?q=state%3Awaiting");
+    browser.until_text("#leases", &waiting);
     browser.press("j\u{e007}");
     let why = browser.until_text("#why", "lab/linux is full: 4 of 4");
     assert!(why.contains("Nothing is served before it."), "{why}");

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use drover_api::{BlackBoxOut, GuestTaskOut, MomentOut, PhaseOut, ValueOut};
+use drover_api::{BlackBoxOut, GuestCallOut, GuestTaskOut, MomentOut, PhaseOut, ValueOut};
 use drover_model::demand::report::{
     Account, Estimate, Kind, Outage, RowlessRunner, RunningJob, Serving, SourceJobs, Unoffered,
 };
@@ -162,6 +162,16 @@ pub fn a_black_box() -> BlackBoxOut {
             log: vec!["TASK ERROR: start failed".to_owned()],
         }],
         tasks_unread: None,
+        calls: vec![GuestCallOut {
+            at: "2026-11-21T08:11:58Z".to_owned(),
+            method: "POST".to_owned(),
+            path: "/nodes/pve1/qemu/10417/status/start".to_owned(),
+            outcome: "200".to_owned(),
+            ms: 41,
+            times: 2,
+        }],
+        guest_log: Some("/var/log/cloud-init-output.log\nno network".to_owned()),
+        guest_unread: None,
     }
 }
 

@@ -15,6 +15,7 @@ use std::sync::{Arc, OnceLock};
 
 use dashmap::DashMap;
 use drover_api::SyncOut;
+use drover_audit::Trouble;
 use drover_limits::call_queue::CallLoad;
 use drover_model::fact::{Fact, What};
 use drover_model::id::{
@@ -77,7 +78,7 @@ pub struct View {
     numbers: Mutex<Numbers>,
     readiness: watch::Sender<Readiness>,
     journal: Mutex<Option<String>>,
-    audit: Mutex<Option<String>>,
+    audit: Mutex<Option<Trouble>>,
     channels: Mutex<Vec<ChannelTrouble>>,
     restart_due: Mutex<Vec<&'static str>>,
     /// The state of the sync with git; none where no repository is configured.
@@ -208,12 +209,12 @@ impl View {
     }
 
     /// Notes why the audit log cannot be written, or that it can.
-    pub fn mark_audit(&self, trouble: Option<String>) {
+    pub fn mark_audit(&self, trouble: Option<Trouble>) {
         *self.audit.lock() = trouble;
     }
 
     /// Why the audit log cannot be written; none when it can.
-    pub fn audit_trouble(&self) -> Option<String> {
+    pub fn audit_trouble(&self) -> Option<Trouble> {
         self.audit.lock().clone()
     }
 
