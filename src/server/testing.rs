@@ -95,6 +95,7 @@ pub fn lease(id: &str, state: LeasePhase, agent: Option<&str>, detail: &str) -> 
         want: None,
         whole: false,
         asked: None,
+        granted: None,
         expires: agent.map(|_| THEN + Duration::from_secs(3600)),
         detail: detail.into(),
     }

@@ -28,6 +28,7 @@ pub(super) fn jobs_of_git() -> SourceJobs {
         name: name.into(),
         want: Want::Labels([wanted.to_owned()].into()),
         since: THEN,
+        origin: None,
     };
     let gpu = Unoffered {
         want: Want::Labels(["gpu".to_owned()].into()),
