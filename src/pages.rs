@@ -53,6 +53,7 @@ pub static PAGES: &[Page] = pages![
     "state",
     "troubleshooting",
     "metrics",
+    "traces",
     "rights",
     "security",
     "simulator",

@@ -41,6 +41,7 @@ const FLOORS: [&[&str]; 7] = [
         "drover-openid",
         "drover-page",
         "drover-shell",
+        "drover-spans",
         "drover-stores",
         "pve-sim",
     ],
@@ -54,7 +55,7 @@ const FLOORS: [&[&str]; 7] = [
 const OF_TESTS: [&str; 1] = ["drover-storms"];
 
 /// Packages that stand alone, with all that they may depend on here.
-const ALONE: [(&str, &[&str]); 13] = [
+const ALONE: [(&str, &[&str]); 14] = [
     ("causes", &[]),
     ("drover-audit", &[]),
     // A phase in an answer is the model's, not a text that server and command line each spell.
@@ -65,6 +66,7 @@ const ALONE: [(&str, &[&str]); 13] = [
     ("drover-nocloud", &[]),
     ("drover-openid", &["causes", "proxmox-client"]),
     ("drover-page", &["drover-api", "drover-model"]),
+    ("drover-spans", &["causes", "drover-model", "proxmox-client"]),
     ("drover-ssh", &[]),
     ("drover-vault", &[]),
     ("proxmox-client", &["causes"]),

@@ -4,7 +4,7 @@
 use drover_model::ports::JobOrigin;
 use reqwest::Url;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// The longest text that is kept, in bytes.
 const TEXT_BYTES_MAX: usize = 1024;
@@ -38,17 +38,17 @@ pub(crate) fn known(origin: JobOrigin) -> Option<Box<JobOrigin>> {
 }
 
 /// A job of Gitea, Forgejo or GitHub, beside what it wants.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ForgeJob {
-    #[serde(default, deserialize_with = "loose")]
+    #[serde(default, deserialize_with = "loose", skip_serializing_if = "Option::is_none")]
     html_url: Option<String>,
-    #[serde(default, deserialize_with = "loose")]
+    #[serde(default, deserialize_with = "loose", skip_serializing_if = "Option::is_none")]
     run_id: Option<u64>,
-    #[serde(default, deserialize_with = "loose")]
+    #[serde(default, deserialize_with = "loose", skip_serializing_if = "Option::is_none")]
     workflow_name: Option<String>,
-    #[serde(default, deserialize_with = "loose")]
+    #[serde(default, deserialize_with = "loose", skip_serializing_if = "Option::is_none")]
     head_branch: Option<String>,
-    #[serde(default, deserialize_with = "loose")]
+    #[serde(default, deserialize_with = "loose", skip_serializing_if = "Option::is_none")]
     head_sha: Option<String>,
 }
 
@@ -152,10 +152,7 @@ mod tests {
         let origin = job.origin().unwrap();
         assert_eq!(origin.repository.as_deref(), Some("https://gitlab.lan/team/app"));
         assert_eq!(origin.run.as_deref(), Some("3"));
-        assert_eq!(
-            origin.run_url.as_deref(),
-            Some("https://gitlab.lan/team/app/-/pipelines/3")
-        );
+        assert_eq!(origin.run_url.as_deref(), Some("https://gitlab.lan/team/app/-/pipelines/3"));
     }
 
     #[test]

@@ -29,7 +29,7 @@ use bytes::Bytes;
 use drover_model::demand::words::Words;
 use drover_model::id::RunnerName;
 use drover_model::ports::{
-    Idle, JobObservation, Known, NodeObservation, RowObservation, SourceObservation,
+    Idle, JobObservation, JobOrigin, Known, NodeObservation, RowObservation, SourceObservation,
 };
 use drover_model::record::Want;
 use drover_model::time::WallTime;

@@ -23,6 +23,7 @@ use super::openid::{self, OpenIdSpec};
 use super::shared_store::{self, StoreSpec};
 use super::socket::default_socket;
 use super::sync::{self, ConfigSyncSpec};
+use super::traces;
 use super::value::{self, SOCKET_PATH_MAX};
 use drover_api::{Peer, Role};
 
@@ -73,6 +74,8 @@ pub struct ServiceSpec {
     pub history: HistorySpec,
     /// What machines cost.
     pub prices: Option<PriceSpec>,
+    /// The collector that takes traces of agents.
+    pub traces: Option<drover_spans::Settings>,
     /// For whom secrets must be encrypted that the configuration holds.
     pub age_recipients: Vec<String>,
     /// The repository with part of the configuration.
@@ -170,6 +173,7 @@ pub(super) fn service(
     let audit = audit(layer, cx);
     let black_box = black_box(layer, cx);
     let (history, prices) = (history(layer, cx), prices(layer, cx));
+    let traces = traces::traces(layer, cx);
     let config_sync = sync::config_sync(layer, credentials, cx);
     let raw: RawService = layer.typed(&mut cx.faults)?;
     let store = shared_store::store(&raw, layer, cx);
@@ -216,6 +220,7 @@ pub(super) fn service(
         black_box,
         history,
         prices,
+        traces,
         age_recipients: cx.identities.as_ref().map(Identities::recipients).unwrap_or_default(),
         config_sync,
         store,

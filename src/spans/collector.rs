@@ -112,10 +112,8 @@ impl Collector {
             Err(why) => return Answer::Refused { why: why.clone() },
         };
         let request = client.post(url.clone()).header(CONTENT_TYPE, "application/json").body(body);
-        let unreached = |error: reqwest::Error| Answer::Later {
-            why: chain(&error.without_url()),
-            after: None,
-        };
+        let unreached =
+            |error: reqwest::Error| Answer::Later { why: chain(&error.without_url()), after: None };
         let mut said = match request.send().await {
             Ok(said) => said,
             Err(error) => return unreached(error),
@@ -141,9 +139,8 @@ impl Collector {
         let url: Url = endpoint.parse().map_err(|_| format!("`{endpoint}` is no address"))?;
         let mut sent = HeaderMap::new();
         for header in headers {
-            let (name, value) = header
-                .parts()
-                .ok_or_else(|| format!("`{}` cannot be a header", header.name))?;
+            let (name, value) =
+                header.parts().ok_or_else(|| format!("`{}` cannot be a header", header.name))?;
             sent.append(name, value);
         }
         let tls = client_config_with(tls, FOR_A_COLLECTOR).map_err(|error| chain(&error))?;

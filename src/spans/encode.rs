@@ -110,7 +110,7 @@ fn text<'a>(key: &'static str, value: &'a str) -> Attribute<'a> {
     Attribute { key, value: Any::StringValue(value) }
 }
 
-fn attribute((key, value): &(&'static str, Value)) -> Attribute<'_> {
+fn attribute<'a>((key, value): &'a (&'static str, Value)) -> Attribute<'a> {
     let value = match value {
         Value::Text(text) => Any::StringValue(text),
         Value::Whole(number) => Any::IntValue(number.to_string()),
@@ -212,7 +212,7 @@ mod tests {
         let times = (WallTime(-5), WallTime(3));
         let root = Span::new((agent, SpanId::root(agent), None), "agent lab/linux", times);
         let body: Json = serde_json::from_slice(&encode(&sender(), [&failed, &root])).unwrap();
-        insta::assert_json_snapshot!("request", body);
+        insta::assert_snapshot!("request", serde_json::to_string_pretty(&body).unwrap());
     }
 
     #[test]

@@ -93,6 +93,7 @@ mod stores;
 mod strangers;
 mod stress;
 mod top;
+mod traces;
 mod transfers;
 mod trials;
 mod trust;

@@ -149,18 +149,20 @@ impl Tally {
         let started = total_running_jobs.saturating_add(taken);
         let count = total_assigned_jobs.saturating_sub(started) as usize;
         let observation =
-            |id: String, name: &str, labels: &[String], since: Timestamp, run: Option<u64>| JobObservation {
-                id,
-                name: name.to_owned(),
-                // All jobs of the set are for drover's runners.
-                want: Want::Labels(
-                    want(labels, Some(&labels.iter().cloned().collect())).unwrap_or_default(),
-                ),
-                since: WallTime(since.as_millisecond()),
-                origin: origin::known(JobOrigin {
-                    run: run.map(|run| run.to_string()),
-                    ..JobOrigin::default()
-                }),
+            |id: String, name: &str, labels: &[String], since: Timestamp, run: Option<u64>| {
+                JobObservation {
+                    id,
+                    name: name.to_owned(),
+                    // All jobs of the set are for drover's runners.
+                    want: Want::Labels(
+                        want(labels, Some(&labels.iter().cloned().collect())).unwrap_or_default(),
+                    ),
+                    since: WallTime(since.as_millisecond()),
+                    origin: origin::known(JobOrigin {
+                        run: run.map(|run| run.to_string()),
+                        ..JobOrigin::default()
+                    }),
+                }
             };
         let mut jobs: Vec<JobObservation> = self
             .waiting

@@ -117,10 +117,10 @@ impl Fold {
         for JobSeen { id, waited, agent: _, lease, runner } in &seen.running {
             let Some(open) = self.leases.get_mut(lease) else { continue };
             open.runner.get_or_insert_with(|| runner.to_string());
-            match open.jobs.iter_mut().find(|(known, _)| known == id) {
-                Some((_, known)) => *known = known.take().or_else(|| waited.clone()),
-                None if open.jobs.len() < JOBS_MAX => open.jobs.push((cut(id), waited.clone())),
-                None => {}
+            if let Some((_, known)) = open.jobs.iter_mut().find(|(known, _)| known == id) {
+                *known = known.take().or_else(|| waited.clone());
+            } else if open.jobs.len() < JOBS_MAX {
+                open.jobs.push((cut(id), waited.clone()));
             }
         }
     }
@@ -149,8 +149,7 @@ impl OpenLease {
         let Some(agent) = &self.on else { return Vec::new() };
         let id = |part: &str| SpanId::of(agent, &["lease", lease.as_str(), part]);
         let root = SpanId::root(agent);
-        let mut whole =
-            Span::new((agent, id("whole"), Some(root)), "lease", (self.asked, ended));
+        let mut whole = Span::new((agent, id("whole"), Some(root)), "lease", (self.asked, ended));
         whole.set(named::LEASE, lease.as_str());
         whole.set_if(named::WANTS, Some(&self.wants));
         whole.set_if(named::SOURCE, self.source.as_deref());
