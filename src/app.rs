@@ -51,6 +51,7 @@ mod process;
 mod service;
 mod shard_config;
 mod signals;
+mod spans;
 mod standby;
 mod start_settings;
 mod state_dir;

@@ -54,6 +54,7 @@ pub static PAGES: &[Page] = pages![
     "troubleshooting",
     "metrics",
     "notifications",
+    "traces",
     "rights",
     "security",
     "simulator",

@@ -42,6 +42,7 @@ const FLOORS: [&[&str]; 7] = [
         "drover-openid",
         "drover-page",
         "drover-shell",
+        "drover-spans",
         "drover-stores",
         "pve-sim",
     ],
@@ -55,7 +56,7 @@ const FLOORS: [&[&str]; 7] = [
 const OF_TESTS: [&str; 1] = ["drover-storms"];
 
 /// Packages that stand alone, with all that they may depend on here.
-const ALONE: [(&str, &[&str]); 14] = [
+const ALONE: [(&str, &[&str]); 15] = [
     ("causes", &[]),
     ("drover-audit", &[]),
     // A phase in an answer is the model's, not a text that server and command line each spell.
@@ -67,6 +68,7 @@ const ALONE: [(&str, &[&str]); 14] = [
     ("drover-notify", &["causes", "drover-model", "drover-vault", "proxmox-client"]),
     ("drover-openid", &["causes", "proxmox-client"]),
     ("drover-page", &["drover-api", "drover-model"]),
+    ("drover-spans", &["causes", "drover-model", "proxmox-client"]),
     ("drover-ssh", &[]),
     ("drover-vault", &[]),
     ("proxmox-client", &["causes"]),

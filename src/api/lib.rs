@@ -73,7 +73,7 @@ pub use declared::{
     AdoptMachineIn, AdoptMachineOut, DeclaredMachineOut, DeclaredMachinesOut, DriftOut,
 };
 pub use events::EventKind;
-pub use faults::faults_in_one_line;
+pub use faults::{ExcerptOut, FaultOut, faults_in_one_line, faults_of};
 pub use fields::fields_of;
 pub use happened::sentence;
 pub use holds::{CloneOut, HoldIn, HoldNextOut, HoldOut};

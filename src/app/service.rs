@@ -22,7 +22,7 @@ use drover_hypervisor::{GatedDialer, HttpWeb, Proxmox, TASK_POLL_INTERVAL};
 use drover_journal::{Opened, Writer};
 use drover_model::ambient::mint_installation;
 use drover_model::fact::{Fact, What};
-use drover_model::id::Generation;
+use drover_model::id::{Generation, Installation};
 use drover_model::ports::{Ambient, Journal, JournalFault, Observer, Ports};
 use drover_model::record::Body;
 use drover_model::spec::HerdSpec;
@@ -51,6 +51,7 @@ use super::observer::ServiceObserver;
 use super::past_events::PastEvents;
 use super::shard_config::StoreTrouble;
 use super::signals::{SignalAction, Signals};
+use super::spans::Spans;
 use super::standby::Begin;
 use super::start_settings::StartSettings;
 use super::{RunError, Settings, doors, notices, state_dir, twin, wiring};
@@ -89,6 +90,7 @@ pub(super) struct Service {
     black_boxes: Arc<BlackBoxes>,
     history: Arc<History>,
     messages: Arc<drover_notify::Notifier>,
+    spans: Arc<Spans>,
     config_sync: ConfigSync,
     environment: Environment,
     observer: Arc<dyn Observer>,
@@ -309,6 +311,9 @@ impl Service {
         view.mark_journal_folded();
         let history = History::start(&state, &checked.service, Arc::clone(&ambient));
         wiring::measure(&proxmox, &journal, &view, &history);
+        let instance = instance(&installation, shared.as_deref());
+        let traces = checked.service.traces.clone();
+        let spans = Spans::start(traces, instance, &view, Arc::clone(&ambient));
         let (started, digest) = (ambient.now().wall, auditing::digest(&checked));
         history.configured(started, 1, digest, checked.herd.asked.priority);
         checked.follow(&HerdSpec::default(), Generation(1));
@@ -327,7 +332,7 @@ impl Service {
             Arc::clone(&view),
             Arc::clone(&connections),
             Arc::clone(&user_data),
-            (Arc::clone(&black_boxes), Arc::clone(&history)),
+            (Arc::clone(&black_boxes), Arc::clone(&history), Arc::clone(&spans)),
             runtime,
         );
         let observer: Arc<dyn Observer> = Arc::new(listener);
@@ -417,6 +422,7 @@ impl Service {
             black_boxes,
             history,
             messages,
+            spans,
             config_sync,
             environment,
             observer,
@@ -549,6 +555,7 @@ impl Service {
         auditing::configure(&self.audit, &checked.service);
         self.black_boxes.configure(keep_of(&checked.service));
         self.history.configure(&checked.service);
+        self.spans.configure(checked.service.traces.clone());
         let (at, digest) = (self.ambient.now().wall, auditing::digest(&checked));
         self.history.configured(at, generation.0, digest, checked.herd.asked.priority);
         self.messages.configure(&checked.service.notify);
@@ -578,6 +585,14 @@ impl Service {
         self.spec = checked.herd;
         self.actors.specs.do_send(ApplySpec(Arc::new(self.spec.clone())));
         generation.0
+    }
+}
+
+/// What tells this drover from others that send traces.
+fn instance(installation: &Installation, shared: Option<&Membership>) -> String {
+    match shared {
+        Some(member) => format!("{installation}/{}", member.name()),
+        None => installation.to_string(),
     }
 }
 

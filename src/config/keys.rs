@@ -80,6 +80,7 @@ mod placement;
 mod service;
 mod shared;
 mod sync;
+mod traces;
 
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
@@ -112,6 +113,7 @@ pub(super) use service::{
 };
 pub(super) use shared::{ADDRESS_POOL, MAPPING, RawMapping, RawPool, TRUST};
 pub(super) use sync::RawConfigSync;
+pub(super) use traces::{RawHeader, RawTraces};
 
 /// The longest duration in seconds or minutes: about three years of seconds.
 const LONG: u64 = 100_000_000;

@@ -105,7 +105,8 @@ fn groups(layer: &Layer, cx: &mut Context<'_>) -> Vec<OpenIdGroup> {
     groups
 }
 
-fn trusted(layer: &Layer, cx: &mut Context<'_>) -> Option<Tls> {
+/// How the certificate of a server is judged, by `caFile`.
+pub(super) fn trusted(layer: &Layer, cx: &mut Context<'_>) -> Option<Tls> {
     let Some(name) = layer.text("caFile").filter(|name| !name.is_empty()) else {
         return (!layer.is_faulty("caFile")).then_some(Tls::System);
     };

@@ -24,6 +24,7 @@ use super::openid::{self, OpenIdSpec};
 use super::shared_store::{self, StoreSpec};
 use super::socket::default_socket;
 use super::sync::{self, ConfigSyncSpec};
+use super::traces;
 use super::value::{self, SOCKET_PATH_MAX};
 use drover_api::{Peer, Role};
 
@@ -76,6 +77,8 @@ pub struct ServiceSpec {
     pub prices: Option<PriceSpec>,
     /// Over which channels drover sends what is wrong.
     pub notify: drover_notify::Settings,
+    /// The collector that takes traces of agents.
+    pub traces: Option<drover_spans::Settings>,
     /// For whom secrets must be encrypted that the configuration holds.
     pub age_recipients: Vec<String>,
     /// The repository with part of the configuration.
@@ -184,6 +187,7 @@ pub(super) fn service(
     let black_box = black_box(layer, cx);
     let (history, prices) = (history(layer, cx), prices(layer, cx));
     let notify = notify::notify(layer, cx);
+    let traces = traces::traces(layer, cx);
     let config_sync = sync::config_sync(layer, credentials, cx);
     let raw: RawService = layer.typed(&mut cx.faults)?;
     let store = shared_store::store(&raw, layer, cx);
@@ -231,6 +235,7 @@ pub(super) fn service(
         history,
         prices,
         notify,
+        traces,
         age_recipients: cx.identities.as_ref().map(Identities::recipients).unwrap_or_default(),
         config_sync,
         store,

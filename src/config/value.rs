@@ -128,7 +128,7 @@ pub(super) fn address_range(text: &str) -> Checked {
 
 /// The http or https URL of a server, without a login; `of` says what server, `login` where logins
 /// go.
-fn web_url(
+pub(super) fn web_url(
     text: &str,
     of: &str,
     form: &'static str,

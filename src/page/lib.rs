@@ -31,9 +31,14 @@ mod leases;
 mod login;
 mod nodes;
 mod plan;
+mod said;
 mod show;
 mod template;
 mod terminal;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
 mod usage;
 mod waterfall;
 
@@ -46,7 +51,7 @@ pub use docs::{DocsPage, DocsTopic};
 pub use events::{EventRow, EventsPage};
 pub use fault::FaultPage;
 pub use frame::{Frame, Tab};
-pub use herd::{HerdPage, LeaseCounts};
+pub use herd::{HerdAsides, HerdPage, KeptOutNode, LeaseCounts};
 pub use jobs::{JobPage, JobsPage};
 pub use leases::{LeasePage, LeasesPage};
 pub use login::LoginPage;

@@ -96,6 +96,7 @@ pub fn lease(id: &str, state: LeasePhase, agent: Option<&str>, detail: &str) -> 
         want: None,
         whole: false,
         asked: None,
+        granted: None,
         expires: agent.map(|_| THEN + Duration::from_secs(3600)),
         detail: detail.into(),
     }
@@ -307,6 +308,7 @@ fn book(view: Arc<View>, asks: Arc<Mutex<Vec<LeaseAsk>>>) -> impl FnMut(HerdComm
         HerdCommand::Nodes { reply } => {
             reply.send(NodesSeen { nodes: vec![reports::a_node()], unread: Vec::new() });
         }
+        HerdCommand::NodesKeptOut { reply } => reply.send(reports::kept_out()),
         HerdCommand::Why { template, reply } => {
             let missing = Refusal::Unknown(format!("no template is called `{template}`"));
             let known = view.templates().into_iter().find(|one| one.template.answers_to(&template));

@@ -98,6 +98,11 @@ impl Browser {
         self.ask(method, path, body).unwrap_or_else(|error| panic!("{method} {path}: {error}"))
     }
 
+    /// Shows another service from here on.
+    pub fn moves_to(&mut self, base: &str) {
+        base.clone_into(&mut self.base);
+    }
+
     /// Goes to a path of the service.
     pub fn go(&self, path: &str) {
         self.call("POST", "/url", Some(json!({ "url": format!("{}{path}", self.base) })));

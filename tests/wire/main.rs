@@ -95,6 +95,7 @@ mod strangers;
 mod stress;
 mod terminal;
 mod top;
+mod traces;
 mod transfers;
 mod trials;
 mod trust;

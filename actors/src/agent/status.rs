@@ -214,6 +214,7 @@ impl Mind {
             want: Some(ask.want.clone()),
             whole: ask.whole,
             asked: Some(ask.asked),
+            granted: lease.granted.granted,
             expires: Some(lease.granted.expires),
             detail: detail.into(),
         })));

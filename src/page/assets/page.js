@@ -181,7 +181,10 @@
       if (!answer.ok) { note(out.detail || `drover answered ${answer.status}`, true); return; }
       if (out.continueAt) { location.href = out.continueAt; return; }
       if (then) { location.href = then; return; }
-      note(`${label}: done`, false);
+      const unread = out.unread || [];
+      for (const one of unread) note(`${label}: cluster ${one.cluster} was not read: ${one.why}`, true);
+      if (out.refused) note(`${label}: the configuration was not read again: ${out.refused}`, true);
+      if (unread.length === 0 && !out.refused) note(`${label}: done`, false);
       if (out.privateKey) shown(out.privateKey);
       last = 0;
       await look();
@@ -269,5 +272,7 @@
   times();
   setInterval(times, 1000);
   setInterval(() => { if (mode() === "slow") soon(); }, SLOW);
+  // What is foreseen changes without an event, too.
+  setInterval(() => { if (mode() === "yes") soon(); }, 3 * SLOW);
   open();
 })();

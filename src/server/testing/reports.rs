@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use drover_actors::message::NodeKeptOut;
 use drover_api::{BlackBoxOut, GuestCallOut, GuestTaskOut, MomentOut, PhaseOut, ValueOut};
 use drover_model::demand::report::{
     Account, Estimate, Kind, Outage, RowlessRunner, RunningJob, Serving, SourceJobs, Unoffered,
@@ -11,7 +12,7 @@ use drover_model::demand::spec::ShareSpec;
 use drover_model::id::{
     AgentId, CloudId, ClusterId, LeaseId, NodeName, RunnerName, SourceId, TemplateId,
 };
-use drover_model::phase::NodeStatus;
+use drover_model::phase::{NodeOrder, NodeStatus};
 use drover_model::placement::report::NodeReport;
 use drover_model::ports::JobObservation;
 use drover_model::record::Want;
@@ -29,6 +30,7 @@ pub(super) fn jobs_of_git() -> SourceJobs {
         name: name.into(),
         want: Want::Labels([wanted.to_owned()].into()),
         since: THEN,
+        origin: None,
     };
     let gpu = Unoffered {
         want: Want::Labels(["gpu".to_owned()].into()),
@@ -114,6 +116,12 @@ pub(super) fn an_account(source: SourceId) -> Account {
     Account { source: Some(source), share, has: 3, all: 4, weights: 4, kinds: vec![kind] }
 }
 
+/// A node that an operator cordoned.
+pub(super) fn kept_out() -> Vec<NodeKeptOut> {
+    let (cluster, node) = (ClusterId::new("9f31c0aa52e7d410"), NodeName::new("pve3"));
+    vec![NodeKeptOut { cluster, node, order: NodeOrder::Cordon }]
+}
+
 pub(super) fn a_node() -> NodeReport {
     let linux = TemplateId::new(CloudId::new("lab"), "linux");
     NodeReport {
@@ -127,7 +135,9 @@ pub(super) fn a_node() -> NodeReport {
         others_mb: 2048,
         own_mb: 6400,
         free_mb: -256,
+        used_mb: 3072,
         cpus: 8000,
+        busy_cpus: 2500,
         free_cpus: 1500,
         refuses: vec![(linux, "no room".into())],
     }

@@ -38,6 +38,7 @@ use tokio::time::Instant;
 use numbers::Numbers;
 use statuses::SeenCloud;
 
+pub use numbers::SpanOutcome;
 pub(crate) use numbers::waiter;
 
 pub use feed::{Event, EventId, FACTS_KEPT, Keeper, Reader, Reported};
