@@ -46,6 +46,8 @@ struct Alarm {
 struct Wait {
     source: String,
     kind: KindOut,
+    /// The alarm that has the cause, where one has.
+    see: Option<(usize, String)>,
     /// Where the nodes are looked at for it.
     why: String,
     /// What lists it.
@@ -90,6 +92,8 @@ struct Tile {
 
 struct Cloud {
     out: CloudOut,
+    /// Its alarm, which has what is wrong.
+    see: Option<(usize, String)>,
     health: &'static str,
     agents: String,
     share: u32,
@@ -152,6 +156,11 @@ impl HerdPage {
         let is_shown = refused.is_some();
         // They are no alarms of agents or clusters, and all the same nothing of them is served.
         let silent: Vec<AlarmOut> = status.sources.iter().filter_map(silent).collect();
+        let shown = status.alarms.iter().cloned().chain(silent);
+        // A refused configuration is shown above them, with all of its faults.
+        let shown = shown.filter(|one| !is_shown || one.about != "configuration");
+        let alarms = shown.map(|out| Alarm { place: said::place(&out.about), out });
+        let alarms: Vec<Alarm> = alarms.collect();
         let found = status.reconciled.iter().map(|one| {
             let mut lines: Vec<String> = one.findings.clone();
             lines.extend(one.unread.iter().map(|why| format!("it was not read: {why}")));
@@ -162,22 +171,15 @@ impl HerdPage {
             trouble,
             refused,
             faults: config.faults.clone(),
-            waits: waits.into_iter().flat_map(waits_of).collect(),
+            waits: waits.into_iter().flat_map(|one| waits_of(one, &alarms)).collect(),
             kept_out: kept_out.into_iter().map(|one| kept_out_of(one, &status.clouds)).collect(),
             breakers: places(&status.breakers),
             tiles: tiles(&status, leases),
-            clouds: status.clouds.iter().map(|one| cloud(one, &status)).collect(),
+            clouds: status.clouds.iter().map(|one| cloud(one, &status, &alarms)).collect(),
             templates: status.templates.iter().map(pool).collect(),
             findings: found.collect(),
             sources: status.sources,
-            // A refused configuration is shown above them, with all of its faults.
-            alarms: status
-                .alarms
-                .into_iter()
-                .chain(silent)
-                .filter(|one| !is_shown || one.about != "configuration")
-                .map(|out| Alarm { place: said::place(&out.about), out })
-                .collect(),
+            alarms,
             gone,
             lost,
             frame,
@@ -196,6 +198,10 @@ fn tiles(status: &StatusOut, leases: LeaseCounts) -> Vec<Tile> {
     let (all, ready) = (agents(None), agents(Some(Part::Ready)));
     let leased = states().filter(|(phase, _)| **phase == AgentPhase::Leased);
     let leased = leased.map(|(_, count)| *count).sum();
+    let leaving = match agents(Some(Part::Leaving)) {
+        0 => String::new(),
+        more => format!(", {more} leaving"),
+    };
     let (coming, stranded) = (agents(Some(Part::Coming)), agents(Some(Part::Stranded)));
     let waiting = u32::try_from(leases.waiting).unwrap_or(u32::MAX);
     let jobs: usize = status.sources.iter().map(|one| one.waiting).sum();
@@ -205,7 +211,7 @@ fn tiles(status: &StatusOut, leases: LeaseCounts) -> Vec<Tile> {
     let tile =
         |name, number, detail: String, link, is_bad| Tile { name, number, detail, link, is_bad };
     vec![
-        tile("agents", all, format!("{coming} on their way"), "/agents", false),
+        tile("agents", all, format!("{coming} on their way{leaving}"), "/agents", false),
         tile(
             "ready",
             ready,
@@ -242,7 +248,7 @@ fn silent(source: &SourceOut) -> Option<AlarmOut> {
 }
 
 /// What of each kind waits at a source.
-fn waits_of(account: AccountOut) -> impl Iterator<Item = Wait> {
+fn waits_of(account: AccountOut, alarms: &[Alarm]) -> impl Iterator<Item = Wait> {
     let source = account.source;
     let list = match source.as_str() {
         "leases" => "/leases?q=state:waiting".to_owned(),
@@ -250,12 +256,27 @@ fn waits_of(account: AccountOut) -> impl Iterator<Item = Wait> {
     };
     let waiting = account.kinds.into_iter().filter(|kind| kind.count > kind.open);
     waiting.map(move |kind| Wait {
+        see: cloud_of(&kind).and_then(|cloud| alarm_of(alarms, cloud)),
         why: format!("/why?of={}", said::encoded(&source)),
         list: list.clone(),
         when: show::served(&kind),
         source: source.clone(),
         kind,
     })
+}
+
+/// The cloud that alone keeps a kind from being served.
+fn cloud_of(kind: &KindOut) -> Option<&str> {
+    let (cloud, _) = kind.why.strip_prefix("cloud ")?.split_once(": ")?;
+    let is_there = |template: &str| template.split('/').next() == Some(cloud);
+    kind.serve.iter().all(|one| is_there(&one.template)).then_some(cloud)
+}
+
+/// The number of the alarm of a cloud in the list, and its cloud.
+fn alarm_of(alarms: &[Alarm], cloud: &str) -> Option<(usize, String)> {
+    let about = format!("cloud {cloud}");
+    let place = alarms.iter().position(|one| one.out.about == about)?;
+    Some((place + 1, about))
 }
 
 fn kept_out_of(out: KeptOutNode, clouds: &[CloudOut]) -> KeptOut {
@@ -271,9 +292,10 @@ fn places(breakers: &[BreakerOut]) -> Vec<(BreakerOut, &'static str)> {
     breakers.iter().filter(is_place).map(|one| (one.clone(), show::breaker(one.state))).collect()
 }
 
-fn cloud(out: &CloudOut, status: &StatusOut) -> Cloud {
+fn cloud(out: &CloudOut, status: &StatusOut, alarms: &[Alarm]) -> Cloud {
     let of_it = status.breakers.iter().filter(|one| one.id == format!("cloud:{}", out.id));
     Cloud {
+        see: alarm_of(alarms, &out.id),
         health: health(out.health),
         agents: show::of_most(out.agents, out.cap),
         share: out.cap.filter(|cap| *cap > 0).map_or(0, |cap| (out.agents * BAR / cap).min(BAR)),

@@ -11,18 +11,22 @@ const LONGEST_NAME: usize = 200;
 /// Text as HTML: what stands between backticks as code, and agents, leases, templates, clouds and nodes as
 /// links to their pages.
 pub(crate) fn marked(text: &str) -> String {
-    written(text, |_| None)
+    written(text, |_| ())
 }
 
-/// The same with a button behind each command that the page can carry out for this role.
+/// The same with a button at the end for each command that the page can carry out for this role.
 pub(crate) fn with_orders(text: &str, frame: &Frame) -> String {
     let mut ordered: Vec<&str> = Vec::new();
-    written(text, |command| {
+    let mut buttons = String::new();
+    let html = written(text, |command| {
         // One is enough, however often it is named.
-        let is_new = !ordered.contains(&command);
-        ordered.push(command);
-        is_new.then(|| Order::of(command, frame.role)).flatten().map(|order| order.button(command))
-    })
+        if !ordered.contains(&command) {
+            ordered.push(command);
+            let order = Order::of(command, frame.role);
+            buttons.extend(order.map(|order| order.button(command)));
+        }
+    });
+    html + &buttons
 }
 
 /// What a button sends.
@@ -114,8 +118,8 @@ impl Order {
     }
 }
 
-/// Text as HTML, with what `behind` gives for each piece of code behind it.
-fn written<'a>(text: &'a str, mut behind: impl FnMut(&'a str) -> Option<String>) -> String {
+/// Text as HTML; `seen` gets each piece of code in it.
+fn written<'a>(text: &'a str, mut seen: impl FnMut(&'a str)) -> String {
     let mut html = String::with_capacity(text.len() + 16);
     let mut parts = text.split('`').peekable();
     let (mut is_code, mut before) = (false, "");
@@ -127,7 +131,7 @@ fn written<'a>(text: &'a str, mut behind: impl FnMut(&'a str) -> Option<String>)
                     Some(address) => format!("<a href=\"{}\">{code}</a>", escaped(&address)),
                     None => code,
                 };
-                html += &behind(part).unwrap_or_default();
+                seen(part);
                 before = "";
             }
             // A backtick that nothing closes is one.

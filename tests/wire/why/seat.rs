@@ -214,7 +214,10 @@ impl Seat {
             assert!(text.contains(part), "{case}: {part} is gone: {text}");
         }
         seat.0.shoot(&format!("seat-{case}"));
-        assert_eq!(seat.0.complaints(), Vec::<String>::new());
+        // A page of the case before may complain that its service is gone.
+        let base = stage.page();
+        let own = seat.0.complaints().into_iter().filter(|line| line.contains(&base));
+        assert_eq!(own.collect::<Vec<_>>(), Vec::<String>::new());
         eprintln!("{case}: {} clicks, {} ms", way.clicks.len(), start.elapsed().as_millis());
         let whens = Regex::new(WHENS).unwrap();
         let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
