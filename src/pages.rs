@@ -53,6 +53,8 @@ pub static PAGES: &[Page] = pages![
     "state",
     "troubleshooting",
     "metrics",
+    "notifications",
+    "traces",
     "rights",
     "security",
     "simulator",

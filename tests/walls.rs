@@ -38,9 +38,11 @@ const FLOORS: [&[&str]; 7] = [
     &[
         "drover-actors",
         "drover-hypervisor",
+        "drover-notify",
         "drover-openid",
         "drover-page",
         "drover-shell",
+        "drover-spans",
         "drover-stores",
         "pve-sim",
     ],
@@ -54,7 +56,7 @@ const FLOORS: [&[&str]; 7] = [
 const OF_TESTS: [&str; 1] = ["drover-storms"];
 
 /// Packages that stand alone, with all that they may depend on here.
-const ALONE: [(&str, &[&str]); 13] = [
+const ALONE: [(&str, &[&str]); 15] = [
     ("causes", &[]),
     ("drover-audit", &[]),
     // A phase in an answer is the model's, not a text that server and command line each spell.
@@ -63,8 +65,10 @@ const ALONE: [(&str, &[&str]); 13] = [
     ("drover-history", &["drover-model"]),
     ("drover-model", &[]),
     ("drover-nocloud", &[]),
+    ("drover-notify", &["causes", "drover-model", "drover-vault", "proxmox-client"]),
     ("drover-openid", &["causes", "proxmox-client"]),
     ("drover-page", &["drover-api", "drover-model"]),
+    ("drover-spans", &["causes", "drover-model", "proxmox-client"]),
     ("drover-ssh", &[]),
     ("drover-vault", &[]),
     ("proxmox-client", &["causes"]),

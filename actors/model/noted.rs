@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use crate::demand::report::JobObservation;
-use crate::id::{AgentId, SourceId, TemplateId};
+use crate::id::{AgentId, LeaseId, RunnerName, SourceId, TemplateId};
 use crate::size::Size;
 
 /// What an agent is started for.
@@ -56,4 +56,7 @@ pub struct JobSeen {
     /// The same as it waited, where that was seen in this start of the service.
     pub waited: Option<JobObservation>,
     pub agent: AgentId,
+    /// The lease that it is served by.
+    pub lease: LeaseId,
+    pub runner: RunnerName,
 }

@@ -28,7 +28,7 @@ use crate::time::{Now, WallTime};
 
 pub use order::{Carried, OrderCall};
 
-pub use crate::demand::report::JobObservation;
+pub use crate::demand::report::{JobObservation, JobOrigin};
 pub use crate::operations::{Demand, Hypervisor, Shell};
 #[cfg(any(test, feature = "testing"))]
 pub use crate::operations::{FakeHypervisor, FakeShell};

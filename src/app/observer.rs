@@ -15,6 +15,7 @@ use tokio::runtime::Handle;
 use super::black_box::BlackBoxes;
 use super::connections::Connections;
 use super::history::History;
+use super::spans::Spans;
 use drover_server::view::View;
 
 /// Observes all facts: it updates the view, writes the log, and removes connections and user data
@@ -25,6 +26,7 @@ pub struct ServiceObserver {
     user_data: Arc<UserDataStore>,
     black_boxes: Arc<BlackBoxes>,
     history: Arc<History>,
+    spans: Arc<Spans>,
     runtime: Handle,
 }
 
@@ -34,10 +36,10 @@ impl ServiceObserver {
         view: Arc<View>,
         connections: Arc<Connections>,
         user_data: Arc<UserDataStore>,
-        (black_boxes, history): (Arc<BlackBoxes>, Arc<History>),
+        (black_boxes, history, spans): (Arc<BlackBoxes>, Arc<History>, Arc<Spans>),
         runtime: Handle,
     ) -> Self {
-        Self { view, connections, user_data, black_boxes, history, runtime }
+        Self { view, connections, user_data, black_boxes, history, spans, runtime }
     }
 
     /// Removes the user data of a lease that has ended.
@@ -65,10 +67,12 @@ impl Observer for ServiceObserver {
         }
         self.black_boxes.observe(&fact);
         self.history.observe(&fact);
+        self.spans.observe(&fact);
         self.view.observe(fact);
     }
 
     fn note(&self, at: WallTime, noted: Noted) {
+        self.spans.note(&noted);
         self.history.note(at, noted);
     }
 }

@@ -22,7 +22,7 @@ use drover_hypervisor::{GatedDialer, HttpWeb, Proxmox, TASK_POLL_INTERVAL};
 use drover_journal::{Opened, Writer};
 use drover_model::ambient::mint_installation;
 use drover_model::fact::{Fact, What};
-use drover_model::id::Generation;
+use drover_model::id::{Generation, Installation};
 use drover_model::ports::{Ambient, Journal, JournalFault, Observer, Ports};
 use drover_model::record::Body;
 use drover_model::spec::HerdSpec;
@@ -51,9 +51,10 @@ use super::observer::ServiceObserver;
 use super::past_events::PastEvents;
 use super::shard_config::StoreTrouble;
 use super::signals::{SignalAction, Signals};
+use super::spans::Spans;
 use super::standby::Begin;
 use super::start_settings::StartSettings;
-use super::{RunError, Settings, doors, state_dir, twin, wiring};
+use super::{RunError, Settings, doors, notices, state_dir, twin, wiring};
 use crate::systemd::{self, Notifier};
 use crate::telemetry::LevelHandle;
 
@@ -88,6 +89,8 @@ pub(super) struct Service {
     audit: Audit,
     black_boxes: Arc<BlackBoxes>,
     history: Arc<History>,
+    messages: Arc<drover_notify::Notifier>,
+    spans: Arc<Spans>,
     config_sync: ConfigSync,
     environment: Environment,
     observer: Arc<dyn Observer>,
@@ -300,7 +303,7 @@ impl Service {
         let audit_view = Arc::downgrade(&view);
         audit.watch(move |trouble| {
             if let Some(view) = audit_view.upgrade() {
-                view.mark_audit(trouble.map(str::to_owned));
+                view.mark_audit(trouble.cloned());
             }
         });
         audit.note(auditing::started(shared.as_deref().map(Membership::name)));
@@ -308,6 +311,9 @@ impl Service {
         view.mark_journal_folded();
         let history = History::start(&state, &checked.service, Arc::clone(&ambient));
         wiring::measure(&proxmox, &journal, &view, &history);
+        let instance = instance(&installation, shared.as_deref());
+        let traces = checked.service.traces.clone();
+        let spans = Spans::start(traces, instance, &view, Arc::clone(&ambient));
         let (started, digest) = (ambient.now().wall, auditing::digest(&checked));
         history.configured(started, 1, digest, checked.herd.asked.priority);
         checked.follow(&HerdSpec::default(), Generation(1));
@@ -316,12 +322,17 @@ impl Service {
         connections.connect(&checked, &HerdSpec::default());
         wiring::set_keys(&shell, &former, &checked.keys);
         shell.set_files(checked.uploads.iter());
-        let black_boxes = BlackBoxes::start(&state, keep_of(&checked.service), &proxmox);
+        let black_boxes = BlackBoxes::start(
+            &state,
+            keep_of(&checked.service),
+            &proxmox,
+            Arc::clone(&ambient) as _,
+        );
         let listener = ServiceObserver::new(
             Arc::clone(&view),
             Arc::clone(&connections),
             Arc::clone(&user_data),
-            (Arc::clone(&black_boxes), Arc::clone(&history)),
+            (Arc::clone(&black_boxes), Arc::clone(&history), Arc::clone(&spans)),
             runtime,
         );
         let observer: Arc<dyn Observer> = Arc::new(listener);
@@ -369,12 +380,14 @@ impl Service {
             },
             config_sync::Configured::of(&checked, &environment),
         );
+        let channels = &checked.service.notify;
+        let messages = notices::start(channels, &view, vault, &ambient, lead.send_by());
         let handles = doors::doors(
             &actors,
-            (&view, &config_sync, &audit, &black_boxes, &history),
+            (&view, &config_sync, &audit, (&black_boxes, &history), &messages),
             &settings.config,
             lead,
-            (&ambient, &key, &hooks, &user_data),
+            (&ambient, &key, &hooks, &user_data, &shell),
             &level,
             reloads,
         );
@@ -408,6 +421,8 @@ impl Service {
             audit,
             black_boxes,
             history,
+            messages,
+            spans,
             config_sync,
             environment,
             observer,
@@ -540,8 +555,10 @@ impl Service {
         auditing::configure(&self.audit, &checked.service);
         self.black_boxes.configure(keep_of(&checked.service));
         self.history.configure(&checked.service);
+        self.spans.configure(checked.service.traces.clone());
         let (at, digest) = (self.ambient.now().wall, auditing::digest(&checked));
         self.history.configured(at, generation.0, digest, checked.herd.asked.priority);
+        self.messages.configure(&checked.service.notify);
         self.audit.note(auditing::applied(cause, &checked, generation.0));
         checked.follow(&self.spec, generation);
         self.connections.connect(&checked, &self.spec);
@@ -568,6 +585,14 @@ impl Service {
         self.spec = checked.herd;
         self.actors.specs.do_send(ApplySpec(Arc::new(self.spec.clone())));
         generation.0
+    }
+}
+
+/// What tells this drover from others that send traces.
+fn instance(installation: &Installation, shared: Option<&Membership>) -> String {
+    match shared {
+        Some(member) => format!("{installation}/{}", member.name()),
+        None => installation.to_string(),
     }
 }
 

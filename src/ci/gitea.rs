@@ -46,6 +46,7 @@ use crate::finding::Finding;
 use crate::first_seen::FirstSeen;
 use crate::http::Http;
 use crate::last_jobs::LastJobs;
+use crate::origin::ForgeJob;
 use crate::rows::{PolledRunners, RowIds};
 use crate::state_file::StateFile;
 use crate::windows;
@@ -205,6 +206,8 @@ struct Job {
     url: Option<String>,
     #[serde(default)]
     conclusion: Option<String>,
+    #[serde(flatten)]
+    origin: ForgeJob,
 }
 
 /// What a runner in a guest logs in with.
@@ -293,7 +296,7 @@ impl Gitea {
             let reported = reported.map(|at| WallTime(at.as_millisecond()));
             let since = reported.or_else(|| seen.get(&id).copied()).unwrap_or(now);
             let want = Want::Labels(job.labels.unwrap_or_default().into_iter().collect());
-            JobObservation { id, name: job.name, want, since }
+            JobObservation { id, name: job.name, want, since, origin: job.origin.origin() }
         });
         observations.collect()
     }

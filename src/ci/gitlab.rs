@@ -42,6 +42,7 @@ use crate::error::DemandError;
 use crate::finding::Finding;
 use crate::http::{Answer, Http};
 use crate::last_jobs::LastJobs;
+use crate::origin::GitLabJob;
 use crate::rows::{CALLS_AT_ONCE, Listing, PolledRunners, Reading, Row, RowIds, RowLookup};
 use crate::windows;
 
@@ -134,6 +135,8 @@ struct Job {
     created_at: Option<String>,
     #[serde(default)]
     project: Option<Numbered>,
+    #[serde(flatten)]
+    origin: GitLabJob,
 }
 
 /// An object of which only the number matters.
@@ -396,6 +399,7 @@ impl GitLab {
             name: job.name,
             want: Want::Labels(tags.into_iter().collect()),
             since: WallTime(since.unwrap_or_else(jiff::Timestamp::now).as_millisecond()),
+            origin: job.origin.origin(),
         })
     }
 

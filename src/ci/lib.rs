@@ -28,7 +28,8 @@
 //!
 //! Beside this file: `connector` (the trait that each system implements), `connection` (settings
 //! common to all), `http`, `error`, `finding` (what `drover doctor` reports), `rows` (lists that
-//! change while they are read), `last_jobs` and `first_seen` (what is remembered of jobs),
+//! change while they are read), `last_jobs` and `first_seen` (what is remembered of jobs), `origin` (what
+//! a job is a part of),
 //! `state_file` (what survives a restart), `secrets` (what is masked in runner logs), `guest` and
 //! `windows` (scripts), `hooks`, and one module for each system.
 
@@ -48,6 +49,7 @@ mod hooks;
 mod http;
 pub mod jenkins;
 mod last_jobs;
+mod origin;
 mod rows;
 mod secrets;
 mod state_file;

@@ -29,7 +29,7 @@ use bytes::Bytes;
 use drover_model::demand::words::Words;
 use drover_model::id::RunnerName;
 use drover_model::ports::{
-    Idle, JobObservation, Known, NodeObservation, RowObservation, SourceObservation,
+    Idle, JobObservation, JobOrigin, Known, NodeObservation, RowObservation, SourceObservation,
 };
 use drover_model::record::Want;
 use drover_model::time::WallTime;
@@ -50,6 +50,7 @@ use crate::error::DemandError;
 use crate::finding::Finding;
 use crate::first_seen::FirstSeen;
 use crate::http::Http;
+use crate::origin;
 use crate::rows::{Listing, PolledRunners, Reading, Row, RowIds};
 use crate::state_file::StateFile;
 use crate::windows;
@@ -209,7 +210,9 @@ impl Woodpecker {
         let observations = wanted.iter().map(|task| {
             let since = seen.get(&task.id).copied().unwrap_or(now);
             let (id, name, want) = (task.id.clone(), task.name.clone(), want(task.labels.as_ref()));
-            JobObservation { id, name, want, since }
+            let run = (task.pipeline_id > 0).then(|| task.pipeline_id.to_string());
+            let origin = origin::known(JobOrigin { run, ..JobOrigin::default() });
+            JobObservation { id, name, want, since, origin }
         });
         observations.collect()
     }

@@ -97,8 +97,8 @@ fn run(global: &Global, options: &DoctorOptions) -> Result<ExitCode, ExitCode> {
     Ok(put(false, &report.text(), code))
 }
 
-/// Looks at the clouds and sources that the options name; without any, at the store, the repository and
-/// the provider of logins, too.
+/// Looks at the clouds and sources that the options name; without any, at the store, the repository, the
+/// provider of logins and the collector of traces, too.
 pub(super) async fn look(
     checked: &Checked,
     options: &DoctorOptions,
@@ -126,6 +126,17 @@ pub(super) async fn look(
     if let (Some(spec), None, None) = (&checked.service.open_id, &options.cloud, &options.source) {
         let _step = live.step("the doctor looks at the provider of logins");
         report.provider = Some(doctor::check_provider(spec, clients.clock).await);
+    }
+    for channel in &checked.service.notify.channels {
+        if options.cloud.is_none() && options.source.is_none() {
+            let _step = live.step(&format!("the doctor looks at channel {}", channel.name));
+            report.channels.push(doctor::check_channel(channel).await);
+        }
+    }
+    if let (Some(settings), None, None) = (&checked.service.traces, &options.cloud, &options.source)
+    {
+        let _step = live.step("the doctor looks at the collector of traces");
+        report.collector = Some(doctor::check_collector(settings).await);
     }
     for (cloud, connection) in &checked.connections {
         let named = options.cloud.as_ref().is_none_or(|only| only == cloud.as_str());

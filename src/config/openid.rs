@@ -27,6 +27,8 @@ pub struct OpenIdSpec {
     pub groups: Vec<OpenIdGroup>,
     /// How long a login lasts.
     pub session: Duration,
+    /// Whether a logout ends the session at the provider too.
+    pub ends_session: bool,
 }
 
 /// What a group of the provider may do.
@@ -76,6 +78,7 @@ pub(super) fn open_id(service: &Layer, cx: &mut Context<'_>) -> Option<OpenIdSpe
         },
         groups,
         session: Duration::from_secs(raw.session_hours * 60 * 60),
+        ends_session: raw.end_session,
     })
 }
 
@@ -102,7 +105,8 @@ fn groups(layer: &Layer, cx: &mut Context<'_>) -> Vec<OpenIdGroup> {
     groups
 }
 
-fn trusted(layer: &Layer, cx: &mut Context<'_>) -> Option<Tls> {
+/// How the certificate of a server is judged, by `caFile`.
+pub(super) fn trusted(layer: &Layer, cx: &mut Context<'_>) -> Option<Tls> {
     let Some(name) = layer.text("caFile").filter(|name| !name.is_empty()) else {
         return (!layer.is_faulty("caFile")).then_some(Tls::System);
     };

@@ -29,23 +29,23 @@ pub(super) struct Complaint {
 
 /// A check of one text.
 pub(super) type Check = fn(&str) -> Checked;
-type Checked = Result<(), Complaint>;
+pub(super) type Checked = Result<(), Complaint>;
 
-fn complain(message: impl Into<String>, help: &'static str) -> Complaint {
+pub(super) fn complain(message: impl Into<String>, help: &'static str) -> Complaint {
     Complaint { message: message.into(), help }
 }
 
 /// Passes a sound text; else says what it is not, and how to write it.
-fn must(is_sound: bool, text: &str, be: &str, help: &'static str) -> Checked {
+pub(super) fn must(is_sound: bool, text: &str, be: &str, help: &'static str) -> Checked {
     if is_sound { Ok(()) } else { Err(complain(format!("`{text}` is not {be}"), help)) }
 }
 
 /// Whether a text is made of ASCII letters, digits and `marks`.
-fn made_of(text: &str, marks: &str) -> bool {
+pub(super) fn made_of(text: &str, marks: &str) -> bool {
     text.chars().all(|c| c.is_ascii_alphanumeric() || marks.contains(c))
 }
 
-fn begins_alphanumeric(text: &str) -> bool {
+pub(super) fn begins_alphanumeric(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_alphanumeric())
 }
 
@@ -128,7 +128,7 @@ pub(super) fn address_range(text: &str) -> Checked {
 
 /// The http or https URL of a server, without a login; `of` says what server, `login` where logins
 /// go.
-fn web_url(
+pub(super) fn web_url(
     text: &str,
     of: &str,
     form: &'static str,

@@ -168,6 +168,7 @@ impl<T> Board<T> {
             name: format!("job {number}"),
             want: job.want.clone(),
             since: job.since,
+            origin: None,
         });
         shown.collect()
     }

@@ -34,6 +34,7 @@ mod plan;
 mod said;
 mod show;
 mod template;
+mod terminal;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
@@ -57,6 +58,7 @@ pub use login::LoginPage;
 pub use nodes::NodesPage;
 pub use plan::PlanPage;
 pub use template::TemplatePage;
+pub use terminal::{TerminalEntry, TerminalPage};
 pub use usage::UsagePage;
 
 /// A page that can be written.

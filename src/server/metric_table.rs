@@ -181,6 +181,8 @@ pub(crate) const LIMITED: [&str; 2] = ["start", "destroy"];
 pub(crate) const PROTECTED: [&str; 4] = ["template", "node", "storage", "cloud"];
 /// The roles of members.
 pub(crate) const ROLES: [&str; 4] = ["leader", "standby", "unfit", "silent"];
+/// What becomes of spans of traces, in the order of [`SpanOutcome`](crate::view::SpanOutcome).
+pub(crate) const SPAN_OUTCOMES: [&str; 3] = ["sent", "refused", "dropped"];
 /// The states of addresses of a pool.
 pub(crate) const ADDRESSES: [&str; 3] = ["used", "resting", "free"];
 /// The states of jobs of a source.
@@ -250,7 +252,7 @@ const CALL_PLACES: &[Label] = &[
 ];
 
 /// Every metric, in the order of the page.
-pub(crate) const ALL: [&Metric; 49] = [
+pub(crate) const ALL: [&Metric; 50] = [
     &LEADS,
     &LEADER_TERM,
     &MEMBERS,
@@ -298,6 +300,7 @@ pub(crate) const ALL: [&Metric; 49] = [
     &CONFIG_SYNC_FAILED,
     &JOURNAL_APPEND_SECONDS,
     &JOURNAL_WRITABLE,
+    &SPANS,
     &READY,
     &BUILD_INFO,
 ];

@@ -5,6 +5,7 @@
 mod machine;
 mod members;
 mod reports;
+mod terminals;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -95,6 +96,7 @@ pub fn lease(id: &str, state: LeasePhase, agent: Option<&str>, detail: &str) -> 
         want: None,
         whole: false,
         asked: None,
+        granted: None,
         expires: agent.map(|_| THEN + Duration::from_secs(3600)),
         detail: detail.into(),
     }
@@ -110,6 +112,7 @@ pub fn agent(id: &str, state: AgentPhase) -> AgentStatus {
         address: Some("127.77.0.9".into()),
         ssh: Some((2222, "ci".into())),
         host_keys: vec!["ecdsa-sha2-nistp256 AAAAE".into(), "ssh-ed25519 AAAAC3".into()],
+        way_in: Some(terminals::way_in()),
         uses: 1,
         phases: [(AgentPhase::Cloning, 1200), (AgentPhase::Booting, 4000)]
             .map(|(phase, ms)| (phase.to_string(), ms))
@@ -433,8 +436,7 @@ pub struct Answer {
 impl Default for Served {
     /// Serves the book.
     fn default() -> Self {
-        let view = View::new(3);
-        let asks = Arc::default();
+        let (view, asks) = (View::new(3), Arc::default());
         let script = book(view.clone(), Arc::clone(&asks));
         Self::scripted(view, asks, script, Limits::default())
     }
@@ -503,8 +505,8 @@ impl Served {
         let reload = Arc::new(Mutex::new(Err("drover.yaml: unknown key".to_owned())));
         let outcome = Arc::clone(&reload);
         let hooks = Arc::new(Hooks::default());
-        let secret = HOOK_SECRET.to_owned().into();
-        let secret = HookSecret { auth: HookAuth::Signature, secret };
+        let secret =
+            HookSecret { auth: HookAuth::Signature, secret: HOOK_SECRET.to_owned().into() };
         hooks.replace([(SourceId::new("git"), secret)].into());
         let directory = tempfile::tempdir().unwrap();
         let vault = Arc::new(MemoryVault::default());
@@ -542,6 +544,8 @@ impl Served {
             session_key: SessionKey::new([7; 32]),
             book: Arc::new([("introduction", "# drover\n\nIt drives.\n".to_owned())]),
             audit: Audit::open(directory.path(), Options::default()).unwrap(),
+            terminal: Arc::new(|target, size| Box::pin(terminals::opened(target, size))),
+            test_notify: reports::test_notify(),
             black_box: Arc::new(|agent| Ok((agent == "a9").then(reports::a_black_box))),
             history: HistoryDoor::default(),
             mint_lease: Arc::new(move || {
@@ -556,8 +560,7 @@ impl Served {
             Listen::Tcp("127.0.0.1:0".parse().unwrap()),
         ];
         doors = changed(doors);
-        let bound = bind(listen, &auth()).unwrap();
-        let running = bound.serve(doors.clone(), auth(), limits).unwrap();
+        let running = bind(listen, &auth()).unwrap().serve(doors.clone(), auth(), limits).unwrap();
         let base = format!("http://{}", running.addrs[0]);
         rustls::crypto::ring::default_provider().install_default().ok();
         let http = reqwest::Client::builder().no_proxy().build().unwrap();

@@ -61,6 +61,27 @@ pub struct JobObservation {
     /// What it wants.
     pub want: Want,
     pub since: WallTime,
+    /// What it is a part of, as far as its source says it.
+    pub origin: Option<Box<JobOrigin>>,
+}
+
+/// What a job is a part of at its source, for people and traces; nothing is decided by it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct JobOrigin {
+    /// The address of the job's page.
+    pub url: Option<String>,
+    /// The id of the run of a pipeline, workflow or project that it belongs to.
+    pub run: Option<String>,
+    /// The address of that run's page.
+    pub run_url: Option<String>,
+    /// What people call the pipeline, workflow or project.
+    pub pipeline: Option<String>,
+    /// The address of its repository's page.
+    pub repository: Option<String>,
+    /// The branch or tag.
+    pub branch: Option<String>,
+    /// The commit.
+    pub revision: Option<String>,
 }
 
 /// A job that waits and of which its source does not say what it wants.

@@ -31,6 +31,9 @@ pub struct LeaseStatus {
     pub whole: bool,
     /// When it was asked for; none where that is not known.
     pub asked: Option<WallTime>,
+    /// When it was granted; none before, and where that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub granted: Option<WallTime>,
     /// When it runs out, once granted.
     pub expires: Option<WallTime>,
     /// Why it waits or ended.

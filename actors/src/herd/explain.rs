@@ -170,6 +170,7 @@ impl Herd {
                 let phase =
                     if granted.is_ready() { LeasePhase::Ready } else { LeasePhase::Granted };
                 let shown = status(&granted.ask, phase, "its agent is taken over".into());
+                let shown = LeaseStatus { granted: granted.granted, ..shown };
                 self.observe(What::Lease(Box::new(on(shown, agent, granted.expires + down))));
             }
         }
@@ -195,6 +196,7 @@ fn status(ask: &LeaseAsk, state: LeasePhase, detail: String) -> LeaseStatus {
         want: Some(ask.want.clone()),
         whole: ask.whole,
         asked: Some(ask.asked),
+        granted: None,
         expires: None,
         detail,
     }

@@ -104,6 +104,7 @@ impl Herd {
             want: None,
             whole: false,
             asked: None,
+            granted: None,
             expires: None,
             detail: "its runner could not be started".to_owned(),
         })));

@@ -46,6 +46,7 @@ impl Service {
         }
         self.past_events.flush().await;
         self.history.stop().await;
+        self.spans.stop().await;
         state_dir::write_heartbeat(&self.state);
         auditing::record(&self.audit, Entry::Stopped).await;
         Ok(Ended::Stopped)

@@ -20,6 +20,7 @@ use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 
 use super::super::error::DemandError;
+use super::super::origin::ForgeJob;
 use super::api::{Api, Page};
 use super::rate_limit::Purpose;
 use super::settings::repository;
@@ -65,6 +66,8 @@ pub(super) struct Job {
     runner_name: Option<String>,
     #[serde(default)]
     conclusion: Option<String>,
+    #[serde(flatten)]
+    origin: ForgeJob,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -428,6 +431,7 @@ impl Job {
             name: self.name,
             want: Want::Labels(want),
             since: WallTime(since.unwrap_or_else(jiff::Timestamp::now).as_millisecond()),
+            origin: self.origin.origin(),
         })
     }
 }
@@ -446,6 +450,7 @@ mod tests {
             created_at: None,
             runner_name: None,
             conclusion: None,
+            origin: ForgeJob::default(),
         }
     }
 

@@ -4,12 +4,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use drover_model::ports::JobObservation;
+use drover_model::ports::{JobObservation, JobOrigin};
 use drover_model::record::Want;
 use drover_model::time::WallTime;
 use jiff::Timestamp;
 use serde::Deserialize;
 
+use super::super::origin::{self, loose};
 use super::jobs::want;
 
 /// How long a job counts that a row shows and no message reports.
@@ -57,6 +58,8 @@ struct Assigned {
     job_display_name: String,
     request_labels: Vec<String>,
     queue_time: Option<String>,
+    #[serde(deserialize_with = "loose")]
+    workflow_run_id: Option<u64>,
 }
 
 /// What is known of a set's jobs.
@@ -146,14 +149,20 @@ impl Tally {
         let started = total_running_jobs.saturating_add(taken);
         let count = total_assigned_jobs.saturating_sub(started) as usize;
         let observation =
-            |id: String, name: &str, labels: &[String], since: Timestamp| JobObservation {
-                id,
-                name: name.to_owned(),
-                // All jobs of the set are for drover's runners.
-                want: Want::Labels(
-                    want(labels, Some(&labels.iter().cloned().collect())).unwrap_or_default(),
-                ),
-                since: WallTime(since.as_millisecond()),
+            |id: String, name: &str, labels: &[String], since: Timestamp, run: Option<u64>| {
+                JobObservation {
+                    id,
+                    name: name.to_owned(),
+                    // All jobs of the set are for drover's runners.
+                    want: Want::Labels(
+                        want(labels, Some(&labels.iter().cloned().collect())).unwrap_or_default(),
+                    ),
+                    since: WallTime(since.as_millisecond()),
+                    origin: origin::known(JobOrigin {
+                        run: run.map(|run| run.to_string()),
+                        ..JobOrigin::default()
+                    }),
+                }
             };
         let mut jobs: Vec<JobObservation> = self
             .waiting
@@ -162,7 +171,7 @@ impl Tally {
                 let since = job.queue_time.as_deref().and_then(|text| text.parse().ok());
                 let own = if job.request_labels.is_empty() { labels } else { &job.request_labels };
                 let since = since.unwrap_or_else(Timestamp::now);
-                observation(id.to_string(), &job.job_display_name, own, since)
+                observation(id.to_string(), &job.job_display_name, own, since, job.workflow_run_id)
             })
             .collect();
         jobs.sort_by_key(|job| job.since);
@@ -174,7 +183,7 @@ impl Tally {
         } else {
             let since = *self.undescribed_since.get_or_insert_with(Timestamp::now);
             jobs.extend(
-                (0..missing).map(|n| observation(format!("assigned-{n}"), "", labels, since)),
+                (0..missing).map(|n| observation(format!("assigned-{n}"), "", labels, since, None)),
             );
         }
         jobs

@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use drover_model::demand::report::UnreadJob;
 use drover_model::id::RunnerName;
-use drover_model::ports::{Idle, JobObservation, NodeObservation, RowObservation, Shut};
+use drover_model::ports::{Idle, JobObservation, JobOrigin, NodeObservation, RowObservation, Shut};
 use drover_model::record::Want;
 use drover_model::time::WallTime;
 use serde::Deserialize;
 
+use super::super::origin;
 use super::super::rows::Row;
 use super::node;
 use super::why::{self, Waits};
@@ -295,8 +296,10 @@ impl Item {
     }
 
     fn observation(self, want: Want) -> JobObservation {
+        let pipeline = self.task.full_display_name.clone().or_else(|| self.task.name.clone());
+        let origin = origin::known(JobOrigin { pipeline, ..JobOrigin::default() });
         let UnreadJob { id, name, since } = self.shown();
-        JobObservation { id, name, want, since }
+        JobObservation { id, name, want, since, origin }
     }
 
     /// What is reported of the build, whatever it demands.

@@ -20,8 +20,9 @@ pub(super) struct Task {
     /// When the pipeline was made, Unix seconds; 0 where the server does not report it.
     #[serde(default)]
     created: i64,
+    /// Its pipeline; 0 where the server does not report it.
     #[serde(default)]
-    pipeline_id: i64,
+    pub pipeline_id: i64,
     #[serde(default)]
     concurrency_group: String,
     #[serde(default)]

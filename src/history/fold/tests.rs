@@ -56,6 +56,7 @@ fn lease(id: &str, state: LeasePhase, agent: Option<&str>, detail: &str) -> Leas
         want: Some(Want::Template("linux".into())),
         whole: false,
         asked: Some(WallTime(50)),
+        granted: None,
         expires: None,
         detail: detail.into(),
     }
@@ -251,12 +252,17 @@ fn a_clock_that_is_set_back_makes_no_record_untimely() {
 
 fn job(id: &str, since: i64) -> JobObservation {
     let want = Want::Labels(["linux".to_owned()].into());
-    JobObservation { id: id.into(), name: format!("build {id}"), want, since: WallTime(since) }
+    let (id, name, since) = (id.into(), format!("build {id}"), WallTime(since));
+    JobObservation { id, name, want, since, origin: None }
 }
 
 fn seen(fold: &mut Fold, ms: i64, waiting: &[JobObservation], running: &[&str]) {
     let agent = AgentId::new("a1");
-    let one = |id: &&str| JobSeen { id: (*id).to_owned(), waited: None, agent: agent.clone() };
+    let (lease, runner) = (LeaseId::new("l1"), RunnerName::new("drover-lab-a1"));
+    let one = |id: &&str| {
+        let (id, agent) = ((*id).to_owned(), agent.clone());
+        JobSeen { id, waited: None, agent, lease: lease.clone(), runner: runner.clone() }
+    };
     let running = running.iter().map(one).collect();
     let source = SourceId::new("git");
     let seen = JobsSeen { source, priority: 3, waiting: waiting.to_vec(), running };

@@ -22,6 +22,7 @@ fn lease(id: &str, principal: &str, state: LeasePhase, agent: Option<&str>) -> W
         want: None,
         whole: false,
         asked: None,
+        granted: None,
         expires: None,
         detail: String::new(),
     }))

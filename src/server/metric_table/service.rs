@@ -2,7 +2,7 @@
 
 use super::Kind::{Counter, Gauge, Histogram, Info};
 use super::Section::{Members, Service};
-use super::{Metric, ROLES, fixed, named};
+use super::{Metric, ROLES, SPAN_OUTCOMES, fixed, named};
 
 const APPEND_SECONDS: &[f64] = &[0.002, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0];
 const WITH_MEMBERS: &str = "several drovers share a store";
@@ -113,6 +113,19 @@ pub(crate) const JOURNAL_WRITABLE: Metric =
         .titled("Journal can be written")
         .states()
         .act("While it is 0 nothing new starts: `drover alarms` has the reason.");
+
+pub(crate) const SPANS: Metric = Metric::new(
+    "drover_trace_spans_total",
+    Counter,
+    Service,
+    "Spans of traces by what became of them.",
+)
+.by(&[fixed("outcome", || SPAN_OUTCOMES.to_vec())])
+.titled("Spans of traces in an hour")
+.act(
+    "Spans that are `refused` or `dropped` are in no trace: the log says why, once an outage, and \
+     `drover doctor` asks the collector: [traces](traces.md).",
+);
 
 pub(crate) const READY: Metric =
     Metric::new("drover_ready", Gauge, Service, "Whether the service is ready for work.")

@@ -224,6 +224,9 @@ fn numbers(page: &mut Page, view: &View) {
     for (what, count) in numbers.opened {
         page.add(&table::BREAKER_OPENINGS, &[what], count);
     }
+    for (outcome, count) in numbers.spans {
+        page.add(&table::SPANS, &[outcome], count);
+    }
     page.add(&table::ACTOR_RESTARTS, &[], view.restart_count());
     page.add(&table::ACTORS_GIVEN_UP, &[], numbers.given_up);
 }

@@ -7,7 +7,8 @@ use drover_model::phase::LeasePhase;
 use drover_page::{
     AgentFilter, AgentPage, AgentWords, AgentsPage, AuditPage, ConfigurationPage, DocsPage,
     DocsTopic, EventsPage, Frame, GonePage, HerdAsides, HerdPage, JobPage, JobsPage, LeaseCounts,
-    LeasePage, LeasesPage, NodesPage, PlanPage, Tab, TemplatePage, UsagePage, ValuesShown,
+    LeasePage, LeasesPage, NodesPage, PlanPage, Tab, TemplatePage, TerminalPage, UsagePage,
+    ValuesShown,
 };
 use serde::Deserialize;
 
@@ -22,7 +23,8 @@ use crate::query::Keys;
 use crate::shapes::{self, Shown};
 use crate::state::State;
 use crate::{
-    audit as of_audit, black_box, control, demand, drift, nodes as of_nodes, status, values,
+    audit as of_audit, black_box, control, demand, drift, nodes as of_nodes, status,
+    terminal_calls, values,
 };
 
 type ByCaller = web::ReqData<Caller>;
@@ -142,6 +144,21 @@ pub(super) async fn agent(
         false => None,
     };
     Ok(html(&GonePage::new(frame, gone.shown(), events, kept)))
+}
+
+pub(super) async fn terminal(
+    state: Data,
+    caller: ByCaller,
+    request: HttpRequest,
+    id: web::Path<String>,
+) -> Answer {
+    let (view, by) = (&state.doors.view, caller.by());
+    let agent = view.agent(&AgentId::new(&*id)).ok_or_else(|| {
+        Rejection::not_found(format!("no agent `{}` lives, so it has no terminal", printable(&id)))
+    })?;
+    let entry = terminal_calls::entry(&state, &caller, &agent);
+    let frame = frame(&state, &request, &caller, Tab::Agents);
+    Ok(html(&TerminalPage::new(frame, shapes::agent(view, &agent, &by), entry)))
 }
 
 pub(super) async fn leases(

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use drover_actors::message::NodeKeptOut;
-use drover_api::{BlackBoxOut, GuestTaskOut, MomentOut, PhaseOut, ValueOut};
+use drover_api::{BlackBoxOut, GuestCallOut, GuestTaskOut, MomentOut, PhaseOut, ValueOut};
 use drover_model::demand::report::{
     Account, Estimate, Kind, Outage, RowlessRunner, RunningJob, Serving, SourceJobs, Unoffered,
 };
@@ -16,10 +16,11 @@ use drover_model::phase::{NodeOrder, NodeStatus};
 use drover_model::placement::report::NodeReport;
 use drover_model::ports::JobObservation;
 use drover_model::record::Want;
+use drover_notify::{Delivered, Failure, Tested};
 
 use super::{Served, THEN, book};
 use crate::house::Limits;
-use crate::state::{Doors, HistoryDoor};
+use crate::state::{Doors, HistoryDoor, NotifyDoor};
 use crate::view::View;
 
 /// What waits at a source, runs there, and is left alone.
@@ -29,6 +30,7 @@ pub(super) fn jobs_of_git() -> SourceJobs {
         name: name.into(),
         want: Want::Labels([wanted.to_owned()].into()),
         since: THEN,
+        origin: None,
     };
     let gpu = Unoffered {
         want: Want::Labels(["gpu".to_owned()].into()),
@@ -170,6 +172,16 @@ pub fn a_black_box() -> BlackBoxOut {
             log: vec!["TASK ERROR: start failed".to_owned()],
         }],
         tasks_unread: None,
+        calls: vec![GuestCallOut {
+            at: "2026-11-21T08:11:58Z".to_owned(),
+            method: "POST".to_owned(),
+            path: "/nodes/pve1/qemu/10417/status/start".to_owned(),
+            outcome: "200".to_owned(),
+            ms: 41,
+            times: 2,
+        }],
+        guest_log: Some("/var/log/cloud-init-output.log\nno network".to_owned()),
+        guest_unread: None,
     }
 }
 
@@ -181,6 +193,21 @@ impl Served {
         let changed = |doors| Doors { history, ..doors };
         Self::changed(view, asks, script, Limits::default(), changed)
     }
+}
+
+/// What comes of tests of channels: the phone cannot be reached.
+pub(super) fn test_notify() -> NotifyDoor {
+    Arc::new(|channel| Box::pin(std::future::ready(tested(channel.as_deref()))))
+}
+
+fn tested(channel: Option<&str>) -> Option<Vec<Tested>> {
+    let taken = Delivered { answer: "250 2.0.0 Ok".to_owned(), refused: None };
+    let failure =
+        Failure { text: "no answer within 30 s".to_owned(), retry_after: None, is_final: false };
+    let all = [("ops", "mail", Ok(taken)), ("phone", "ntfy", Err(failure))];
+    let meant = all.into_iter().filter(|(name, ..)| channel.is_none_or(|one| one == *name));
+    let tested = meant.map(|(name, via, result)| Tested { channel: name.to_owned(), via, result });
+    Some(tested.collect()).filter(|all: &Vec<Tested>| !all.is_empty())
 }
 
 /// The values in force: of a file, of a variable, a secret and a default.

@@ -40,10 +40,34 @@ pub(crate) struct Numbers {
     pub(crate) reconciled: BTreeMap<&'static str, u64>,
     /// Breakers that opened, by what they protect.
     pub(crate) opened: BTreeMap<&'static str, u64>,
+    /// Spans of traces, by what became of them.
+    pub(crate) spans: BTreeMap<&'static str, u64>,
     /// Actors that were not started again.
     pub(crate) given_up: u64,
     /// Since when each live agent is ready, or was before it was in use.
     ready_since: HashMap<AgentId, WallTime>,
+}
+
+/// What becomes of spans of traces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SpanOutcome {
+    /// The collector took them.
+    Sent,
+    /// The collector did not take them.
+    Refused,
+    /// They were not sent: the collector did not answer for too long, or drover stopped.
+    Dropped,
+}
+
+impl SpanOutcome {
+    fn name(self) -> &'static str {
+        let [sent, refused, dropped] = table::SPAN_OUTCOMES;
+        match self {
+            Self::Sent => sent,
+            Self::Refused => refused,
+            Self::Dropped => dropped,
+        }
+    }
 }
 
 fn histogram(metric: &Metric) -> Histogram {
@@ -72,6 +96,7 @@ impl Default for Numbers {
             appends: histogram(&table::JOURNAL_APPEND_SECONDS),
             reconciled: table::RECONCILED.map(|result| (result, 0)).into(),
             opened: table::PROTECTED.map(|what| (what, 0)).into(),
+            spans: table::SPAN_OUTCOMES.map(|outcome| (outcome, 0)).into(),
             given_up: 0,
             ready_since: HashMap::new(),
         }
@@ -169,6 +194,11 @@ impl View {
         if let Some(histogram) = self.numbers.lock().limit_waits.get(task) {
             histogram.observe(took.as_secs_f64());
         }
+    }
+
+    /// Counts spans of traces.
+    pub fn count_spans(&self, outcome: SpanOutcome, count: u64) {
+        *self.numbers.lock().spans.entry(outcome.name()).or_default() += count;
     }
 
     /// Counts a write to the journal.

@@ -23,6 +23,7 @@ pub(crate) fn lease(id: &str, state: LeasePhase) -> What {
         want: None,
         whole: false,
         asked: None,
+        granted: None,
         expires: None,
         detail: String::new(),
     }))

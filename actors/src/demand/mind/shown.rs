@@ -64,12 +64,13 @@ impl SourceMind {
     /// Jobs that run on its runners, as far as the last poll shows which.
     pub fn seen(&self, runners: &BTreeMap<RunnerName, Runner>) -> Vec<JobSeen> {
         let on = self.observed.iter().filter_map(|(name, observed)| {
-            let agent = &runners.get(name)?.kept.entry.agent;
+            let entry = &runners.get(name)?.kept.entry;
             let one = observed.job.as_ref().filter(|_| observed.jobs > 0);
             let others = observed.running().iter().filter(move |id| Some(*id) != one);
             let seen = one.into_iter().chain(others).map(move |id| {
                 let waited = observed.waited.clone().filter(|job| job.id == *id);
-                JobSeen { id: id.clone(), waited, agent: agent.clone() }
+                let (agent, lease) = (entry.agent.clone(), entry.lease.clone());
+                JobSeen { id: id.clone(), waited, agent, lease, runner: name.clone() }
             });
             Some(seen)
         });

@@ -177,6 +177,7 @@ fn observation(rows: &[(u32, bool, u32)], jobs: &[&[&str]]) -> SourceObservation
         name: format!("build {n}"),
         want: labels(wanted),
         since: at(0).wall,
+        origin: None,
     });
     SourceObservation {
         rows: rows.collect(),

@@ -32,6 +32,7 @@ fn lease_of(principal: &str, state: LeasePhase, asked: i64) -> What {
         lease: LeaseId::new(format!("{principal}-{asked}")),
         principal: principal.to_owned(),
         asked: Some(WallTime(asked * SECOND)),
+        granted: None,
         ..lease("", state, Some("a1"), "")
     }))
 }

@@ -1,0 +1,195 @@
+//! What a collector's answer means, by OTLP/HTTP 1.10.0.
+//!
+//! | answer | what follows |
+//! |---|---|
+//! | 200 | taken; `partialSuccess` counts spans that were not |
+//! | 429, 502, 503, 504 | the same request again, after `Retry-After` where it has one |
+//! | other | dropped: the same request would be refused again |
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use jiff::fmt::rfc2822;
+use serde::Deserialize;
+
+/// The longest that a collector can have drover wait.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(300);
+/// The longest text of a collector that is shown, in characters.
+const SAID_CHARS_MAX: usize = 300;
+
+/// What became of a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    /// All of it was taken, with what the collector says beside that.
+    Taken { warning: Option<String> },
+    /// So many spans were not, for this reason; the others were.
+    Partly { refused: u64, why: String },
+    /// It can be sent again: after this time, where the collector says it.
+    Later { why: String, after: Option<Duration> },
+    /// It is not to be sent again.
+    Refused { why: String },
+}
+
+/// `ExportTraceServiceResponse`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Response {
+    partial_success: Option<PartialSuccess>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct PartialSuccess {
+    rejected_spans: Count,
+    error_message: String,
+}
+
+/// A 64-bit number, which JSON of Protocol Buffers may write as text.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Count {
+    Number(u64),
+    Text(String),
+}
+
+impl Default for Count {
+    fn default() -> Self {
+        Self::Number(0)
+    }
+}
+
+impl Count {
+    fn number(&self) -> u64 {
+        match self {
+            Self::Number(number) => *number,
+            Self::Text(text) => text.parse().unwrap_or(0),
+        }
+    }
+}
+
+/// `google.rpc.Status`, as far as people need it.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Status {
+    message: String,
+}
+
+/// A text of a collector on one line, not endless.
+fn said(text: &str) -> String {
+    let line: String = text.chars().take(SAID_CHARS_MAX).collect();
+    line.split_whitespace().collect::<Vec<_>>().join(" ").replace(|c: char| c.is_control(), "?")
+}
+
+/// What is said of a refusal: the message of its status, or the text as it is.
+fn refusal(status: u16, body: &[u8]) -> String {
+    let message = serde_json::from_slice(body).map(|Status { message }| message);
+    let text = message.unwrap_or_else(|_| String::from_utf8_lossy(body).into_owned());
+    let text = said(&text);
+    let more = if text.is_empty() { String::new() } else { format!(": {text}") };
+    format!("it answered with status {status}{more}")
+}
+
+/// How long to wait: seconds, or until a date.
+fn retry_after(text: &str, now: Timestamp) -> Option<Duration> {
+    let text = text.trim();
+    let seconds = text.parse::<u64>().ok().map(Duration::from_secs);
+    let until = || {
+        let date = rfc2822::parse(text).ok()?.timestamp();
+        Some(Duration::try_from(date.duration_since(now)).unwrap_or_default())
+    };
+    seconds.or_else(until).map(|after| after.min(RETRY_AFTER_MAX))
+}
+
+/// What an answer with this status, this `Retry-After` and this body means.
+pub fn answer(status: u16, after: Option<&str>, body: &[u8], now: Timestamp) -> Answer {
+    match status {
+        200..=299 => {
+            // An empty body is one without a field; one that cannot be read says nothing against it.
+            let response: Response = serde_json::from_slice(body).unwrap_or_default();
+            let partial = response.partial_success.unwrap_or_default();
+            let (refused, why) = (partial.rejected_spans.number(), said(&partial.error_message));
+            if refused > 0 {
+                let why = if why.is_empty() { "it does not say why".to_owned() } else { why };
+                return Answer::Partly { refused, why };
+            }
+            Answer::Taken { warning: Some(why).filter(|why| !why.is_empty()) }
+        }
+        429 | 502 | 503 | 504 => Answer::Later {
+            why: refusal(status, body),
+            after: after.and_then(|text| retry_after(text, now)),
+        },
+        _ => Answer::Refused { why: refusal(status, body) },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(status: u16, after: Option<&str>, body: &str) -> Answer {
+        let now: Timestamp = "2026-11-29T10:00:00Z".parse().unwrap();
+        answer(status, after, body.as_bytes(), now)
+    }
+
+    // Invariant: what may be sent again is what the specification names, after the time that is asked for.
+
+    #[test]
+    fn what_may_be_sent_again_waits_as_long_as_the_collector_asks() {
+        for (after, expected) in [
+            (None, None),
+            (Some("7"), Some(7)),
+            (Some(" 0 "), Some(0)),
+            (Some("Sun, 29 Nov 2026 10:00:30 GMT"), Some(30)),
+            (Some("Sun, 29 Nov 2026 09:00:00 GMT"), Some(0)),
+            (Some("999999999"), Some(300)),
+            (Some("soon"), None),
+        ] {
+            for status in [429, 502, 503, 504] {
+                let Answer::Later { why, after: said } = read(status, after, "") else {
+                    panic!("{status}")
+                };
+                assert_eq!(said, expected.map(Duration::from_secs), "{after:?}");
+                assert_eq!(why, format!("it answered with status {status}"));
+            }
+        }
+        for status in [301, 400, 401, 404, 408, 413, 500, 501] {
+            assert!(matches!(read(status, Some("1"), ""), Answer::Refused { .. }), "{status}");
+        }
+    }
+
+    // Invariant: spans that were not taken are counted, whatever form the number has.
+
+    #[test]
+    fn spans_that_a_collector_did_not_take_are_counted() {
+        let taken = |warning: Option<&str>| Answer::Taken { warning: warning.map(str::to_owned) };
+        assert_eq!(read(200, None, ""), taken(None));
+        assert_eq!(read(200, None, "{}"), taken(None));
+        assert_eq!(read(200, None, r#"{"partialSuccess":{}}"#), taken(None));
+        assert_eq!(read(200, None, "not JSON"), taken(None));
+        let warns = r#"{"partialSuccess":{"errorMessage":"old\nschema"}}"#;
+        assert_eq!(read(200, None, warns), taken(Some("old schema")));
+        for count in ["3", "\"3\""] {
+            let body = format!(
+                r#"{{"partialSuccess":{{"rejectedSpans":{count},"errorMessage":"too old"}}}}"#
+            );
+            let expected = Answer::Partly { refused: 3, why: "too old".to_owned() };
+            assert_eq!(read(200, None, &body), expected);
+        }
+    }
+
+    // Invariant: a refusal says what the collector says, on one line.
+
+    #[test]
+    fn a_refusal_says_what_the_collector_says() {
+        let why = |status, body: &str| match read(status, None, body) {
+            Answer::Refused { why } => why,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(
+            why(400, r#"{"code":3,"message":"no\tspan"}"#),
+            "it answered with status 400: no span"
+        );
+        assert_eq!(why(404, "not\nhere"), "it answered with status 404: not here");
+        assert!(why(400, &"x".repeat(10_000)).len() < 400);
+    }
+}
