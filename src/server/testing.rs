@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use actix::{Actor, Context, Handler, Recipient, System};
 use drover_actors::message::{
-    ClusterConfirmed, HerdCommand, ImageImported, ImagesPruned, ImagesSeen, NodeOrdered, NodesSeen,
-    Provisioned, Refusal,
+    ClusterConfirmed, HerdCommand, ImageImported, ImagesPruned, ImagesSeen, NodesSeen, Provisioned,
+    Refusal,
 };
 use drover_audit::{Audit, Options};
 use drover_ci::{HookAuth, HookSecret, Hooks};
@@ -294,16 +294,7 @@ fn book(view: Arc<View>, asks: Arc<Mutex<Vec<LeaseAsk>>>) -> impl FnMut(HerdComm
             reply.send(BTreeMap::from([(ClusterId::new("9f31c0aa52e7d410"), Ok(findings))]));
         }
         HerdCommand::OrderNode { node, order, reply, .. } => {
-            let cluster = ClusterId::new("9f31c0aa52e7d410");
-            let missing = || Refusal::Unknown(format!("no node is called `{node}`"));
-            // The second one is used, and stays so.
-            let changed = node.as_str() == "pve1";
-            let known = changed || node.as_str() == "pve2";
-            let done = known.then(|| {
-                let node = node.clone();
-                NodeOrdered { cluster, node, order, changed, agents: 2 }
-            });
-            reply.send(done.ok_or_else(missing));
+            reply.send(reports::ordered(&node, order));
         }
         HerdCommand::Nodes { reply } => {
             reply.send(NodesSeen { nodes: vec![reports::a_node()], unread: Vec::new() });

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use drover_actors::message::NodeKeptOut;
+use drover_actors::message::{NodeKeptOut, NodeOrdered, Refusal};
 use drover_api::{BlackBoxOut, GuestCallOut, GuestTaskOut, MomentOut, PhaseOut, ValueOut};
 use drover_model::demand::report::{
     Account, Estimate, Kind, Outage, RowlessRunner, RunningJob, Serving, SourceJobs, Unoffered,
@@ -114,6 +114,16 @@ pub(super) fn an_account(source: SourceId) -> Account {
     };
     let share = ShareSpec { weight: 3, priority: 0, cap: Some(9) };
     Account { source: Some(source), share, has: 3, all: 4, weights: 4, kinds: vec![kind] }
+}
+
+/// What comes of an order about a node: the second of two is used, and stays so.
+pub(super) fn ordered(node: &NodeName, order: NodeOrder) -> Result<NodeOrdered, Refusal> {
+    let changed = node.as_str() == "pve1";
+    if !changed && node.as_str() != "pve2" {
+        return Err(Refusal::Unknown(format!("no node is called `{node}`")));
+    }
+    let (cluster, node) = (ClusterId::new("9f31c0aa52e7d410"), node.clone());
+    Ok(NodeOrdered { cluster, node, order, changed, agents: 2 })
 }
 
 /// A node that an operator cordoned.
