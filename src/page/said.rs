@@ -127,7 +127,7 @@ fn written<'a>(text: &'a str, mut seen: impl FnMut(&'a str)) -> String {
         match (is_code, parts.peek().is_some()) {
             (true, true) => {
                 let code = format!("<code>{}</code>", escaped(part));
-                html += &match address(before, part, true) {
+                html += &match listed(part).or_else(|| address(before, part, true)) {
                     Some(address) => format!("<a href=\"{}\">{code}</a>", escaped(&address)),
                     None => code,
                 };
@@ -176,6 +176,12 @@ fn escaped(text: &str) -> String {
         }
     }
     html
+}
+
+/// The page that lists what a command lists.
+fn listed(command: &str) -> Option<String> {
+    let name = command.strip_prefix("drover ")?;
+    ["leases", "agents", "jobs", "events"].contains(&name).then(|| format!("/{name}"))
 }
 
 /// The page of what has this name behind that word; none where it may be a word of the sentence. A name that
@@ -253,6 +259,7 @@ mod tests {
             ("no cloud that works", "no cloud that works"),
             ("node pve2 is offline", "node <a href=\"/nodes\">pve2</a> is offline"),
             ("agent <b>1", "agent &lt;b&gt;1"),
+            ("`drover leases`", "<a href=\"/leases\"><code>drover leases</code></a>"),
         ] {
             assert_eq!(marked(text), html);
         }

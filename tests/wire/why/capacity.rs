@@ -84,7 +84,7 @@ fn the_template_is_full() {
     // The page ends the lease that has the agent, and the next one gets a new one.
     let seat = stage.seat.sits_at(&stage);
     seat.clicks("#waits td a");
-    seat.leads_to("/leases?q=state%3Awaiting");
+    seat.leads_to("/leases?q=state:waiting");
     seat.clicks("header.top a[href='/leases']");
     seat.clicks("#leases tr:nth-child(2) a");
     seat.clicks("main [data-do^='DELETE']");
