@@ -39,6 +39,9 @@ fn header(layer: &Layer, cx: &mut Context<'_>) -> Option<(Header, bool)> {
     let is_secret = layer.chosen().is_ok_and(|key| key != "value");
     let value = if is_secret { cx.secret(layer) } else { plain(layer, raw.as_ref(), cx) };
     let header = Header { name: raw?.name, value: value? };
+    if layer.is_faulty("name") {
+        return None;
+    }
     if !header.is_sound() {
         let key = layer.chosen().unwrap_or("name");
         let message = "the value has characters that a header cannot have";
