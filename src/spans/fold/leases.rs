@@ -31,7 +31,7 @@ const JOBS_MAX: usize = 16;
 /// Since when the holder of a lease can use its agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ready {
-    /// Not yet.
+    /// Nothing of its hand-over was seen.
     No,
     /// Not yet, and its hand-over was seen.
     Coming,
