@@ -588,7 +588,7 @@ impl Service {
     }
 }
 
-/// What tells this drover from others that send traces.
+/// The name of this drover among others that send traces.
 fn instance(installation: &Installation, shared: Option<&Membership>) -> String {
     match shared {
         Some(member) => format!("{installation}/{}", member.name()),

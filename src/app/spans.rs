@@ -54,7 +54,7 @@ pub struct Spans {
 }
 
 impl Spans {
-    /// Starts the task on the current runtime. `instance` tells this drover from others.
+    /// Starts the task on the current runtime. `instance` is its name among others.
     pub fn start(
         settings: Option<Settings>,
         instance: String,

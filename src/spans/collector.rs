@@ -79,7 +79,7 @@ impl PartialEq for Settings {
     }
 }
 
-/// A collector.
+/// The client of one collector.
 pub struct Collector {
     settings: Settings,
     client: OnceLock<Result<(Client, Url), String>>,

@@ -27,7 +27,7 @@ const COMPONENT: &str = "controller";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sender {
     pub version: String,
-    /// What tells it from other drovers.
+    /// Its name among other drovers.
     pub instance: String,
 }
 

@@ -6,7 +6,8 @@
 //! Lease(ended)    ──▶ the lease, with its wait, its hand-over and its use (`leases.rs`)
 //! ```
 //!
-//! - **Once.** A part is made when the next one starts. While an agent leaves or is held, its parts wait for
+//! - **Once.** A part is made when the next one starts; a step of preparing once its exit status is known, or the
+//!   part behind it is over. While an agent leaves or is held, its parts wait for
 //!   its end: only then it is known which of them failed.
 //! - **Restarts.** A start of the service knows the time before it as one sum, of which it makes no span: the
 //!   start before has made those that were over. The root span goes from the agent's start in any case.
@@ -50,6 +51,8 @@ struct OpenAgent {
     uses: u32,
     /// Exit statuses by the part of the waterfall.
     exits: BTreeMap<String, u32>,
+    /// The parts that are over, where the last one waits for the exit status of its step.
+    late: Option<Vec<(String, u64)>>,
 }
 
 /// What is open, and the spans of what is over.
@@ -159,6 +162,9 @@ impl Fold {
             && open.exits.len() < STEPS_MAX
         {
             open.exits.insert(format!("{}: {step}", AgentPhase::Preparing), *exit);
+            if let Some(over) = open.late.take() {
+                self.parts(agent, &over, None);
+            }
         }
         if let What::AgentGone { agent, template, reason, phases } = &fact.what {
             self.agent_gone(at, (agent, template), reason, phases);
@@ -194,6 +200,7 @@ impl Fold {
                 vmid: None,
                 uses: 0,
                 exits: BTreeMap::new(),
+                late: None,
             };
             self.agents.insert(id.clone(), open);
         }
@@ -210,10 +217,20 @@ impl Fold {
         open.vmid = status.vmid.or(open.vmid);
         open.uses = open.uses.max(status.uses);
         let waits = status.phase.is_leaving() || status.phase == AgentPhase::Held;
-        let over = status.phases.len().saturating_sub(1);
-        if !waits && status.phases.len() <= PARTS_MAX {
-            self.parts(&status.agent, &status.phases[..over], None);
+        let Some((_, over)) = status.phases.split_last() else { return };
+        open.late = None;
+        if waits || status.phases.len() > PARTS_MAX {
+            return;
         }
+        // A step reports its exit status after the agent's move.
+        let is_step = |(part, _): &(String, u64)| {
+            AgentPhase::of_part(part) == Some(AgentPhase::Preparing)
+                && !open.exits.contains_key(part)
+        };
+        let waits_for_step = over.len() > open.made && over.last().is_some_and(is_step);
+        open.late = waits_for_step.then(|| over.to_vec());
+        let known = over.len() - usize::from(waits_for_step);
+        self.parts(&status.agent, &over[..known], None);
     }
 
     /// Makes the spans of the parts that have none yet.

@@ -80,7 +80,7 @@ pub struct JobOrigin {
     pub repository: Option<String>,
     /// The branch or tag.
     pub branch: Option<String>,
-    /// The commit.
+    /// The commit that is built.
     pub revision: Option<String>,
 }
 

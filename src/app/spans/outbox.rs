@@ -31,7 +31,7 @@ const SAY_AGAIN: Duration = Duration::from_secs(600);
 /// What keeps spans from being taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Trouble {
-    /// It does not answer, or asks for patience.
+    /// It does not answer, or asks to wait.
     Silent,
     /// It refuses requests.
     Refuses,

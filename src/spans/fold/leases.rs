@@ -23,13 +23,15 @@ use crate::span::{Span, SpanId, cut};
 
 /// How principals of sources are spelled.
 const SOURCE: &str = "source:";
+/// How a lease ended on an agent that it lost before it was ready.
+const LOST_EARLY: &str = "lost: its agent was lost before it was ready";
 /// Jobs of one lease that are kept.
 const JOBS_MAX: usize = 16;
 
 /// Since when the holder of a lease can use its agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ready {
-    /// Not yet.
+    /// Nothing of its hand-over was seen.
     No,
     /// Not yet, and its hand-over was seen.
     Coming,
@@ -86,8 +88,7 @@ impl Fold {
     fn waits(&mut self, at: WallTime, status: &LeaseStatus) {
         let Some(open) = self.leases.get_mut(&status.lease) else { return };
         if open.on.is_some() {
-            let lost = format!("lost: {}", status.detail);
-            self.out.extend(open.spans(&status.lease, at, &lost));
+            self.out.extend(open.spans(&status.lease, at, LOST_EARLY));
             (open.on, open.granted, open.ready) = (None, None, Ready::No);
             (open.jobs, open.runner) = (Vec::new(), None);
         }

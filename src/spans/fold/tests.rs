@@ -136,8 +136,8 @@ fn the_life_of_an_agent_with_a_job_is_one_trace() {
         exit: Some(0),
         log: "the output of the step".to_owned(),
     };
-    at(&mut fold, START + 239, step);
     at(&mut fold, START + 245, agent(AgentPhase::Ready, &way));
+    at(&mut fold, START + 245, step);
     let early = shown(&mut fold);
     let granted = |state| LeaseStatus {
         granted: Some(WallTime(START + 246)),
