@@ -44,6 +44,7 @@ mod layout;
 mod lead;
 mod members;
 mod membership;
+mod notices;
 mod observer;
 mod past_events;
 mod process;

@@ -53,6 +53,7 @@ pub static PAGES: &[Page] = pages![
     "state",
     "troubleshooting",
     "metrics",
+    "notifications",
     "traces",
     "rights",
     "security",

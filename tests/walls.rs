@@ -38,6 +38,7 @@ const FLOORS: [&[&str]; 7] = [
     &[
         "drover-actors",
         "drover-hypervisor",
+        "drover-notify",
         "drover-openid",
         "drover-page",
         "drover-shell",
@@ -55,7 +56,7 @@ const FLOORS: [&[&str]; 7] = [
 const OF_TESTS: [&str; 1] = ["drover-storms"];
 
 /// Packages that stand alone, with all that they may depend on here.
-const ALONE: [(&str, &[&str]); 14] = [
+const ALONE: [(&str, &[&str]); 15] = [
     ("causes", &[]),
     ("drover-audit", &[]),
     // A phase in an answer is the model's, not a text that server and command line each spell.
@@ -64,6 +65,7 @@ const ALONE: [(&str, &[&str]); 14] = [
     ("drover-history", &["drover-model"]),
     ("drover-model", &[]),
     ("drover-nocloud", &[]),
+    ("drover-notify", &["causes", "drover-model", "drover-vault", "proxmox-client"]),
     ("drover-openid", &["causes", "proxmox-client"]),
     ("drover-page", &["drover-api", "drover-model"]),
     ("drover-spans", &["causes", "drover-model", "proxmox-client"]),

@@ -85,8 +85,13 @@ pub enum Reason {
     UsedUp,
     /// Older than it may be.
     Old,
-    /// An operator said so.
+    /// An operator said so; journals from before the name was written.
     Asked,
+    /// An operator said so, who is named as leases name their owners.
+    AskedBy {
+        /// Such as `token:ci`.
+        by: String,
+    },
     /// It was held for debugging, and that is over.
     HoldOver,
     Reaped,
@@ -145,7 +150,7 @@ impl Reason {
             Self::UsedUp => "used-up",
             Self::Old => "old",
             Self::Outdated => "outdated",
-            Self::Asked => "asked",
+            Self::Asked | Self::AskedBy { .. } => "asked",
             Self::HoldOver => "hold-over",
             Self::Reaped => "reaped",
             Self::Unconfigured => "unconfigured",
@@ -183,6 +188,7 @@ impl fmt::Display for Reason {
             Self::Old => f.write_str("it was as old as it may be (maxLifetimeMinutes)"),
             Self::Outdated => f.write_str("its template was changed"),
             Self::Asked => f.write_str("an operator retired it"),
+            Self::AskedBy { by } => write!(f, "an operator retired it ({by})"),
             Self::HoldOver => f.write_str("its hold for debugging is over"),
             Self::Reaped => f.write_str("it was idle at a reap"),
             Self::Unconfigured => f.write_str("its template or cloud left the configuration"),

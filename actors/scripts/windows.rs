@@ -16,6 +16,7 @@ use drover_model::os::LoginShell;
 use drover_model::spec::TemplateSpec;
 
 const COMMON: &str = include_str!("guest/common.ps1");
+const REPORT: &str = include_str!("guest/report.ps1");
 const REMOTE_FS: &str = include_str!("guest/remote-fs.ps1");
 const CARDS: &str = include_str!("guest/cards.ps1");
 const KEYS: &str = include_str!("guest/keys.ps1");
@@ -53,6 +54,8 @@ const POWERSHELL_QUOTES: [char; 5] = ['\'', '\u{2018}', '\u{2019}', '\u{201a}', 
 /// One of drover's own scripts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Script {
+    /// Says what a person must know of a guest in which a step failed.
+    Report,
     /// Makes the working directory, looks for Java.
     RemoteFs,
     /// Prints the MAC addresses of the network cards.
@@ -76,7 +79,8 @@ pub enum Script {
 }
 
 impl Script {
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
+        Self::Report,
         Self::RemoteFs,
         Self::Cards,
         Self::GrantAccess,
@@ -91,6 +95,7 @@ impl Script {
 
     fn parts(self) -> [&'static str; 3] {
         match self {
+            Self::Report => [COMMON, "", REPORT],
             Self::RemoteFs => [COMMON, "", REMOTE_FS],
             Self::Cards => [COMMON, "", CARDS],
             Self::GrantAccess => [COMMON, KEYS, GRANT_ACCESS],
@@ -121,6 +126,11 @@ pub fn encoded(command: &str) -> Option<&str> {
     let code = command.strip_prefix(OWN_COMMAND_PREFIX)?;
     let plain = |c: char| c.is_ascii_alphanumeric() || "+/=".contains(c);
     (!code.is_empty() && code.chars().all(plain)).then_some(code)
+}
+
+/// Says what a person must know of a guest in which a step failed, in at most 4,000 characters.
+pub fn report() -> String {
+    Script::Report.command(&[])
 }
 
 /// Makes the working directory; looks for Java.
@@ -320,7 +330,7 @@ mod tests {
                 Script::RemoteFs => {
                     &[r"C:\Users\jenkins.WIN-0123456789\agent", r"C:\Java\bin\java.exe"]
                 }
-                Script::Cards | Script::AfterRollback | Script::EndSessions => &[],
+                Script::Report | Script::Cards | Script::AfterRollback | Script::EndSessions => &[],
                 Script::RunnerStarted
                 | Script::RunnerStart
                 | Script::RunnerStatus

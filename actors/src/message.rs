@@ -265,6 +265,11 @@ pub enum HerdCommand {
         /// Receives the nodes of each readable cluster, and why other clusters were not readable.
         reply: Reply<NodesSeen>,
     },
+    /// Lists the nodes that operators cordoned or drained, without asking any cluster.
+    NodesKeptOut {
+        /// Receives them by cluster and name.
+        reply: Reply<Vec<NodeKeptOut>>,
+    },
     /// Finds what keeps a template from starting agents, on each node.
     Why {
         /// The template, by `cloud/template` or bare name.
@@ -398,6 +403,14 @@ pub struct NodeOrdered {
     pub changed: bool,
     /// Agents on the node at this moment.
     pub agents: usize,
+}
+
+/// A node that an operator cordoned or drained.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeKeptOut {
+    pub cluster: ClusterId,
+    pub node: NodeName,
+    pub order: NodeOrder,
 }
 
 /// The result of [`HerdCommand::Nodes`].

@@ -81,6 +81,11 @@ impl Sites {
         self.order(cluster, node) == NodeOrder::Drain
     }
 
+    /// The nodes of a cluster that operators cordoned or drained.
+    pub fn kept_out(&self, cluster: &ClusterId) -> BTreeMap<NodeName, NodeOrder> {
+        self.known.borrow().get(cluster).map(|site| site.orders.clone()).unwrap_or_default()
+    }
+
     /// Whether any node of any cluster is drained.
     pub fn any_drained(&self) -> bool {
         let all = self.known.borrow();

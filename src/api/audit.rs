@@ -22,7 +22,7 @@ pub struct AuditRecordOut {
     /// When it was made.
     pub at: String,
     /// `call`, `configurationApplied`, `configurationRefused`, `signal`, `sync`, `started`, `stopped`,
-    /// `tornLine`, `removed`, `lost` or `leftOut`.
+    /// `terminalOpened`, `terminalEnded`, `tornLine`, `removed`, `lost` or `leftOut`.
     pub kind: String,
     /// Who asked: `token:NAME`, `openid:NAME`, `uid:N`, `source:NAME` or `agent:ID`; null where nobody is known.
     pub principal: Option<String>,

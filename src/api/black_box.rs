@@ -35,6 +35,15 @@ pub struct BlackBoxOut {
     pub tasks: Vec<GuestTaskOut>,
     /// Why the tasks could not be read; null where they were.
     pub tasks_unread: Option<String>,
+    /// The last calls to Proxmox about its machine, in order.
+    #[serde(default)]
+    pub calls: Vec<GuestCallOut>,
+    /// The end of a log of a guest that SSH never reached, as its guest agent read it.
+    #[serde(default)]
+    pub guest_log: Option<String>,
+    /// Why nothing is known of the inside of a guest that booted; null where something is.
+    #[serde(default)]
+    pub guest_unread: Option<String>,
 }
 
 /// Something that happened to an agent.
@@ -48,6 +57,25 @@ pub struct MomentOut {
     pub kind: String,
     /// What, for people.
     pub text: String,
+}
+
+/// A call to Proxmox, or several of one kind that ended the same way.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct GuestCallOut {
+    /// When the last of them ended (RFC 3339).
+    pub at: String,
+    /// The method of HTTP.
+    pub method: String,
+    /// The path below `/api2/json`, without parameters.
+    pub path: String,
+    /// The status of the answer, or `timeout`, `broken` or `unsent`.
+    pub outcome: String,
+    /// Milliseconds that the last of them took.
+    pub ms: u64,
+    /// How many they are.
+    pub times: u32,
 }
 
 /// A task of Proxmox.

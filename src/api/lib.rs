@@ -41,6 +41,7 @@ mod machines;
 mod members;
 mod nearest;
 mod nodes;
+mod notify;
 mod overrides;
 mod plan;
 mod problem;
@@ -49,6 +50,7 @@ mod sources;
 mod status;
 mod sync;
 mod templates;
+mod terminals;
 mod usage;
 mod values;
 mod why;
@@ -59,7 +61,7 @@ pub use agents::{
     AgentLimits, AgentOut, AgentsOut, GoneOut, LimitsIn, MachineSize, PhaseOut, SshOut,
 };
 pub use audit::{AuditOut, AuditRecordOut};
-pub use black_box::{BlackBoxOut, GuestTaskOut, MomentOut};
+pub use black_box::{BlackBoxOut, GuestCallOut, GuestTaskOut, MomentOut};
 pub use breakers::{BreakerOut, BreakersOut, ResetOut};
 pub use call_in::{CallIn, CalledIn};
 pub use clouds::{CloudOut, CloudsOut, ConfirmIn, ConfirmOut};
@@ -71,7 +73,7 @@ pub use declared::{
     AdoptMachineIn, AdoptMachineOut, DeclaredMachineOut, DeclaredMachinesOut, DriftOut,
 };
 pub use events::EventKind;
-pub use faults::faults_in_one_line;
+pub use faults::{ExcerptOut, FaultOut, faults_in_one_line, faults_of};
 pub use fields::fields_of;
 pub use happened::sentence;
 pub use holds::{CloneOut, HoldIn, HoldNextOut, HoldOut};
@@ -88,6 +90,7 @@ pub use machines::{
 pub use members::{LastLeaderOut, MemberOut, MembersOut, TransferIn, TransferOut};
 pub use nearest::nearest;
 pub use nodes::{CordonIn, DrainIn, DrainOut, NodeOut, NodesOut, RefusesOut, RoomOut, UnreadOut};
+pub use notify::{NotifyTestIn, NotifyTestOut, NotifyTestsOut};
 pub use overrides::{
     CloudOverridesIn, CloudOverridesOut, TemplateOverridesIn, TemplateOverridesOut,
 };
@@ -104,6 +107,9 @@ pub use sync::{
     ValueChangeOut,
 };
 pub use templates::{CanaryOut, GivenUpOut, ProvisionIn, ProvisionOut, TemplateOut, TemplatesOut};
+pub use terminals::{
+    TerminalIn, TerminalKeysIn, TerminalOut, TerminalPiece, TerminalScreenOut, TerminalSizeIn,
+};
 pub use usage::{UsageOut, UsageRowOut};
 pub use values::{ValueOut, ValuesOut};
 pub use why::{

@@ -36,8 +36,14 @@ pub struct RoomOut {
     pub reserved_mb: u64,
     /// What is left; below zero where more is promised than there is.
     pub free_mb: i64,
+    /// What of its memory is in use at this moment, by its own figures.
+    #[serde(default)]
+    pub used_mb: u64,
     /// Its processor threads.
     pub cpus: f64,
+    /// What of them is busy at this moment, by its own figures.
+    #[serde(default)]
+    pub busy_cpus: f64,
     /// What is left of them.
     pub free_cpus: f64,
 }

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    AddressPoolOut, AgentOut, BreakerOut, CloudOut, DeclaredMachineOut, ImageBuildOut, LeaseOut,
-    LostJobOut, MembersOut, SourceOut, SyncOut, TemplateOut,
+    AddressPoolOut, AgentOut, BreakerOut, CloudOut, DeclaredMachineOut, FaultOut, ImageBuildOut,
+    LeaseOut, LostJobOut, MembersOut, SourceOut, SyncOut, TemplateOut,
 };
 
 /// The configuration in force.
@@ -26,6 +26,9 @@ pub struct ConfigOut {
     pub refused_at: Option<String>,
     /// What is wrong in it, with places.
     pub refusal: Option<String>,
+    /// The faults in it, by their parts; empty where the refusal is about no place in the files.
+    #[serde(default)]
+    pub faults: Vec<FaultOut>,
     /// The file or directory that the service reads it from.
     #[serde(default)]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]

@@ -1,7 +1,5 @@
 //! Usage of a range of time, and its form for spreadsheets.
 
-use std::fmt::Write as _;
-
 use serde::{Deserialize, Serialize};
 
 /// What was used in a range of time.
@@ -56,47 +54,43 @@ pub struct UsageRowOut {
     pub price: Option<f64>,
 }
 
-/// The columns of the form for spreadsheets, behind the name.
-const COLUMNS: [&str; 11] = [
-    "agents",
-    "vm_hours",
-    "core_hours",
-    "gib_hours",
-    "leases",
-    "jobs",
-    "wait_p50_seconds",
-    "wait_p95_seconds",
-    "failures",
-    "unsized_hours",
-    "price",
+/// A column of the form for spreadsheets: its name, and what a row has there.
+type Column = (&'static str, fn(&UsageRowOut) -> String);
+
+/// The columns behind the name.
+const COLUMNS: [Column; 11] = [
+    ("agents", |row| row.agents.to_string()),
+    ("vm_hours", |row| row.vm_hours.to_string()),
+    ("core_hours", |row| row.core_hours.to_string()),
+    ("gib_hours", |row| row.gib_hours.to_string()),
+    ("leases", |row| row.leases.to_string()),
+    ("jobs", |row| row.jobs.to_string()),
+    ("wait_p50_seconds", |row| known(row.wait_p50_seconds)),
+    ("wait_p95_seconds", |row| known(row.wait_p95_seconds)),
+    ("failures", |row| row.failures.to_string()),
+    ("unsized_hours", |row| row.unsized_hours.to_string()),
+    ("price", |row| known(row.price)),
 ];
 
 impl UsageOut {
     /// The rows as CSV (RFC 4180), without their total.
     pub fn csv(&self) -> String {
-        let mut text = format!("{},{}\r\n", self.by, COLUMNS.join(","));
+        let line = |first: String, cells: &mut dyn Iterator<Item = String>| {
+            let cells = std::iter::once(first).chain(cells);
+            cells.collect::<Vec<_>>().join(",") + "\r\n"
+        };
+        let names = &mut COLUMNS.iter().map(|(name, _)| (*name).to_owned());
+        let mut text = line(self.by.clone(), names);
         for row in &self.rows {
-            let optional =
-                |figure: Option<f64>| figure.map(|it| it.to_string()).unwrap_or_default();
-            let _ = write!(
-                text,
-                "{},{},{},{},{},{},{},{},{},{},{},{}\r\n",
-                cell(&row.name),
-                row.agents,
-                row.vm_hours,
-                row.core_hours,
-                row.gib_hours,
-                row.leases,
-                row.jobs,
-                optional(row.wait_p50_seconds),
-                optional(row.wait_p95_seconds),
-                row.failures,
-                row.unsized_hours,
-                optional(row.price),
-            );
+            text += &line(cell(&row.name), &mut COLUMNS.iter().map(|(_, figure)| figure(row)));
         }
         text
     }
+}
+
+/// A figure; a blank cell where it is not known.
+fn known(figure: Option<f64>) -> String {
+    figure.map(|it| it.to_string()).unwrap_or_default()
 }
 
 /// A text as a cell. Owners are texts of callers: one that a spreadsheet would take for a formula gets a

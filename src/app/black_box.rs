@@ -14,7 +14,8 @@
 //! ```
 //!
 //! Nothing is decided by it and nothing waits for it: tasks and their logs outlive the guest in Proxmox, so they
-//! are read when the agent is gone. Failures: where Proxmox does not answer, the file says so; where more
+//! are read when the agent is gone. A log inside a guest does not: the guest agents of guests that SSH does not
+//! reach are asked for one each minute. Files go by age and size each hour. Failures: where Proxmox does not answer, the file says so; where more
 //! agents fail at once than the keeper can look after, those have no file, and the log says so.
 //!
 //! Files: `black_box/trail.rs` (what is noted, pure), `strip.rs` (secrets), `store.rs` (files).
@@ -26,24 +27,26 @@ mod trail;
 use std::future::Future;
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
 
 use causes::chain;
-use drover_api::{BlackBoxOut, GuestTaskOut};
+use drover_api::{BlackBoxOut, GuestCallOut, GuestTaskOut};
 use drover_config::ServiceSpec;
-use drover_hypervisor::{GuestTask, Proxmox};
+use drover_hypervisor::{GuestCall, GuestTask, Proxmox};
 use drover_model::fact::Fact;
 use drover_model::id::{NodeName, VmId};
+use drover_model::ports::Ambient;
+use drover_model::time::WallTime;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
-use tokio::time::timeout;
+use tokio::time::{MissedTickBehavior, interval, timeout};
 
 pub use store::Keep;
 use store::Store;
 use strip::stripped;
-use trail::{Failed, Trails};
+use trail::{Failed, Trails, Unreached};
 
 /// What a configuration keeps.
 pub fn keep_of(spec: &ServiceSpec) -> Keep {
@@ -55,6 +58,17 @@ const WAITING_MAX: usize = 256;
 /// How long the tasks of one agent may take.
 const TASKS_LIMIT: Duration = Duration::from_secs(20);
 
+/// The pause between two looks for files that are too old or too much.
+const PRUNE_INTERVAL: Duration = Duration::from_secs(3600);
+/// The pause between two looks for guests that SSH does not reach.
+const LOOK_INTERVAL: Duration = Duration::from_secs(15);
+/// How long one guest agent may take.
+const GUEST_LIMIT: Duration = Duration::from_secs(10);
+
+/// Gives the calls about a machine that is gone, within this span before now.
+type ReadCalls = Box<dyn Fn(&Failed, Duration) -> Vec<GuestCall> + Send + Sync>;
+/// Reads a log of a guest through its guest agent.
+type ReadLog = Box<dyn Fn(Unreached) -> BoxFuture<'static, Option<String>> + Send + Sync>;
 /// Reads the tasks of a machine that is gone.
 type ReadTasks = Box<dyn Fn(Failed) -> BoxFuture<'static, Result<Vec<GuestTask>, String>> + Send>;
 
@@ -64,37 +78,53 @@ pub struct BlackBoxes {
     failed: mpsc::Sender<Failed>,
     store: Store,
     keep: Arc<Mutex<Keep>>,
+    read_calls: ReadCalls,
 }
 
 impl BlackBoxes {
     /// Starts the keeper, which ends with the runtime.
-    pub fn start(state: &Path, keep: Keep, proxmox: &Arc<Proxmox>) -> Arc<Self> {
-        let proxmox = Arc::clone(proxmox);
-        let read: ReadTasks = Box::new(move |failed| Box::pin(tasks(Arc::clone(&proxmox), failed)));
-        let (black_boxes, keeper) = Self::with(state, keep, read);
+    pub fn start(
+        state: &Path,
+        keep: Keep,
+        proxmox: &Arc<Proxmox>,
+        ambient: Arc<dyn Ambient>,
+    ) -> Arc<Self> {
+        let (of_tasks, of_calls, of_logs) =
+            (Arc::clone(proxmox), Arc::clone(proxmox), Arc::clone(proxmox));
+        let read: ReadTasks =
+            Box::new(move |failed| Box::pin(tasks(Arc::clone(&of_tasks), failed)));
+        let read_calls: ReadCalls = Box::new(move |failed, span| calls(&of_calls, failed, span));
+        let read_log: ReadLog = Box::new(move |one| Box::pin(guest_log(Arc::clone(&of_logs), one)));
+        let (black_boxes, keeper) = Self::with(state, keep, (read, read_calls));
         tokio::spawn(keeper);
+        tokio::spawn(ask_unreached(Arc::downgrade(&black_boxes), ambient, read_log));
         black_boxes
     }
 
     fn with(
         state: &Path,
         keep: Keep,
-        read: ReadTasks,
+        (read, read_calls): (ReadTasks, ReadCalls),
     ) -> (Arc<Self>, impl Future<Output = ()> + Send + 'static) {
         let (failed, to_keep) = mpsc::channel(WAITING_MAX);
         let (store, keep) = (Store::of(state), Arc::new(Mutex::new(keep)));
         let keeper = keep_all(to_keep, store.clone(), Arc::clone(&keep), read);
-        (Arc::new(Self { trails: Mutex::default(), failed, store, keep }), keeper)
+        let trails = Mutex::default();
+        (Arc::new(Self { trails, failed, store, keep, read_calls }), keeper)
     }
 
-    /// Takes other limits, from the next agent on.
+    /// Takes other limits, from the next agent or hour on.
     pub fn configure(&self, keep: Keep) {
         *self.keep.lock() = keep;
     }
 
     /// Takes in what happened.
     pub fn observe(&self, fact: &Fact) {
-        let Some(failed) = self.trails.lock().take(fact) else { return };
+        let Some(mut failed) = self.trails.lock().take(fact) else { return };
+        // The calls are read now: the machine's number may be another's soon.
+        let span = fact.at - failed.began;
+        let calls = (self.read_calls)(&failed, span).into_iter();
+        failed.kept.calls = calls.map(|call| called(call, fact.at)).collect();
         let agent = failed.kept.agent.clone();
         if self.failed.try_send(failed).is_err() {
             tracing::warn!(agent, "too many agents failed at once: this one has no black box");
@@ -121,7 +151,18 @@ async fn keep_all(
     keep: Arc<Mutex<Keep>>,
     read: ReadTasks,
 ) {
-    while let Some(one) = failed.recv().await {
+    let mut hours = interval(PRUNE_INTERVAL);
+    hours.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        let one = tokio::select! {
+            one = failed.recv() => one,
+            _ = hours.tick() => {
+                let limits = *keep.lock();
+                prune(&store, limits).await;
+                continue;
+            }
+        };
+        let Some(one) = one else { return };
         let mut kept = one.kept.clone();
         // First without its tasks: Proxmox may not answer, and the service may end meanwhile.
         kept.tasks_unread = Some("they were not read yet".to_owned());
@@ -138,6 +179,34 @@ async fn keep_all(
         }
         let limits = *keep.lock();
         write(&store, limits, kept).await;
+    }
+}
+
+/// Asks the guest agents of guests that SSH does not reach for a log, until the service ends.
+async fn ask_unreached(boxes: Weak<BlackBoxes>, ambient: Arc<dyn Ambient>, read: ReadLog) {
+    let mut looks = interval(LOOK_INTERVAL);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        looks.tick().await;
+        let Some(black_boxes) = boxes.upgrade() else { return };
+        let unreached = black_boxes.trails.lock().unreached(ambient.now().wall);
+        drop(black_boxes);
+        for one in unreached {
+            let agent = one.agent.clone();
+            let Ok(Some(log)) = timeout(GUEST_LIMIT, read(one)).await else { continue };
+            let Some(black_boxes) = boxes.upgrade() else { return };
+            black_boxes.trails.lock().heard(&agent, &log);
+        }
+    }
+}
+
+/// Removes what is too old or too much.
+async fn prune(store: &Store, keep: Keep) {
+    let store = store.clone();
+    let pruned = tokio::task::spawn_blocking(move || store.prune(SystemTime::now(), keep));
+    let pruned = pruned.await.map_err(io::Error::other).and_then(|pruned| pruned);
+    if let Err(error) = pruned {
+        tracing::warn!(error = chain(&error), "cannot remove old black boxes");
     }
 }
 
@@ -158,6 +227,30 @@ fn shown(GuestTask { upid, kind, status, log }: GuestTask) -> GuestTaskOut {
     // As one text: a private key is many lines.
     let log = stripped(&log.join("\n")).lines().map(str::to_owned).collect();
     GuestTaskOut { upid, kind, status: status.as_deref().map(stripped), log }
+}
+
+/// A call with its time, which is that of the agent's end less the call's age.
+fn called(call: GuestCall, end: WallTime) -> GuestCallOut {
+    let GuestCall { method, path, outcome, took, age, times } = call;
+    let millis = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
+    let age = i64::try_from(millis(age)).unwrap_or(i64::MAX);
+    GuestCallOut {
+        at: WallTime(end.0.saturating_sub(age)).rfc3339(),
+        method: method.to_owned(),
+        path: stripped(&path),
+        outcome,
+        ms: millis(took),
+        times,
+    }
+}
+
+fn calls(proxmox: &Proxmox, failed: &Failed, span: Duration) -> Vec<GuestCall> {
+    let Some(vmid) = failed.kept.vmid else { return Vec::new() };
+    proxmox.guest_calls(&failed.template.cloud, VmId(vmid), span)
+}
+
+async fn guest_log(proxmox: Arc<Proxmox>, one: Unreached) -> Option<String> {
+    proxmox.guest_log(&one.template.cloud, (&one.node, one.vmid)).await
 }
 
 async fn tasks(proxmox: Arc<Proxmox>, failed: Failed) -> Result<Vec<GuestTask>, String> {

@@ -10,9 +10,11 @@ use drover_hypervisor::CallInKey;
 use drover_members::SendBy;
 use drover_model::ambient::mint_lease;
 use drover_model::ports::Ambient;
+use drover_notify::Notifier;
 use drover_runtime::reply::Reply;
 use drover_server::view::View;
 use drover_server::{Doors, NotReloaded, SessionKey};
+use drover_shell::SshShell;
 use drover_shell::user_data::UserDataStore;
 use futures_util::FutureExt as _;
 use tokio::sync::mpsc;
@@ -22,25 +24,37 @@ use super::black_box::BlackBoxes;
 use super::config_sync::ConfigSync;
 use super::history::History;
 use super::lead::Lead;
-use super::members;
 use super::service::ReloadReply;
+use super::{members, notices};
 use crate::pages;
 use crate::telemetry::LevelHandle;
 
 /// After this time, a request for a reload is answered without its outcome.
 const RELOAD_TIMEOUT: Duration = Duration::from_secs(30);
 
-type Parts<'a> = (&'a Arc<dyn Ambient>, &'a Arc<CallInKey>, &'a Arc<Hooks>, &'a Arc<UserDataStore>);
+/// How long a guest may take until somebody sits at a terminal in it.
+const TERMINAL_LIMIT: Duration = Duration::from_secs(20);
 
-type Seen<'a> = (&'a Arc<View>, &'a ConfigSync, &'a Audit, &'a Arc<BlackBoxes>, &'a Arc<History>);
+type Parts<'a> = (
+    &'a Arc<dyn Ambient>,
+    &'a Arc<CallInKey>,
+    &'a Arc<Hooks>,
+    &'a Arc<UserDataStore>,
+    &'a Arc<SshShell>,
+);
+
+type Seen<'a> = (&'a Arc<View>, &'a ConfigSync, &'a Audit, Kept<'a>, &'a Arc<Notifier>);
+
+/// What stays of agents that failed, and what drover has seen.
+type Kept<'a> = (&'a Arc<BlackBoxes>, &'a Arc<History>);
 
 /// Makes the ways from the API into the service.
 pub(super) fn doors(
     actors: &ActorsThread,
-    (view, config_sync, audit, black_boxes, history): Seen<'_>,
+    (view, config_sync, audit, (black_boxes, history), messages): Seen<'_>,
     configuration: &Path,
     lead: &Lead,
-    (ambient, key, hooks, user_data): Parts<'_>,
+    (ambient, key, hooks, user_data, shell): Parts<'_>,
     level: &LevelHandle,
     reloads: mpsc::UnboundedSender<ReloadReply>,
 ) -> Doors {
@@ -49,6 +63,7 @@ pub(super) fn doors(
     let (plan, values) = (config_sync.clone(), config_sync.clone());
     let membership = lead.membership().cloned();
     let black_boxes = Arc::clone(black_boxes);
+    let shell = Arc::clone(shell);
     let send_by = lead.send_by();
     let transfer = lead.transfer();
     // Members have one key, also those that stand by.
@@ -59,7 +74,9 @@ pub(super) fn doors(
     Doors {
         audit: audit.clone(),
         black_box: Arc::new(move |agent| black_boxes.read(agent)),
+        terminal: Arc::new(move |target, size| shell.terminal(target, size, TERMINAL_LIMIT)),
         history: history.door(),
+        test_notify: notices::door(messages),
         herd: actors.commands.clone(),
         leads: Arc::new(move || send_by.as_ref().is_none_or(SendBy::is_open)),
         session_key,

@@ -32,10 +32,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync
 use std::time::Duration;
 
 use causes::chain;
-use drover_config::{PriceSpec, ServiceSpec};
-use drover_history::{Fold, Line, Prices, Range, Use};
+use drover_config::{HourPrices, PriceSpec, ServiceSpec};
+use drover_history::{Fold, Line, PriceList, Prices, Range, Use};
 use drover_hypervisor::GuestUse;
-use drover_model::fact::{Fact, What};
+use drover_model::fact::Fact;
 use drover_model::id::CloudId;
 use drover_model::noted::Noted;
 use drover_model::ports::Ambient;
@@ -119,7 +119,7 @@ impl History {
 
     /// Takes in a fact, where the history has a use for it.
     pub fn observe(&self, fact: &Fact) {
-        if is_of_use(&fact.what) {
+        if drover_history::takes(&fact.what) {
             self.send(Message::Fact(fact.clone()));
         }
     }
@@ -160,8 +160,9 @@ impl History {
         HistoryDoor {
             read: Arc::new(move |range, each| reads.read(range, each)),
             prices: Arc::new(move || {
-                let PriceSpec { core_hour, gib_hour, currency } = sells.prices.lock().clone()?;
-                Some((Prices { core_hour, gib_hour }, currency))
+                let PriceSpec { all, of, currency } = sells.prices.lock().clone()?;
+                let of = of.into_iter().map(|(name, prices)| (name, priced(prices)));
+                Some((PriceList { all: priced(all), of: of.collect() }, currency))
             }),
         }
     }
@@ -199,36 +200,8 @@ impl History {
     }
 }
 
-/// Whether the history has a use for a fact.
-fn is_of_use(what: &What) -> bool {
-    match what {
-        What::Agent(_)
-        | What::AgentGone { .. }
-        | What::Lease(_)
-        | What::JobLost { .. }
-        | What::SourceGone { .. }
-        | What::Cloud(_)
-        | What::CloudGone { .. }
-        | What::TemplateGone { .. } => true,
-        What::ConfigApplied { .. }
-        | What::ConfigRefused { .. }
-        | What::ConfigSynced { .. }
-        | What::ConfigNotSynced { .. }
-        | What::Ordered { .. }
-        | What::Step { .. }
-        | What::Alarm { .. }
-        | What::OtherDrover { .. }
-        | What::Source(_)
-        | What::Template(_)
-        | What::Breaker(_)
-        | What::Resets { .. }
-        | What::HoldNext { .. }
-        | What::AddressPools { .. }
-        | What::Image(_)
-        | What::Declared(_)
-        | What::Reconciled { .. }
-        | What::Restarted { .. } => false,
-    }
+fn priced(HourPrices { core, gib }: HourPrices) -> Prices {
+    Prices { core_hour: core, gib_hour: gib }
 }
 
 /// What the thread has.

@@ -54,7 +54,7 @@ use super::signals::{SignalAction, Signals};
 use super::spans::Spans;
 use super::standby::Begin;
 use super::start_settings::StartSettings;
-use super::{RunError, Settings, doors, state_dir, twin, wiring};
+use super::{RunError, Settings, doors, notices, state_dir, twin, wiring};
 use crate::systemd::{self, Notifier};
 use crate::telemetry::LevelHandle;
 
@@ -89,6 +89,7 @@ pub(super) struct Service {
     audit: Audit,
     black_boxes: Arc<BlackBoxes>,
     history: Arc<History>,
+    messages: Arc<drover_notify::Notifier>,
     spans: Arc<Spans>,
     config_sync: ConfigSync,
     environment: Environment,
@@ -302,7 +303,7 @@ impl Service {
         let audit_view = Arc::downgrade(&view);
         audit.watch(move |trouble| {
             if let Some(view) = audit_view.upgrade() {
-                view.mark_audit(trouble.map(str::to_owned));
+                view.mark_audit(trouble.cloned());
             }
         });
         audit.note(auditing::started(shared.as_deref().map(Membership::name)));
@@ -321,7 +322,12 @@ impl Service {
         connections.connect(&checked, &HerdSpec::default());
         wiring::set_keys(&shell, &former, &checked.keys);
         shell.set_files(checked.uploads.iter());
-        let black_boxes = BlackBoxes::start(&state, keep_of(&checked.service), &proxmox);
+        let black_boxes = BlackBoxes::start(
+            &state,
+            keep_of(&checked.service),
+            &proxmox,
+            Arc::clone(&ambient) as _,
+        );
         let listener = ServiceObserver::new(
             Arc::clone(&view),
             Arc::clone(&connections),
@@ -374,12 +380,14 @@ impl Service {
             },
             config_sync::Configured::of(&checked, &environment),
         );
+        let channels = &checked.service.notify;
+        let messages = notices::start(channels, &view, vault, &ambient, lead.send_by());
         let handles = doors::doors(
             &actors,
-            (&view, &config_sync, &audit, &black_boxes, &history),
+            (&view, &config_sync, &audit, (&black_boxes, &history), &messages),
             &settings.config,
             lead,
-            (&ambient, &key, &hooks, &user_data),
+            (&ambient, &key, &hooks, &user_data, &shell),
             &level,
             reloads,
         );
@@ -413,6 +421,7 @@ impl Service {
             audit,
             black_boxes,
             history,
+            messages,
             spans,
             config_sync,
             environment,
@@ -549,6 +558,7 @@ impl Service {
         self.spans.configure(checked.service.traces.clone());
         let (at, digest) = (self.ambient.now().wall, auditing::digest(&checked));
         self.history.configured(at, generation.0, digest, checked.herd.asked.priority);
+        self.messages.configure(&checked.service.notify);
         self.audit.note(auditing::applied(cause, &checked, generation.0));
         checked.follow(&self.spec, generation);
         self.connections.connect(&checked, &self.spec);

@@ -121,4 +121,5 @@ fn openid(spec: &OpenIdSpec) -> OpenId {
     };
     let grants = spec.groups.iter().map(grant).collect();
     OpenId::new(spec.name.clone(), spec.settings.clone(), grants, spec.session)
+        .ending_sessions(spec.ends_session)
 }

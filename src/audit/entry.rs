@@ -4,6 +4,8 @@ use serde::{Deserialize, Serialize};
 
 /// Characters of a text that comes from outside.
 const TEXT_MAX: usize = 256;
+/// The role that may look at things only.
+const VIEWER: &str = "viewer";
 
 /// One thing that happened.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -11,6 +13,21 @@ const TEXT_MAX: usize = 256;
 pub enum Entry {
     /// Somebody called a route of the API that may change something.
     Call(Call),
+    /// Somebody opened a terminal in an agent.
+    TerminalOpened(Terminal),
+    /// A terminal in an agent ended. What was typed and shown there is recorded nowhere.
+    TerminalEnded {
+        /// Which one, and who had opened it.
+        terminal: Terminal,
+        /// How long it was open.
+        seconds: u64,
+        /// Bytes that were typed.
+        typed_bytes: u64,
+        /// Bytes that the agent sent.
+        shown_bytes: u64,
+        /// What ended it.
+        why: String,
+    },
     /// A configuration came into force.
     ConfigurationApplied {
         /// What made drover read it.
@@ -67,7 +84,7 @@ pub enum Entry {
         /// What the system said.
         why: String,
     },
-    /// A caller had so many refused calls that only some are recorded.
+    /// A caller had so many calls that changed nothing, refused or of a viewer, that only some are recorded.
     LeftOut {
         /// Whose; none for callers that nobody knows.
         principal: Option<String>,
@@ -99,6 +116,21 @@ pub struct Call {
     pub status: Option<u16>,
     /// The id of the request, which its answer has in the header `x-request-id`.
     pub request: String,
+}
+
+/// A terminal in an agent, and who opened it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Terminal {
+    /// The terminal's id.
+    pub id: String,
+    pub agent: String,
+    /// `token:NAME` or `uid:N`.
+    pub principal: String,
+    /// What they may do.
+    pub role: String,
+    /// Where they were: an IP address, or `uid:N` on the Unix socket.
+    pub peer: String,
 }
 
 /// What made drover read its configuration.
@@ -136,6 +168,11 @@ impl Entry {
             Self::LeftOut { principal, calls } => {
                 Self::LeftOut { principal: principal.as_deref().map(plain), calls }
             }
+            Self::TerminalOpened(terminal) => Self::TerminalOpened(terminal.bounded()),
+            Self::TerminalEnded { terminal, seconds, typed_bytes, shown_bytes, why } => {
+                let (terminal, why) = (terminal.bounded(), plain(&why));
+                Self::TerminalEnded { terminal, seconds, typed_bytes, shown_bytes, why }
+            }
             entry @ (Self::ConfigurationApplied { .. }
             | Self::ConfigurationRefused { .. }
             | Self::Signal { .. }
@@ -152,6 +189,9 @@ impl Entry {
         match self {
             Self::Call(call) => call.principal.as_deref(),
             Self::LeftOut { principal, .. } => principal.as_deref(),
+            Self::TerminalOpened(terminal) | Self::TerminalEnded { terminal, .. } => {
+                Some(&terminal.principal)
+            }
             Self::ConfigurationApplied { .. }
             | Self::ConfigurationRefused { .. }
             | Self::Signal { .. }
@@ -166,6 +206,9 @@ impl Entry {
 
     /// Whether an entry is about this: an object, one of its parts, or a word of the route's path.
     pub fn is_about(&self, thing: &str) -> bool {
+        if let Self::TerminalOpened(terminal) | Self::TerminalEnded { terminal, .. } = self {
+            return [&*terminal.id, &*terminal.agent, "terminals"].contains(&thing);
+        }
         let Self::Call(call) = self else { return false };
         let object = call.object.as_deref().unwrap_or_default();
         let route = call.route.as_deref().unwrap_or_default();
@@ -192,6 +235,20 @@ impl Call {
     pub(crate) fn is_refused(&self) -> bool {
         self.status.is_some_and(|status| (400..500).contains(&status))
     }
+
+    /// Whether its caller may change nothing.
+    pub(crate) fn is_of_viewer(&self) -> bool {
+        self.role.as_deref() == Some(VIEWER)
+    }
+}
+
+impl Terminal {
+    fn bounded(self) -> Self {
+        let Self { id, agent, principal, role, peer } = self;
+        let [id, agent, principal, role, peer] =
+            [id, agent, principal, role, peer].map(|it| plain(&it));
+        Self { id, agent, principal, role, peer }
+    }
 }
 
 /// The beginning of a text, without what a line must not have.
@@ -213,6 +270,30 @@ mod tests {
         for text in [call.principal, call.object].into_iter().flatten() {
             assert_eq!(text.chars().count(), TEXT_MAX);
             assert!(text.starts_with("a[31mx") && !text.contains(char::is_control), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_terminal_is_found_by_its_agent_and_by_who_opened_it() {
+        let terminal = Terminal {
+            id: "t1".to_owned(),
+            agent: "a1".to_owned(),
+            principal: "token:ops\n".to_owned(),
+            ..Terminal::default()
+        };
+        let why = "the shell ended".to_owned();
+        let ended = Entry::TerminalEnded {
+            terminal: terminal.clone(),
+            seconds: 1,
+            typed_bytes: 2,
+            shown_bytes: 3,
+            why,
+        };
+        for entry in [Entry::TerminalOpened(terminal), ended] {
+            let entry = entry.bounded();
+            assert_eq!(entry.principal(), Some("token:ops"));
+            assert!(["a1", "t1", "terminals"].into_iter().all(|thing| entry.is_about(thing)));
+            assert!(!entry.is_about("a2"));
         }
     }
 

@@ -1,7 +1,8 @@
-//! Which refused calls are recorded, so that nobody who may do nothing fills the files and drives older
-//! records out of them.
+//! Which calls that changed nothing are recorded, so that nobody who may do nothing fills the files and
+//! drives older records out of them.
 //!
-//! A caller has [`BURST`] refused calls that are recorded, and one more each second. All callers that
+//! Refused calls change nothing, and neither do those of viewers, such as a plan or a login. A caller has
+//! [`BURST`] of them that are recorded, and one more each second. All callers that
 //! nobody knows count as one, and all their calls count, such as those that a full service does not take.
 
 use std::collections::BTreeMap;
@@ -10,14 +11,14 @@ use jiff::Timestamp;
 
 use crate::entry::{Call, Entry};
 
-/// Refused calls of a caller that are recorded at once.
+/// Calls of a caller without a change that are recorded at once.
 const BURST: i64 = 600;
 /// Milliseconds after which one more is recorded.
 const EACH_MS: i64 = 1000;
 /// Callers that are counted apart; more of them count as nobody.
 const CALLERS_MAX: usize = 256;
 
-/// One caller's refused calls.
+/// One caller's calls without a change.
 #[derive(Default)]
 struct Refused {
     /// When the next call would be recorded had the caller made them in an even flow, in milliseconds since
@@ -27,7 +28,7 @@ struct Refused {
     left_out: u64,
 }
 
-/// The refused calls of all callers.
+/// The calls without a change of all callers.
 #[derive(Default)]
 pub(crate) struct LeftOut(BTreeMap<Option<String>, Refused>);
 
@@ -36,7 +37,7 @@ impl LeftOut {
     /// left out itself.
     pub(crate) fn sift(&mut self, entry: Entry, at: Timestamp) -> Vec<Entry> {
         let Entry::Call(call) = &entry else { return vec![entry] };
-        if call.principal.is_some() && !call.is_refused() {
+        if call.principal.is_some() && !call.is_refused() && !call.is_of_viewer() {
             return vec![entry];
         }
         let principal = self.counted_as(call);
@@ -91,6 +92,20 @@ mod tests {
         assert_eq!(recorded(1), []);
         let later = (0..1000).map(|_| recorded(10_000)).filter(|all| !all.is_empty()).count();
         assert_eq!(later, 600, "after a rest the burst is there again");
+    }
+
+    #[test]
+    fn calls_of_viewers_have_the_bound_of_refused_calls_and_those_of_others_have_none() {
+        let of = |role: &str| {
+            let role = Some(role.to_owned());
+            let Entry::Call(call) = call(Some("token:a"), 200) else { panic!("it is a call") };
+            Entry::Call(Call { role, ..call })
+        };
+        for (role, recorded) in [("viewer", 600), ("operator", 1000), ("admin", 1000)] {
+            let mut left_out = LeftOut::default();
+            let all = (0..1000).filter(|_| !left_out.sift(of(role), at(0)).is_empty());
+            assert_eq!(all.count(), recorded, "{role}");
+        }
     }
 
     #[test]

@@ -18,10 +18,10 @@
 //! - **Death.** Only a whole line counts. A piece of one stays where it is, and the next record says how
 //!   long it is and its SHA-256 ([`Entry::TornLine`]).
 //! - **Bounds.** A file has [`FILE_BYTES_MAX`] bytes. The oldest files go where all of them have more
-//!   than [`Options::keep_bytes`], and a record says so ([`Entry::Removed`]). A caller whose calls are
-//!   refused can fill no files ([`Entry::LeftOut`]).
-//! - **Trouble.** Where a record cannot be written, the service raises an alarm, and the next record
-//!   that can says how many are missing ([`Entry::Lost`]).
+//!   than [`Options::keep_bytes`], and a record says so ([`Entry::Removed`]). Callers whose
+//!   calls change nothing can fill no files ([`Entry::LeftOut`]).
+//! - **Trouble.** Where a record cannot be written, or a write does not end, the service raises an alarm
+//!   ([`Trouble`]), and the next record that can says how many are missing ([`Entry::Lost`]).
 //!
 //! Files: `entry.rs` (what is recorded), `record.rs` (a line), `folder.rs` (the files), `log.rs`
 //! (appends), `writer.rs` (the thread that writes), `left_out.rs` (refused calls), `verify.rs`, `find.rs`.
@@ -38,12 +38,12 @@ mod record;
 mod verify;
 mod writer;
 
-pub use entry::{Call, Cause, Entry, Sync};
+pub use entry::{Call, Cause, Entry, Sync, Terminal};
 pub use find::{Wanted, find};
 pub use log::FILE_BYTES_MAX;
 pub use record::Record;
 pub use verify::{Broken, How, Seen, VerifyError, verify};
-pub use writer::{Audit, OnFailure, Options};
+pub use writer::{Audit, OnFailure, Options, Trouble};
 
 /// The folder of the audit log in the state directory.
 pub const FOLDER: &str = "audit";

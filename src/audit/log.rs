@@ -43,6 +43,11 @@ impl Log {
         Self { folder: folder.to_owned(), file_bytes_max, head: Head::zero(), open: None }
     }
 
+    /// The file that the next records go to; the folder where none is open.
+    pub(crate) fn place(&self) -> &Path {
+        self.open.as_ref().map_or(&self.folder, |open| &open.path)
+    }
+
     /// Appends entries, and syncs them. Older files go until `keep_bytes` are left.
     ///
     /// # Errors

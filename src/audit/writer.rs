@@ -1,11 +1,14 @@
 //! The thread that writes, and the handle that everybody else has.
 //!
-//! A record that finds no room in the queue is lost and counted, like one that the disk does not take.
+//! A record that finds no room in the queue is lost and counted, like one that the disk does not take. A
+//! second thread watches the first: a write that does not end is trouble too, although no call failed.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{
+    Receiver, RecvTimeoutError, Sender, SyncSender, TrySendError, channel, sync_channel,
+};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -22,6 +25,12 @@ const WAITING_MAX: usize = 4096;
 const TOGETHER_MAX: usize = 256;
 /// How long a disk that failed is left alone.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
+/// How long one write may take before it counts as trouble.
+const WRITE_LIMIT: Duration = Duration::from_secs(5);
+/// What helps where the system refuses a write.
+const CHECK_FILES: &str = "drover audit verify";
+/// What helps where a write does not end: the kernel's log names the disk.
+const CHECK_DISK: &str = "journalctl -k -p warning -n 50";
 
 /// What the service does where no record can be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,7 +55,15 @@ impl Default for Options {
     }
 }
 
-type Watcher = Box<dyn Fn(Option<&str>) + Send>;
+/// Why no record can be written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Trouble {
+    pub why: String,
+    /// The command that shows more.
+    pub command: &'static str,
+}
+
+type Watcher = Box<dyn Fn(Option<&Trouble>) + Send>;
 type Done = Box<dyn FnOnce(bool) + Send>;
 
 enum Message {
@@ -68,14 +85,20 @@ struct Shared {
     options: Mutex<Options>,
     /// Records that are lost since the last one that was written.
     lost: AtomicU64,
-    trouble: Mutex<Trouble>,
+    state: Mutex<State>,
 }
 
-/// Why records cannot be written, and who hears when that changes.
+/// Whether records can be written, and who hears when that changes.
 #[derive(Default)]
-struct Trouble {
-    why: Option<String>,
+struct State {
+    trouble: Option<Trouble>,
     watcher: Option<Watcher>,
+    /// Counts the writes.
+    writes: u64,
+    /// Whether the last of them has not ended.
+    is_writing: bool,
+    /// Whether it takes longer than [`WRITE_LIMIT`].
+    hangs: bool,
 }
 
 impl Audit {
@@ -84,14 +107,14 @@ impl Audit {
     /// # Errors
     /// The system's, where it starts no thread.
     pub fn open(state: &Path, options: Options) -> std::io::Result<Self> {
-        Self::bounded(state, options, FILE_BYTES_MAX, RETRY_INTERVAL)
+        Self::bounded(state, options, FILE_BYTES_MAX, (RETRY_INTERVAL, WRITE_LIMIT))
     }
 
     fn bounded(
         state: &Path,
         options: Options,
         file_bytes_max: u64,
-        retry: Duration,
+        (retry, write_limit): (Duration, Duration),
     ) -> std::io::Result<Self> {
         let folder = state.join(FOLDER);
         let (messages, received) = sync_channel(WAITING_MAX);
@@ -100,15 +123,21 @@ impl Audit {
             folder,
             options: Mutex::new(options),
             lost: AtomicU64::new(0),
-            trouble: Mutex::default(),
+            state: Mutex::default(),
         });
+        let (writes, watched) = channel();
         let writer = Writer {
             log: writer_log,
             shared: Arc::clone(&shared),
             left_out: LeftOut::default(),
             failed: None,
             retry,
+            writes,
         };
+        let watched_log = Arc::clone(&shared);
+        std::thread::Builder::new()
+            .name("audit-watch".to_owned())
+            .spawn(move || watched_log.watch_writes(&watched, write_limit))?;
         std::thread::Builder::new()
             .name("audit".to_owned())
             .spawn(move || writer.run(&received))?;
@@ -132,10 +161,10 @@ impl Audit {
 
     /// Calls this at once and at each change, with why no record can be written; it replaces the
     /// watcher before.
-    pub fn watch(&self, watcher: impl Fn(Option<&str>) + Send + 'static) {
-        let mut trouble = self.shared.trouble.lock();
-        watcher(trouble.why.as_deref());
-        trouble.watcher = Some(Box::new(watcher));
+    pub fn watch(&self, watcher: impl Fn(Option<&Trouble>) + Send + 'static) {
+        let mut state = self.shared.state.lock();
+        watcher(state.trouble.as_ref());
+        state.watcher = Some(Box::new(watcher));
     }
 
     /// Records an entry. `done` hears from another thread whether it is on the disk, or left out as one of
@@ -152,6 +181,11 @@ impl Audit {
     /// Calls `done` with whether entries can be written now.
     pub fn probe(&self, done: impl FnOnce(bool) + Send + 'static) {
         self.send(Message::Probe(Box::new(done)));
+    }
+
+    /// Whether a write does not end: nobody needs to wait for a record.
+    pub fn hangs(&self) -> bool {
+        self.shared.state.lock().hangs
     }
 
     fn send(&self, message: Message) {
@@ -181,32 +215,84 @@ impl Shared {
                 Message::Probe(done) => done(false),
             }
         }
-        let mut trouble = self.trouble.lock();
-        if trouble.why.is_none() {
+        let mut state = self.state.lock();
+        // A disk that hangs is why the queue is full.
+        if state.hangs {
+            return;
+        }
+        if state.trouble.is_none() {
             let folder = self.folder.display();
             tracing::error!(%folder, why, "the audit log cannot be written");
         }
-        if trouble.why.as_deref() != Some(why) {
-            trouble.set(Some(why.to_owned()));
+        if state.trouble.as_ref().is_none_or(|trouble| trouble.why != why) {
+            state.set(Some(Trouble { why: why.to_owned(), command: CHECK_FILES }));
         }
     }
 
     fn succeed(&self) {
-        let mut trouble = self.trouble.lock();
-        if trouble.why.is_some() {
+        let mut state = self.state.lock();
+        if state.trouble.is_some() {
             tracing::warn!("the audit log can be written again");
-            trouble.set(None);
+            state.set(None);
+        }
+    }
+
+    /// A write begins; gives its number.
+    fn begin_write(&self) -> u64 {
+        let mut state = self.state.lock();
+        state.writes += 1;
+        state.is_writing = true;
+        state.writes
+    }
+
+    /// The write ended, well or not.
+    fn end_write(&self) {
+        let mut state = self.state.lock();
+        (state.is_writing, state.hangs) = (false, false);
+    }
+
+    /// Waits for the end of each write, and says so where one takes too long.
+    fn watch_writes(&self, writes: &Receiver<Write>, limit: Duration) {
+        while let Ok(write) = writes.recv() {
+            let Write::Began(write, path) = write else { continue };
+            if let Err(RecvTimeoutError::Timeout) = writes.recv_timeout(limit) {
+                self.note_hanging(write, &path, limit);
+            }
+        }
+    }
+
+    fn note_hanging(&self, write: u64, path: &Path, limit: Duration) {
+        let mut state = self.state.lock();
+        // The write may have ended just now.
+        if !state.is_writing || state.writes != write {
+            return;
+        }
+        state.hangs = true;
+        let path = path.display();
+        let why = format!(
+            "a write to `{path}` has not ended for {} s: the disk hangs. Check the disk or the network share; \
+             drover goes on by itself once the write ends",
+            limit.as_secs()
+        );
+        tracing::error!(%path, why, "the audit log cannot be written");
+        state.set(Some(Trouble { why, command: CHECK_DISK }));
+    }
+}
+
+impl State {
+    fn set(&mut self, trouble: Option<Trouble>) {
+        self.trouble = trouble;
+        if let Some(watcher) = &self.watcher {
+            watcher(self.trouble.as_ref());
         }
     }
 }
 
-impl Trouble {
-    fn set(&mut self, why: Option<String>) {
-        self.why = why;
-        if let Some(watcher) = &self.watcher {
-            watcher(self.why.as_deref());
-        }
-    }
+/// What the watching thread hears.
+enum Write {
+    /// The write with this number goes to this file.
+    Began(u64, PathBuf),
+    Ended,
 }
 
 /// What the thread has.
@@ -218,6 +304,7 @@ struct Writer {
     failed: Option<(Instant, String)>,
     /// How long a disk that failed is left alone.
     retry: Duration,
+    writes: Sender<Write>,
 }
 
 impl Writer {
@@ -249,7 +336,7 @@ impl Writer {
                 entries.extend(self.left_out.sift((**entry).clone(), *made));
             }
         }
-        match self.log.append(at, entries, keep_bytes) {
+        match self.append(at, entries, keep_bytes) {
             Ok(written) => {
                 self.failed = None;
                 for Written { entry, head } in written {
@@ -269,6 +356,22 @@ impl Writer {
                 self.failed = Some((Instant::now(), why));
             }
         }
+    }
+
+    /// Appends under the eyes of the thread that watches.
+    fn append(
+        &mut self,
+        at: Timestamp,
+        entries: Vec<Entry>,
+        keep_bytes: u64,
+    ) -> std::io::Result<Vec<Written>> {
+        let began = Write::Began(self.shared.begin_write(), self.log.place().to_owned());
+        // It ends only with this thread.
+        let _ = self.writes.send(began);
+        let appended = self.log.append(at, entries, keep_bytes);
+        self.shared.end_write();
+        let _ = self.writes.send(Write::Ended);
+        appended
     }
 }
 

@@ -2,23 +2,24 @@
 //! which needs no service.
 
 use std::fmt::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use causes::chain;
 use drover_api::AuditOut;
 use drover_audit::{FOLDER, Seen, VerifyError};
+use drover_config::{Environment, state_directory};
 use jiff::Timestamp;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::json;
 
 use super::client::{Client, LONG_LIMIT};
-use super::config::{config_path, load};
+use super::config::{DEFAULT_CONFIG, config_path, load};
 use super::error::CliError;
 use super::global::Global;
 use super::lists;
 use super::options::AuditOptions;
-use super::report::{self, FAILED};
+use super::report::{self, FAILED, USAGE};
 use super::sentences::{clean, count};
 use super::stdout::{put, put_value};
 use super::term::Term;
@@ -57,8 +58,8 @@ fn path(options: &AuditOptions, now: Timestamp) -> String {
 pub(super) fn verify(global: &Global, path: Option<&Path>) -> ExitCode {
     let path = match path {
         Some(path) => path.to_owned(),
-        None => match load(&config_path(global), global.json) {
-            Ok(checked) => checked.service.state_directory.join(FOLDER),
+        None => match folder(global) {
+            Ok(path) => path,
             Err(code) => return code,
         },
     };
@@ -77,6 +78,29 @@ pub(super) fn verify(global: &Global, path: Option<&Path>) -> ExitCode {
             report::fail(global.json, FAILED, &text, &format!("drover: {text}\n"))
         }
     }
+}
+
+/// The folder of the configuration; without one, that of the usual state directory.
+fn folder(global: &Global) -> Result<PathBuf, ExitCode> {
+    let path = config_path(global);
+    if global.config.is_some() || path.exists() {
+        return Ok(load(&path, global.json)?.service.state_directory.join(FOLDER));
+    }
+    usual_folder(&state_directory(None, &Environment::of_process()))
+        .map_err(|text| report::fail(global.json, USAGE, &text, &format!("drover: {text}\n")))
+}
+
+/// The audit log in a state directory, where there is one.
+fn usual_folder(state: &Path) -> Result<PathBuf, String> {
+    let folder = state.join(FOLDER);
+    if folder.is_dir() {
+        return Ok(folder);
+    }
+    Err(format!(
+        "there is no audit log in `{}` and no configuration in `{DEFAULT_CONFIG}`: name the configuration with \
+         --config or DROVER_CONFIG, or the folder of the audit log: `drover audit verify FOLDER`",
+        clean(&folder.display().to_string())
+    ))
 }
 
 fn summary(path: &Path, seen: &Seen) -> String {
@@ -132,6 +156,17 @@ mod tests {
         };
         let path = path(&options, now);
         assert_eq!(path, "/v1/audit?since=2026%2D11%2D28T17%3A00%3A00Z&by=token%3Aa%26b&limit=5");
+    }
+
+    #[test]
+    fn without_a_configuration_the_usual_folder_is_checked_or_named_with_what_to_give() {
+        let dir = tempfile::tempdir().unwrap();
+        let text = usual_folder(dir.path()).unwrap_err();
+        let folder = dir.path().join("audit");
+        assert!(text.contains(&*folder.display().to_string()), "{text}");
+        assert!(text.contains("drover audit verify FOLDER"), "{text}");
+        std::fs::create_dir(&folder).unwrap();
+        assert_eq!(usual_folder(dir.path()), Ok(folder));
     }
 
     // Invariant: the check says what it saw, and what an operator compares.

@@ -1,6 +1,6 @@
 //! `drover blackbox`: what drover kept of an agent that failed.
 
-use drover_api::{BlackBoxOut, GuestTaskOut, MomentOut};
+use drover_api::{BlackBoxOut, GuestCallOut, GuestTaskOut, MomentOut};
 
 use super::client::{CALL_LIMIT, Client, path};
 use super::error::CliError;
@@ -9,6 +9,10 @@ use super::logs::part;
 use super::sentences::{clean, count};
 use super::table::Page;
 use super::term::{Term, page};
+
+/// Where the serial console is to be seen.
+const CONSOLE: &str = "The serial console is not here: Proxmox keeps no log of it. See it live on the node: \
+                       `qm terminal VMID`";
 
 /// Shows what is kept of an agent.
 pub(super) async fn show(
@@ -40,6 +44,19 @@ fn shown(out: &BlackBoxOut, page: &mut Page) {
     }
     for MomentOut { at, text, .. } in &out.moments {
         page.lines(&indented(at, text));
+    }
+    if let Some(log) = &out.guest_log {
+        page.heading("LOG OF THE GUEST, BY ITS GUEST AGENT");
+        page.lines(&log.lines().map(clean).collect::<Vec<_>>().join("\n"));
+    }
+    if let Some(why) = &out.guest_unread {
+        page.lines(&clean(why));
+    }
+    page.lines(CONSOLE);
+    page.heading("CALLS TO PROXMOX");
+    for GuestCallOut { at, method, path, outcome, ms, times } in &out.calls {
+        let more = if *times > 1 { format!(", the last of {times}") } else { String::new() };
+        page.lines(&clean(&format!("{at}  {method} {path}: {outcome} after {ms} ms{more}")));
     }
     page.heading("TASKS");
     if let Some(why) = &out.tasks_unread {

@@ -1,4 +1,4 @@
-//! `drover check`.
+//! `drover check`: the faults of a configuration.
 
 use std::path::Path;
 use std::process::ExitCode;

@@ -127,6 +127,12 @@ pub(super) async fn look(
         let _step = live.step("the doctor looks at the provider of logins");
         report.provider = Some(doctor::check_provider(spec, clients.clock).await);
     }
+    for channel in &checked.service.notify.channels {
+        if options.cloud.is_none() && options.source.is_none() {
+            let _step = live.step(&format!("the doctor looks at channel {}", channel.name));
+            report.channels.push(doctor::check_channel(channel).await);
+        }
+    }
     if let (Some(settings), None, None) = (&checked.service.traces, &options.cloud, &options.source)
     {
         let _step = live.step("the doctor looks at the collector of traces");

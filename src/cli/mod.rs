@@ -39,6 +39,7 @@ mod logs;
 mod machine;
 mod man;
 mod nodes;
+mod notify;
 mod options;
 mod over_ssh;
 mod overrides;
@@ -183,6 +184,7 @@ pub fn main() -> ExitCode {
         | Command::Machine(_)
         | Command::Plan(_)
         | Command::Sync(_)
+        | Command::Notify(_)
         | Command::Reap { .. }
         | Command::Resync { .. }
         | Command::Reload

@@ -8,6 +8,7 @@ mod image;
 mod lease;
 mod machine;
 mod notes;
+mod notify;
 mod nouns;
 mod read;
 mod run;
@@ -37,6 +38,7 @@ pub use lease::{HoldNextOptions, HoldOptions, LeaseAction, LeaseOptions};
 pub use machine::{
     CloneOptions, MachineAction, ResizeOptions, SnapshotAction, TakeOptions, WaitOptions,
 };
+pub use notify::NotifyAction;
 pub use nouns::{ConfigAction, CpOptions, JournalAction, LogsOptions, Noun, ShownNode, SshOptions};
 pub use run::{CheckOptions, DemoOptions, RunOptions};
 pub use shard::{MembersAction, ShardConfigAction, ShardPutOptions, StoreOptions, StorePlace};
@@ -310,6 +312,9 @@ pub enum Command {
     Plan(PlanOptions),
     /// Bring into force what git has, or return to a commit that was in force
     Sync(SyncOptions),
+    /// Test the channels over which drover sends what is wrong
+    #[command(subcommand)]
+    Notify(NotifyAction),
     /// Log in to an agent, or run a command there
     #[command(after_help = notes::KEYS)]
     Ssh(SshOptions),

@@ -24,7 +24,7 @@ use super::lease::lease;
 use super::leasing::{Leasing, TimeLimits};
 use super::options::{
     AgentAction, BlackBoxOptions, BreakerAction, ClusterAction, Command, ImageAction, LeaseAction,
-    LeasesOptions, Limit, MachineAction, MembersAction, Noun, ShardConfigAction,
+    LeasesOptions, Limit, MachineAction, MembersAction, NotifyAction, Noun, ShardConfigAction,
 };
 use super::over_ssh::OverSsh;
 use super::progress::Live;
@@ -33,7 +33,7 @@ use super::term::{Term, page, print, shown};
 use super::watch::frame;
 use super::{
     agents, audit, black_box, doctor, events, history, hold, ids, image, kept, leases, lists, logs,
-    machine, nodes, overrides, plan, reach, sentences, show, stdin, sync, why,
+    machine, nodes, notify, overrides, plan, reach, sentences, show, stdin, sync, why,
 };
 
 /// Runs one of the commands, again and again where that is wanted; gives the exit code.
@@ -298,6 +298,9 @@ pub(super) async fn once(
             print(term, json, &out, reloaded)?;
         }
         Command::Plan(options) => return plan::plan(client, &options, json, term).await,
+        Command::Notify(NotifyAction::Test { channel }) => {
+            return notify::test(client, channel, json, term).await;
+        }
         Command::Sync(options) => return sync::sync(client, options, json, term).await,
         Command::Templates { action: Some(action), .. } => {
             overrides::template(client, action, json, term).await?;

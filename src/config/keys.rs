@@ -74,6 +74,7 @@ mod hardware;
 mod history;
 mod image;
 mod machine;
+mod notify;
 mod openid;
 mod placement;
 mod service;
@@ -98,9 +99,10 @@ pub(super) use credential::{CREDENTIALS, CredentialKind, KEY_SOURCES};
 pub(super) use demand::{DEMAND, FORGES, Launch, Mode, RawDemand, SourceKind};
 pub(super) use guest::RawNic;
 pub(super) use hardware::{RawAgentHardware, RawDisk};
-pub(super) use history::{HISTORY_KEEP, RawHistory, RawPrices};
+pub(super) use history::{HISTORY_KEEP, RawHistory, RawPrice, RawPrices};
 pub(super) use image::{HARDWARE, IMAGE, RawHardware, RawImage, RawImageRunner, RawSource};
 pub(super) use machine::{MACHINE, RawMachine};
+pub(super) use notify::{NOTIFY_TIMES, RawMail, RawMailLogin, RawNotify, RawNtfy, RawWebhook};
 pub(super) use openid::{RawOpenId, RawOpenIdGroup};
 pub(super) use placement::{
     RawCoresLabel, RawDiskLabel, RawHeadroom, RawMemoryLabel, RawTerm, RawWeights, SIZES, Size,

@@ -30,6 +30,7 @@ mod addresses;
 pub mod calendar;
 mod candidate;
 mod changes;
+mod channels;
 mod cloud;
 mod cloud_init;
 mod collector;
@@ -57,6 +58,7 @@ mod mapping;
 mod mask;
 mod network;
 mod node;
+mod notify;
 mod openid;
 mod origin;
 mod os;
@@ -105,7 +107,9 @@ pub use explain::{Explained, UnknownKey, explain, sections};
 pub use fault::{Fault, LocatedFault, Place};
 pub use openid::{OpenIdGroup, OpenIdSpec};
 pub use schema::schema;
-pub use service::{ApiToken, AuditSpec, BlackBoxSpec, HistorySpec, PriceSpec, ServiceSpec};
+pub use service::{
+    ApiToken, AuditSpec, BlackBoxSpec, HistorySpec, HourPrices, PriceSpec, ServiceSpec,
+};
 pub use shared_store::{
     KEY_VARIABLE, STORE_VARIABLE, StoreSpec, key_of_environment, store_of_environment,
 };

@@ -88,14 +88,23 @@ fn guarded_from(line: &str) -> usize {
     loop {
         let rest = &line[from..];
         let open = rest.trim_matches(|c: char| c.is_whitespace() || "{}[],".contains(c));
-        if open.is_empty() || open.starts_with('#') || open.bytes().all(|byte| byte == b'-') {
+        if open.is_empty() || open.bytes().all(|byte| byte == b'-') {
             return line.len();
+        }
+        // It may be a key that a slip made a comment.
+        if open.starts_with('#') {
+            return if from == 0 { path_in(line).unwrap_or(line.len()) } else { from };
         }
         let Some((name, value)) = key_of(rest) else { return from + indent(rest) };
         let nested = rest[value..].starts_with(['{', '[']);
-        let nothing = rest[value..].trim().is_empty() || rest[value..].starts_with('#');
+        let nothing = rest[value..].trim().is_empty();
         if !nested && !nothing && !keys::is_harmless(name) {
             return from + value;
+        }
+        // Where a comma is missing, the next key stands in the value.
+        let own = rest[value..].split(',').next().unwrap_or_default();
+        if let Some(key) = own.find(": ").filter(|_| !nested) {
+            return from + value + key;
         }
         from += match rest[value..].find(',') {
             _ if nested => value,
@@ -103,6 +112,12 @@ fn guarded_from(line: &str) -> usize {
             None => return line.len(),
         };
     }
+}
+
+/// Where the path of the first URL of a line starts: that of a webhook is a secret.
+fn path_in(line: &str) -> Option<usize> {
+    let host = line.find("://")? + "://".len();
+    Some(host + line[host..].find('/')? + 1)
 }
 
 /// Words that name a secret where a value follows them.
@@ -183,6 +198,9 @@ mod tests {
             "credentils:\n  a:\n    \"secret\" : hunter2\n",
             "service:\n  tokens:\n    - {name: x, secret: hunter2}\n",
             "service:\n  tokens:\n    - secret: hunter2\n",
+            "service:\n  tokens:\n    - {name: x secert: hunter2}\n",
+            "service:\n  tokens:\n    - {name: x,# secert: hunter2}\n",
+            "service:\n  notify:\n#    - {name: x, url: 'https://h.lan/hunter2'}\n",
             "cloudDefaults:\n  apiUrl: https://root:hunter2@pve:8006\n",
             "cloudDefaults:\n  apiUrl: root:hunter2@pve:8006\n",
             "cloudDefaults:\n  apiUrl: https://root:a,hunter2@pve:8006\n",

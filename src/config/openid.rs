@@ -27,6 +27,8 @@ pub struct OpenIdSpec {
     pub groups: Vec<OpenIdGroup>,
     /// How long a login lasts.
     pub session: Duration,
+    /// Whether a logout ends the session at the provider too.
+    pub ends_session: bool,
 }
 
 /// What a group of the provider may do.
@@ -76,6 +78,7 @@ pub(super) fn open_id(service: &Layer, cx: &mut Context<'_>) -> Option<OpenIdSpe
         },
         groups,
         session: Duration::from_secs(raw.session_hours * 60 * 60),
+        ends_session: raw.end_session,
     })
 }
 

@@ -1,6 +1,6 @@
 //! The `service` section: where drover keeps its state, who can reach it, and what callers may do.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -15,10 +15,11 @@ use super::encrypted::Identities;
 use super::fault::Place;
 use super::keys::{
     AUDIT_MIB, BLACK_BOX_KEEP, HISTORY_KEEP, OnFailure, RawAudit, RawBlackBox, RawHistory,
-    RawLeases, RawPeer, RawPrices, RawQuota, RawService, RawToken, SERVICE,
+    RawLeases, RawPeer, RawPrice, RawPrices, RawQuota, RawService, RawToken, SERVICE,
 };
 use super::layer::Layer;
 use super::node::Node;
+use super::notify;
 use super::openid::{self, OpenIdSpec};
 use super::shared_store::{self, StoreSpec};
 use super::socket::default_socket;
@@ -74,6 +75,8 @@ pub struct ServiceSpec {
     pub history: HistorySpec,
     /// What machines cost.
     pub prices: Option<PriceSpec>,
+    /// Over which channels drover sends what is wrong.
+    pub notify: drover_notify::Settings,
     /// The collector that takes traces of agents.
     pub traces: Option<drover_spans::Settings>,
     /// For whom secrets must be encrypted that the configuration holds.
@@ -114,10 +117,20 @@ pub struct HistorySpec {
 /// What machines cost, in millionths of a unit of money.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PriceSpec {
-    pub core_hour: u64,
-    pub gib_hour: u64,
+    pub all: HourPrices,
+    /// Those of clouds, and of templates as `cloud/template`.
+    pub of: BTreeMap<String, HourPrices>,
     /// Its name; blank where none is given.
     pub currency: String,
+}
+
+/// Prices of one hour.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HourPrices {
+    /// Of a processor core.
+    pub core: u64,
+    /// Of a GiB of memory.
+    pub gib: u64,
 }
 
 /// A caller of the API over TCP.
@@ -173,6 +186,7 @@ pub(super) fn service(
     let audit = audit(layer, cx);
     let black_box = black_box(layer, cx);
     let (history, prices) = (history(layer, cx), prices(layer, cx));
+    let notify = notify::notify(layer, cx);
     let traces = traces::traces(layer, cx);
     let config_sync = sync::config_sync(layer, credentials, cx);
     let raw: RawService = layer.typed(&mut cx.faults)?;
@@ -220,6 +234,7 @@ pub(super) fn service(
         black_box,
         history,
         prices,
+        notify,
         traces,
         age_recipients: cx.identities.as_ref().map(Identities::recipients).unwrap_or_default(),
         config_sync,
@@ -325,11 +340,33 @@ fn history(service: &Layer, cx: &mut Context<'_>) -> HistorySpec {
 
 fn prices(service: &Layer, cx: &mut Context<'_>) -> Option<PriceSpec> {
     let raw = service.inner::<RawPrices>("prices", &mut cx.faults)?;
-    Some(PriceSpec {
-        core_hour: value::price_of(&raw.core_hour)?,
-        gib_hour: value::price_of(&raw.gib_hour)?,
-        currency: raw.currency.unwrap_or_default(),
-    })
+    let all =
+        HourPrices { core: value::price_of(&raw.core_hour)?, gib: value::price_of(&raw.gib_hour)? };
+    let mut given: BTreeMap<String, RawPrice> = BTreeMap::new();
+    for layer in service.nested("prices").iter().flat_map(|prices| prices.nested("overrides")) {
+        let Some(raw) = layer.typed::<RawPrice>(&mut cx.faults) else { continue };
+        if raw.core_hour.is_none() && raw.gib_hour.is_none() {
+            let fault = layer.fault("of", "the entry has no price");
+            cx.faults.push(fault.help("give it `coreHour`, `gibHour` or both"));
+        }
+        let of = raw.of.clone();
+        if given.insert(of.clone(), raw).is_some() {
+            let fault = layer.fault("of", format!("`{of}` has another entry"));
+            cx.faults.push(fault.help("merge the two entries"));
+        }
+    }
+    let priced = |of: &str, rest: HourPrices| {
+        let price = |text: &Option<String>| text.as_deref().and_then(value::price_of);
+        given.get(of).map_or(rest, |raw| HourPrices {
+            core: price(&raw.core_hour).unwrap_or(rest.core),
+            gib: price(&raw.gib_hour).unwrap_or(rest.gib),
+        })
+    };
+    let of = given.keys().map(|of| {
+        let of_cloud = of.split_once('/').map_or(all, |(cloud, _)| priced(cloud, all));
+        (of.clone(), priced(of, of_cloud))
+    });
+    Some(PriceSpec { all, of: of.collect(), currency: raw.currency.unwrap_or_default() })
 }
 
 fn leases(service: &Layer, cx: &mut Context<'_>) -> LeaseLimits {

@@ -45,7 +45,7 @@ pub(super) fn made_of(text: &str, marks: &str) -> bool {
     text.chars().all(|c| c.is_ascii_alphanumeric() || marks.contains(c))
 }
 
-fn begins_alphanumeric(text: &str) -> bool {
+pub(super) fn begins_alphanumeric(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_alphanumeric())
 }
 

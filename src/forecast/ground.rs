@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use drover_history::Trace;
+use drover_history::{NodeSize, Trace};
 use drover_model::ambient::fnv1a;
 use drover_model::hardware::Devices;
 use drover_model::id::{CloudId, ClusterId, Installation, NodeName, VmId};
@@ -27,6 +27,28 @@ pub struct NodeHardware {
     /// Threads of processors, not cores or sockets.
     pub cpus: u32,
     pub memory_mib: u64,
+}
+
+/// What is known of nodes.
+struct Known {
+    /// What somebody says of all of them.
+    of_all: Hardware,
+    /// What the trace says of each.
+    of_each: BTreeMap<(CloudId, NodeName), NodeHardware>,
+}
+
+impl Known {
+    fn of(&self, cloud: &CloudId, node: &NodeName) -> Hardware {
+        self.of_all.or_else(|| self.of_each.get(&(cloud.clone(), node.clone())).copied())
+    }
+}
+
+fn sizes_of(trace: &Trace) -> BTreeMap<(CloudId, NodeName), NodeHardware> {
+    let sizes = trace.header.nodes.iter().map(|NodeSize { cloud, node, cores, memory_mib }| {
+        let hardware = NodeHardware { cpus: *cores, memory_mib: *memory_mib };
+        ((CloudId::new(cloud), NodeName::new(node)), hardware)
+    });
+    sizes.collect()
 }
 
 /// A template image.
@@ -60,6 +82,7 @@ impl Ground {
         installation: &Installation,
     ) -> Self {
         let mut ground = Self::default();
+        let known = Known { of_all: hardware, of_each: sizes_of(trace) };
         for cloud in spec.clouds.keys() {
             let name = same.get(cloud).map_or(cloud.as_str(), String::as_str);
             let cluster = ClusterId::new(format!("{:016x}", fnv1a(name)));
@@ -68,12 +91,15 @@ impl Ground {
         }
         for agent in &trace.agents {
             if let Some(node) = &agent.node {
-                ground.add_node(&CloudId::new(&agent.cloud), NodeName::new(node), hardware);
+                ground.add_node(&CloudId::new(&agent.cloud), NodeName::new(node), &known);
             }
+        }
+        for (cloud, node) in known.of_each.keys() {
+            ground.add_node(cloud, node.clone(), &known);
         }
         for template in spec.templates.values() {
             for node in template.nodes().into_iter().chain(template.placement.preferred.clone()) {
-                ground.add_node(&template.id.cloud, node, hardware);
+                ground.add_node(&template.id.cloud, node, &known);
             }
             let storages = template.storages.iter().chain(&template.target_storage).cloned();
             ground.storages.extend(storages);
@@ -81,34 +107,47 @@ impl Ground {
             ground.devices.extend(devices.into_keys().map(|device| (device, None)));
         }
         ground.storages.insert(REPLAY_STORAGE.to_owned());
-        ground.complete(hardware);
+        ground.complete(&known);
         for template in spec.templates.values() {
             ground.add_image(template, trace, installation);
         }
         ground
     }
 
-    fn add_node(&mut self, cloud: &CloudId, node: NodeName, hardware: Hardware) {
+    fn add_node(&mut self, cloud: &CloudId, node: NodeName, known: &Known) {
         let cluster = self.clusters.get(cloud);
         if let Some(nodes) = cluster.and_then(|cluster| self.nodes.get_mut(cluster)) {
-            nodes.insert(node, hardware);
+            let hardware = known.of(cloud, &node);
+            // Another cloud of its cluster may be the one that the trace names.
+            let place = nodes.entry(node).or_default();
+            *place = hardware.or(*place);
         }
     }
 
     /// Gives each cluster a node, and says what is assumed of nodes.
-    fn complete(&mut self, hardware: Hardware) {
+    fn complete(&mut self, known: &Known) {
         for (cloud, cluster) in &self.clusters {
             let Some(nodes) = self.nodes.get_mut(cluster).filter(|nodes| nodes.is_empty()) else {
                 continue;
             };
-            nodes.insert(NodeName::new(NODE), hardware);
+            nodes.insert(NodeName::new(NODE), known.of_all);
             let text = format!("cloud `{cloud}` has one node: the trace names none of its nodes");
             self.assumed.push(text);
         }
-        let text = match hardware {
+        let all = || self.nodes.values().flat_map(BTreeMap::values);
+        let unknown = all().filter(|hardware| hardware.is_none()).count();
+        let text = match known.of_all {
             Some(NodeHardware { cpus, memory_mib }) => {
                 format!("each node has {cpus} cores and {memory_mib} MiB of memory for agents")
             }
+            None if unknown == 0 && all().next().is_some() => {
+                "nodes have the cores and the memory for agents that they had when the trace was written"
+                    .to_owned()
+            }
+            None if unknown < all().count() => format!(
+                "{unknown} nodes have room for each agent that the configuration allows: the trace does not say \
+                 their memory and cores"
+            ),
             None => "every node has room for each agent that the configuration allows \
                      (`--node-memory` and `--node-cores` bound it)"
                 .to_owned(),

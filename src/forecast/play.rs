@@ -119,10 +119,23 @@ pub fn play(
 }
 
 /// A configuration without what has no part in a replay.
-fn replayed(spec: &HerdSpec, sources: &BTreeSet<&str>, notes: &mut Vec<String>) -> HerdSpec {
+fn replayed(
+    spec: &HerdSpec,
+    header: &Header,
+    sources: &BTreeSet<&str>,
+    notes: &mut Vec<String>,
+) -> HerdSpec {
     let mut spec = spec.clone();
     if !spec.declared.is_empty() {
-        notes.push("declared machines are left out; they take no room of the nodes".to_owned());
+        let room = match header.nodes.is_empty() {
+            true => "they take no room of the nodes",
+            false => "what ran when the trace was written takes its room of the nodes",
+        };
+        notes.push(format!("declared machines are left out; {room}"));
+    }
+    if !spec.leases.quotas.is_empty() && !header.names {
+        let text = "quotas limit nobody: the trace has no names of owners; `drover trace --names` writes them";
+        notes.push(text.to_owned());
     }
     spec.declared.clear();
     spec.images.clear();
@@ -181,7 +194,7 @@ impl<'a> Play<'a> {
         let due = due(trace, spec, &mut notes);
         let sources: BTreeSet<&str> =
             due.iter().filter_map(|one| one.demand.source.as_deref()).collect();
-        let spec = replayed(spec, &sources, &mut notes);
+        let spec = replayed(spec, &trace.header, &sources, &mut notes);
         let mut dice = Dice::from_number(options.seed).fork("installation");
         let installation = mint_installation(|| dice.draw());
         let ground = Ground::new(&spec, trace, &options.clusters, options.hardware, &installation);

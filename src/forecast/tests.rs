@@ -2,14 +2,18 @@
 
 use std::sync::Arc;
 
-use drover_history::{Agent, Demand, DemandKind, FORMAT, Header, How, MadeFor, Part, Peaks, Trace};
+use drover_history::{
+    Agent, Demand, DemandKind, FORMAT, Header, How, MadeFor, NodeSize, Part, Peaks, Trace,
+};
 use drover_model::ambient::Dice;
 use drover_model::record::Want;
 use drover_model::spec::{HerdSpec, TemplateSpec};
+use drover_model::tenant::{Quota, Whose};
 use drover_model::testing::{Hours, cloud, herd, template};
 use drover_model::time::WallTime;
 
 use crate::figures::Report;
+use crate::ground::NodeHardware;
 use crate::play::{Options, Played, play};
 use crate::suggest::pools;
 
@@ -82,7 +86,15 @@ fn trace(leases: &[(i64, i64)], minutes: i64) -> Trace {
     let version = "0.1.0".to_owned();
     let demands = leases.iter().enumerate();
     Trace {
-        header: Header { format: FORMAT, drover: version, from, to, names: true, left_out: vec![] },
+        header: Header {
+            format: FORMAT,
+            drover: version,
+            from,
+            to,
+            names: true,
+            left_out: vec![],
+            nodes: vec![],
+        },
         demands: demands.map(|(number, (at, used))| lease(number, *at, *used)).collect(),
         agents: (0..20).map(|number| agent(number, 15_000 + 500 * number as u64)).collect(),
         configurations: Vec::new(),
@@ -210,5 +222,53 @@ fn what_is_left_out_is_said() {
         "every node has room for each agent that the configuration allows",
     ] {
         assert!(notes.contains(said), "{notes}");
+    }
+}
+
+// Invariant: nodes have what they had, as far as the trace says it, and what is assumed is said.
+
+#[test]
+fn nodes_have_the_room_that_the_trace_says_unless_somebody_says_another() {
+    let leases: Vec<(i64, i64)> = (0..6).map(|number| (number * 1000, 10 * MINUTE)).collect();
+    let size =
+        |cores| NodeSize { cloud: "lab".into(), node: "pve1".into(), cores, memory_mib: 8192 };
+    let spec = spec(|linux| linux.cap = Some(6));
+    let most = |trace: &Trace, hardware| {
+        let options = Options { hardware, ..options(1) };
+        let played = play(trace, &spec, &options, &mut |_| {}).unwrap();
+        let served = played
+            .trace
+            .demands
+            .iter()
+            .filter_map(|one| one.served)
+            .filter(|at| at.0 < FROM + 5 * MINUTE);
+        (served.count(), played.notes)
+    };
+    let without = trace(&leases, 60);
+    let (free, notes) = most(&without, None);
+    assert!(free == 6 && notes.iter().any(|note| note.contains("every node")), "{free} {notes:?}");
+    let mut with = without.clone();
+    with.header.nodes = vec![size(64)];
+    // Four agents of 2 GiB.
+    let (bound, notes) = most(&with, None);
+    assert!(bound < 6, "{bound}");
+    assert!(notes.iter().any(|note| note.contains("when the trace was written")), "{notes:?}");
+    let large = NodeHardware { cpus: 64, memory_mib: 1 << 20 };
+    assert_eq!(most(&with, Some(large)).0, 6);
+}
+
+#[test]
+fn quotas_that_hashed_names_make_useless_are_named() {
+    let leases = [(0, MINUTE)];
+    let mut spec = spec(|_| {});
+    let whose = Whose::Principal("token:ci".into());
+    let (waiting, cores, memory_mb, disk_gb) = (None, None, None, None);
+    spec.leases.quotas.push(Quota { whose, leases: Some(1), waiting, cores, memory_mb, disk_gb });
+    let mut trace = trace(&leases, 60);
+    for (names, is_said) in [(true, false), (false, true)] {
+        trace.header.names = names;
+        let (played, _) = played(&trace, &spec);
+        let said = played.notes.iter().any(|note| note.contains("drover trace --names"));
+        assert_eq!(said, is_said, "{:?}", played.notes);
     }
 }

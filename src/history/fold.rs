@@ -11,21 +11,27 @@
 //!
 //! Times of one record never go back, also where the clock was set back: each is at least the one before.
 //!
-//! Files: `agents.rs` the lives of agents, `demands.rs` leases and runners, `jobs.rs` jobs of sources.
+//! Files: `of_use.rs` the facts that count, `agents.rs` the lives of agents, `demands.rs` leases and runners,
+//! `jobs.rs` jobs of sources.
 
 mod agents;
 mod demands;
 mod jobs;
+mod of_use;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use drover_model::fact::{Fact, What};
+use drover_model::fact::Fact;
 use drover_model::id::{AgentId, CloudId, ClusterId, SourceId, TemplateId, VmId};
 use drover_model::noted::Noted;
 use drover_model::time::WallTime;
 use serde::{Deserialize, Serialize};
 
 use crate::{Agent, Configuration, Demand, DemandKind, Line, Service, ServiceChange};
+
+pub use of_use::takes;
+
+use of_use::OfUse;
 
 /// Records of one kind that may be open at once; what comes beyond them is not followed.
 const OPEN_MAX: usize = 100_000;
@@ -232,47 +238,30 @@ impl Fold {
     /// Takes in a fact.
     pub fn observe(&mut self, fact: &Fact) {
         let at = fact.at;
-        match &fact.what {
-            What::Agent(status) => self.agent(at, status),
-            What::AgentGone { agent, template, reason, phases } => {
+        let Some(of_use) = OfUse::of(&fact.what) else { return };
+        match of_use {
+            OfUse::Agent(status) => self.agent(at, status),
+            OfUse::AgentGone { agent, template, reason, phases } => {
                 self.agent_gone(at, (agent, template), reason, phases);
             }
-            What::Lease(status) => self.lease(at, status),
-            What::JobLost { source, job, .. } => {
+            OfUse::Lease(status) => self.lease(at, status),
+            OfUse::JobLost { source, job } => {
                 if let Some(job) = job {
                     self.job_lost(at, source, job);
                 }
             }
-            What::SourceGone { source } => self.source_gone(at, source),
-            What::Cloud(status) => {
+            OfUse::SourceGone(source) => self.source_gone(at, source),
+            OfUse::Cloud(status) => {
                 if let Some(cluster) = &status.cluster {
                     self.clusters.insert(status.cloud.clone(), cluster.clone());
                 }
             }
-            What::CloudGone { cloud } => {
+            OfUse::CloudGone(cloud) => {
                 self.clusters.remove(cloud);
             }
-            What::TemplateGone { template } => {
+            OfUse::TemplateGone(template) => {
                 self.sizes.remove(&template.to_string());
             }
-            What::ConfigApplied { .. }
-            | What::ConfigRefused { .. }
-            | What::ConfigSynced { .. }
-            | What::ConfigNotSynced { .. }
-            | What::Ordered { .. }
-            | What::Step { .. }
-            | What::Alarm { .. }
-            | What::OtherDrover { .. }
-            | What::Source(_)
-            | What::Template(_)
-            | What::Breaker(_)
-            | What::Resets { .. }
-            | What::HoldNext { .. }
-            | What::AddressPools { .. }
-            | What::Image(_)
-            | What::Declared(_)
-            | What::Reconciled { .. }
-            | What::Restarted { .. } => {}
         }
     }
 

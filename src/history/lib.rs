@@ -36,15 +36,15 @@ mod read;
 mod usage;
 mod write;
 
-pub use fold::{Fold, Kept, Use};
+pub use fold::{Fold, Kept, Use, takes};
 pub use line::{
-    Agent, Configuration, Demand, DemandKind, End, Header, How, Line, MadeFor, Part, Peaks,
-    Service, ServiceChange,
+    Agent, Configuration, Demand, DemandKind, End, Header, How, Line, MadeFor, NodeSize, Part,
+    Peaks, Service, ServiceChange,
 };
 pub use names::Salt;
 pub use range::Range;
 pub use read::{Limits, Reader, Trace, TraceFault, Untimely};
-pub use usage::{By, LEASES, NOT_SERVED, OTHERS, Prices, ROWS_MAX, Row, Tally, UNUSED};
+pub use usage::{By, LEASES, NOT_SERVED, OTHERS, PriceList, Prices, ROWS_MAX, Row, Tally, UNUSED};
 pub use write::Writer;
 
 /// The format that this drover writes and reads.

@@ -34,6 +34,22 @@ pub struct Header {
     pub names: bool,
     /// What was left out, each a sentence for people.
     pub left_out: Vec<String>,
+    /// What nodes had when the trace was written; none in traces from before it was.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub nodes: Vec<NodeSize>,
+}
+
+/// What a node had for agents.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeSize {
+    /// A cloud that leads to its cluster.
+    pub cloud: String,
+    pub node: String,
+    /// Threads of processors.
+    pub cores: u32,
+    /// Memory in MiB, without what the guests of others took.
+    pub memory_mib: u64,
 }
 
 /// The end of a trace.
@@ -167,6 +183,31 @@ pub struct Demand {
 }
 
 impl Demand {
+    /// Something that was wanted at this time, and of which nothing else is known yet.
+    pub fn new(kind: DemandKind, source: Option<String>, id: &str, arrived: WallTime) -> Self {
+        Self {
+            id: id.to_owned(),
+            kind,
+            source,
+            owner: None,
+            group: None,
+            name: None,
+            wants: None,
+            priority: 0,
+            whole: false,
+            arrived,
+            served: None,
+            agent: None,
+            template: None,
+            cores: None,
+            memory_mib: None,
+            ended: None,
+            how: None,
+            granted: None,
+            used_ms: None,
+        }
+    }
+
     /// How long it waited, in milliseconds, once it was served.
     pub fn waited_ms(&self) -> Option<u64> {
         Some(between(self.arrived, self.served?))

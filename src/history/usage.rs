@@ -23,6 +23,8 @@ pub const NOT_SERVED: &str = "(not served)";
 
 const HOUR_MS: f64 = 3_600_000.0;
 const MIB_OF_GIB: f64 = 1024.0;
+/// So many parts has a unit of cost: a price is of a GiB, and memory is in MiB.
+const COST_PARTS: u128 = 1024;
 
 /// By what the rows of a report are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -59,6 +61,28 @@ impl By {
 pub struct Prices {
     pub core_hour: u64,
     pub gib_hour: u64,
+}
+
+/// The prices of all machines, and those of some clouds and templates.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PriceList {
+    pub all: Prices,
+    /// By `cloud` or `cloud/template`; a template's outweighs its cloud's.
+    pub of: BTreeMap<String, Prices>,
+}
+
+impl PriceList {
+    /// The prices of a machine of this template, where that is known.
+    fn of(&self, template: Option<&str>) -> Prices {
+        let of_template = template.and_then(|template| self.of.get(template));
+        let cloud = || self.of.get(cloud_of(template?));
+        of_template.or_else(cloud).copied().unwrap_or(self.all)
+    }
+}
+
+/// The cloud of a template, `cloud/template`.
+fn cloud_of(template: &str) -> &str {
+    template.split('/').next().unwrap_or(template)
 }
 
 /// One row of a report.
@@ -132,6 +156,8 @@ struct Sums {
     core_ms: u64,
     mib_ms: u64,
     unsized_ms: u64,
+    /// Millionths of a unit of money for an hour, times milliseconds, times [`COST_PARTS`].
+    cost: u128,
     leases: u64,
     jobs: u64,
     failures: u64,
@@ -139,12 +165,15 @@ struct Sums {
 }
 
 impl Sums {
-    fn time(&mut self, ms: u64, cores: Option<u32>, memory_mib: Option<u32>) {
+    fn time(&mut self, ms: u64, (cores, memory_mib): (Option<u32>, Option<u32>), prices: Prices) {
         self.vm_ms += ms;
         match (cores, memory_mib) {
             (Some(cores), Some(memory)) => {
                 self.core_ms = self.core_ms.saturating_add(ms.saturating_mul(cores.into()));
                 self.mib_ms = self.mib_ms.saturating_add(ms.saturating_mul(memory.into()));
+                let of_cores = u128::from(cores) * u128::from(prices.core_hour) * COST_PARTS;
+                let an_hour = of_cores + u128::from(memory) * u128::from(prices.gib_hour);
+                self.cost = self.cost.saturating_add(an_hour.saturating_mul(ms.into()));
             }
             (None, _) | (_, None) => self.unsized_ms += ms,
         }
@@ -155,6 +184,7 @@ impl Sums {
         self.core_ms = self.core_ms.saturating_sub(used.core_ms);
         self.mib_ms = self.mib_ms.saturating_sub(used.mib_ms);
         self.unsized_ms = self.unsized_ms.saturating_sub(used.unsized_ms);
+        self.cost = self.cost.saturating_sub(used.cost);
     }
 
     fn add_time(&mut self, other: &Self) {
@@ -162,15 +192,14 @@ impl Sums {
         self.core_ms += other.core_ms;
         self.mib_ms += other.mib_ms;
         self.unsized_ms += other.unsized_ms;
+        self.cost = self.cost.saturating_add(other.cost);
     }
 
     #[expect(clippy::cast_precision_loss, reason = "figures for people, far below 2^52")]
-    fn row(&self, name: String, prices: Option<Prices>) -> Row {
+    fn row(&self, name: String, has_prices: bool) -> Row {
         let hours = |ms: u64| ms as f64 / HOUR_MS;
         let (core_hours, gib_hours) = (hours(self.core_ms), hours(self.mib_ms) / MIB_OF_GIB);
-        let price = prices.map(|Prices { core_hour, gib_hour }| {
-            (core_hours * core_hour as f64 + gib_hours * gib_hour as f64) / 1e6
-        });
+        let price = self.cost as f64 / (COST_PARTS as f64 * HOUR_MS * 1e6);
         Row {
             name,
             agents: self.agents,
@@ -183,7 +212,7 @@ impl Sums {
             wait_p95_ms: self.waits.percentile(95),
             failures: self.failures,
             unsized_hours: hours(self.unsized_ms),
-            price,
+            price: has_prices.then_some(price),
         }
     }
 }
@@ -192,6 +221,7 @@ impl Sums {
 pub struct Tally {
     range: Range,
     by: By,
+    prices: Option<PriceList>,
     rows: BTreeMap<String, Sums>,
     total: Sums,
     /// Time of agents that leases and runners used.
@@ -199,9 +229,10 @@ pub struct Tally {
 }
 
 impl Tally {
-    pub fn new(range: Range, by: By) -> Self {
+    /// A report, with what it costs where there are prices.
+    pub fn new(range: Range, by: By, prices: Option<PriceList>) -> Self {
         let (rows, total, used) = (BTreeMap::new(), Sums::default(), Sums::default());
-        Self { range, by, rows, total, used }
+        Self { range, by, prices, rows, total, used }
     }
 
     /// Takes in a record.
@@ -211,6 +242,10 @@ impl Tally {
             Line::Demand(demand) => self.demand(demand),
             Line::Trace(_) | Line::Configuration(_) | Line::Service(_) | Line::End(_) => {}
         }
+    }
+
+    fn prices_of(&self, template: Option<&str>) -> Prices {
+        self.prices.as_ref().map(|list| list.of(template)).unwrap_or_default()
     }
 
     fn sums(&mut self, name: &str) -> &mut Sums {
@@ -232,10 +267,11 @@ impl Tally {
         let ms = self.range.part_ms(machine, agent.gone);
         let failed =
             u64::from(agent.has_failed() && agent.gone.is_some_and(|at| self.range.has(at)));
+        let prices = self.prices_of(Some(&agent.template));
         let add = |sums: &mut Sums| {
             sums.agents += 1;
             sums.failures += failed;
-            sums.time(ms, agent.cores, agent.memory_mib);
+            sums.time(ms, (agent.cores, agent.memory_mib), prices);
         };
         match self.by {
             By::Template => self.both(&agent.template, add),
@@ -253,10 +289,7 @@ impl Tally {
     fn demand(&mut self, demand: &Demand) {
         let name = match self.by {
             By::Template => demand.template.as_deref().unwrap_or(NOT_SERVED),
-            By::Cloud => {
-                let template = demand.template.as_deref();
-                template.map_or(NOT_SERVED, |one| one.split('/').next().unwrap_or(one))
-            }
+            By::Cloud => demand.template.as_deref().map_or(NOT_SERVED, cloud_of),
             By::Source => demand.source.as_deref().unwrap_or(LEASES),
             By::Owner => demand.owner.as_deref().or(demand.source.as_deref()).unwrap_or(LEASES),
         };
@@ -294,13 +327,14 @@ impl Tally {
             }
             (None, _) | (_, None) => part,
         };
-        let (cores, memory) = (demand.cores, demand.memory_mib);
-        self.sums(name).time(ms, cores, memory);
-        self.used.time(ms, cores, memory);
+        let size = (demand.cores, demand.memory_mib);
+        let prices = self.prices_of(demand.template.as_deref());
+        self.sums(name).time(ms, size, prices);
+        self.used.time(ms, size, prices);
     }
 
     /// The rows by name, and what they add up to.
-    pub fn finish(mut self, prices: Option<Prices>) -> (Vec<Row>, Row) {
+    pub fn finish(mut self) -> (Vec<Row>, Row) {
         if matches!(self.by, By::Source | By::Owner) {
             let mut unused = self.total.clone();
             unused.less(&self.used);
@@ -310,8 +344,9 @@ impl Tally {
             sums.vm_ms == 0 && sums.agents + sums.leases + sums.jobs + sums.failures == 0
         };
         let rows = self.rows.into_iter().filter(|(_, sums)| !is_empty(sums));
-        let rows = rows.map(|(name, sums)| sums.row(name, prices)).collect();
-        (rows, self.total.row("total".to_owned(), prices))
+        let has_prices = self.prices.is_some();
+        let rows = rows.map(|(name, sums)| sums.row(name, has_prices)).collect();
+        (rows, self.total.row("total".to_owned(), has_prices))
     }
 }
 

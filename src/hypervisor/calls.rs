@@ -3,7 +3,8 @@
 //!
 //! A [`ClusterCallLimiter`] connects the queue with the Proxmox client: it waits for a place before
 //! each call, and reports how the call ended. A call that gets no place in time is not sent
-//! ([`NotAdmitted`]). [`Figures`] are given the route, the outcome and the duration of each call.
+//! ([`NotAdmitted`]). [`Figures`] are given the route, the outcome and the duration of each call, and
+//! [`RecentCalls`] keep the last ones about each guest.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -13,7 +14,7 @@ use std::time::Duration;
 use drover_limits::call_queue::{
     CallEnd, CallLoad, CallPurpose, CallQueue, CallRequest, CallTicket,
 };
-use drover_model::id::NodeName;
+use drover_model::id::{NodeName, VmId};
 use drover_model::time::Moment;
 use futures_util::future::BoxFuture;
 use parking_lot::{Mutex, MutexGuard};
@@ -25,6 +26,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::figures::Figures;
+use crate::recent_calls::{End, GuestCall, RecentCalls, guest_of};
 
 /// How long a call waits to be sent before it is given up.
 const SEND_TIMEOUT: Duration = Duration::from_secs(30);
@@ -34,6 +36,8 @@ const AGENT_CALL_TIMEOUT: Duration = Duration::from_secs(120);
 tokio::task_local! {
     /// The purpose of the calls in this task, where method and path do not show it.
     static PURPOSE: CallPurpose;
+    /// The guest that the calls in this task make, where their paths name another.
+    static MADE: u32;
 }
 
 /// Runs `work` with this purpose for its calls; questions to guest agents keep their own purpose.
@@ -41,11 +45,17 @@ pub(crate) async fn as_purpose<F: Future>(purpose: CallPurpose, work: F) -> F::O
     PURPOSE.scope(purpose, work).await
 }
 
+/// Runs `work`, whose calls make this guest.
+pub(crate) async fn as_making<F: Future>(guest: VmId, work: F) -> F::Output {
+    MADE.scope(guest.0, work).await
+}
+
 /// The calls of one cluster that run and wait.
 pub(crate) struct ClusterCalls {
     started: Instant,
     inner: Mutex<Inner>,
     figures: Arc<Figures>,
+    recent: Mutex<RecentCalls>,
 }
 
 #[derive(Default)]
@@ -63,7 +73,7 @@ impl Default for ClusterCalls {
 impl ClusterCalls {
     /// Calls whose figures go there.
     pub(crate) fn measured(figures: Arc<Figures>) -> Self {
-        Self { started: Instant::now(), inner: Mutex::default(), figures }
+        Self { started: Instant::now(), inner: Mutex::default(), figures, recent: Mutex::default() }
     }
 
     /// Waits for a place, and counts a call that gets none.
@@ -71,11 +81,16 @@ impl ClusterCalls {
         self: Arc<Self>,
         request: CallRequest,
         route: CallRoute,
+        about: Option<About>,
     ) -> Result<Permit, NotAdmitted> {
         let (calls, asked) = (Arc::clone(&self), self.now());
-        let admitted = self.wait(request, route).await;
-        if admitted.is_err() {
-            calls.count(route, CallOutcome::Unsent, asked);
+        let mut admitted = self.wait(request, route).await;
+        match &mut admitted {
+            Ok(permit) => permit.about = about,
+            Err(_) => {
+                calls.count(route, CallOutcome::Unsent, asked);
+                calls.note(about, End::None(CallOutcome::Unsent), asked);
+            }
         }
         admitted
     }
@@ -84,6 +99,18 @@ impl ClusterCalls {
         if let Some(measure) = self.figures.calls.get() {
             measure(route, outcome, self.now() - since);
         }
+    }
+
+    /// Keeps a call that ended, where it is about a guest.
+    fn note(&self, about: Option<About>, end: End, since: Moment) {
+        let Some(About { guest, call }) = about else { return };
+        let now = self.now();
+        self.recent.lock().note(guest, call, end, (now, now - since));
+    }
+
+    /// The last calls about a guest that ended within this span, the oldest first.
+    pub(crate) fn about(&self, guest: VmId, span: Duration) -> Vec<GuestCall> {
+        self.recent.lock().of(guest.0, self.now(), span)
     }
 
     async fn wait(
@@ -99,7 +126,7 @@ impl ClusterCalls {
             let ticket = inner.queue.enqueue(request).ok_or(NotAdmitted::QueueFull)?;
             inner.waiting.insert(ticket, ready);
             let (end, started) = (CallEnd::Inconclusive, self.now());
-            Permit { calls: Arc::clone(&self), ticket, end, route, started }
+            Permit { calls: Arc::clone(&self), ticket, end, route, started, about: None }
         };
         self.admit();
         if admitted.try_recv().is_ok() {
@@ -154,7 +181,9 @@ impl CallLimiter for ClusterCallLimiter {
         endpoint: &'a str,
     ) -> BoxFuture<'a, Result<Box<dyn CallPermit>, NotAdmitted>> {
         let request = request(call, endpoint.to_owned());
-        let work = Arc::clone(&self.0).admitted(request, CallRoute::of(call));
+        let guest = MADE.try_with(|guest| *guest).ok().or_else(|| guest_of(call));
+        let about = guest.map(|guest| About { guest, call: call.clone() });
+        let work = Arc::clone(&self.0).admitted(request, CallRoute::of(call), about);
         Box::pin(async move { Ok(Box::new(work.await?) as Box<dyn CallPermit>) })
     }
 }
@@ -167,11 +196,19 @@ struct Permit {
     route: CallRoute,
     /// When it had its turn.
     started: Moment,
+    about: Option<About>,
+}
+
+/// A call that is about a guest.
+struct About {
+    guest: u32,
+    call: Call,
 }
 
 impl CallPermit for Permit {
     fn ended(&mut self, outcome: &Result<Reply, TransportError>) {
         self.calls.count(self.route, CallOutcome::of(outcome), self.started);
+        self.calls.note(self.about.take(), End::of(outcome), self.started);
         self.end = match outcome {
             Ok(reply) => match reply.status {
                 596..=599 => CallEnd::NodeBusy,

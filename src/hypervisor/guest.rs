@@ -31,6 +31,16 @@ const KEY_FILES: [&str; 2] =
 const KEY_FILES_WINDOWS: [&str; 2] =
     [r"C:\ProgramData\ssh\ssh_host_ed25519_key.pub", r"C:\ProgramData\ssh\ssh_host_ecdsa_key.pub"];
 
+/// Logs that say how far a guest came, the best first: of cloud-init, and of Cloudbase-Init on Windows.
+const LOG_FILES: [&str; 3] = [
+    "/var/log/cloud-init-output.log",
+    "/var/log/cloud-init.log",
+    r"C:\Program Files\Cloudbase Solutions\Cloudbase-Init\log\cloudbase-init.log",
+];
+
+/// Characters of a log: the last ones.
+const LOG_CHARS_MAX: usize = 4000;
+
 /// How many addresses a message shows when none may be used.
 const ADDRESSES_SHOWN_MAX: usize = 4;
 
@@ -225,6 +235,29 @@ pub(crate) async fn host_keys(
         }
     }
     Ok(Vec::new())
+}
+
+/// Reads the end of the first log that exists through the guest agent.
+pub(crate) async fn log(client: &Client, node: &NodeName, vmid: VmId) -> Option<String> {
+    for file in LOG_FILES {
+        match client.read_file(node.as_str(), vmid.0, file).await {
+            Ok(content) => return Some(format!("{file}\n{}", last_lines(&content))),
+            Err(error) if is_guest_agent_error(&error) => {}
+            Err(_) => return None,
+        }
+    }
+    None
+}
+
+/// The whole lines at the end of a text that a guest wrote, without what moves a cursor.
+fn last_lines(text: &str) -> String {
+    let plain: Vec<char> = text.chars().filter(|c| *c == '\n' || !c.is_control()).collect();
+    let cut = plain.len().saturating_sub(LOG_CHARS_MAX);
+    let end: String = plain[cut..].iter().collect();
+    match end.split_once('\n') {
+        Some((_, lines)) if cut > 0 => lines.to_owned(),
+        Some(_) | None => end,
+    }
 }
 
 fn is_guest_agent_error(error: &PveError) -> bool {

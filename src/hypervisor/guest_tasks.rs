@@ -1,7 +1,9 @@
-//! Tasks of a guest that is gone, for people who look for what went wrong.
+//! Tasks of a guest that is gone, and the calls about it, for people who look for what went wrong.
 //!
 //! Proxmox keeps the list and the logs of tasks after the guest. So nothing waits for this: it is read when the
 //! agent is gone.
+
+use std::time::Duration;
 
 use drover_model::fault::Fault;
 use drover_model::id::{CloudId, NodeName, VmId};
@@ -12,7 +14,9 @@ use proxmox_client::types::TaskRow;
 use proxmox_client::upid::task_kind;
 
 use crate::client::Client;
+use crate::guest;
 use crate::proxmox::Proxmox;
+use crate::recent_calls::GuestCall;
 
 /// Lines of a log that are read: the last ones.
 const LOG_LINES_MAX: usize = 100;
@@ -36,6 +40,24 @@ pub struct GuestTask {
 }
 
 impl Proxmox {
+    /// The last calls about a guest that ended within this span, the oldest first; none where the cloud is
+    /// not configured.
+    pub fn guest_calls(&self, cloud: &CloudId, vmid: VmId, span: Duration) -> Vec<GuestCall> {
+        let cloud = self.cloud(cloud);
+        cloud.map_or_else(|_| Vec::new(), |cloud| cloud.calls_about(vmid, span))
+    }
+
+    /// The end of a log of a guest, as its guest agent reads it; none where the guest agent does not answer,
+    /// or may not be asked, or the guest has no such log.
+    pub async fn guest_log(
+        &self,
+        cloud: &CloudId,
+        (node, vmid): (&NodeName, VmId),
+    ) -> Option<String> {
+        let client = self.cloud(cloud).ok()?.client.newest();
+        guest::log(&client, node, vmid).await
+    }
+
     /// The tasks of a guest on this node since then, in their order, with the logs of those that failed. Its
     /// clone is among them where it failed and its log names the guest.
     ///

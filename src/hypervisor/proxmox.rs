@@ -44,7 +44,7 @@ use secrecy::SecretString;
 use tokio::runtime::Handle;
 
 use crate::call_in::CallInKey;
-use crate::calls::{ClusterCallLimiter, ClusterCalls, as_purpose};
+use crate::calls::{ClusterCallLimiter, ClusterCalls, as_making, as_purpose};
 use crate::client::{Client, Failure, guest_id, task};
 use crate::cluster_aliases::ClusterAliases;
 use crate::configure;
@@ -408,10 +408,9 @@ impl Hypervisor for Proxmox {
     }
 
     fn clone_vm(&self, call: CloneCall) -> Ask<Upid> {
-        self.ask(
-            &call.cloud.clone(),
-            |cloud| async move { making::start(&cloud.client, &call).await },
-        )
+        self.ask(&call.cloud.clone(), |cloud| async move {
+            as_making(call.marks.vmid, making::start(&cloud.client, &call)).await
+        })
     }
 
     fn await_task(&self, cloud: &CloudId, upid: &Upid, limit: Duration) -> Ask<TaskEnd> {

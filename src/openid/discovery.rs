@@ -16,6 +16,7 @@ struct Document {
     token_endpoint: String,
     jwks_uri: String,
     userinfo_endpoint: Option<String>,
+    end_session_endpoint: Option<String>,
     token_endpoint_auth_methods_supported: Option<Vec<String>>,
     id_token_signing_alg_values_supported: Option<Vec<String>>,
     code_challenge_methods_supported: Option<Vec<String>>,
@@ -32,6 +33,8 @@ pub(crate) struct Discovery {
     pub(crate) token: Url,
     pub(crate) keys: Url,
     pub(crate) userinfo: Option<Url>,
+    /// Where people log out (OpenID Connect RP-Initiated Logout 1.0).
+    pub(crate) end_session: Option<Url>,
     /// Whether the client's secret goes into the body, and not into the header.
     pub(crate) secret_in_body: bool,
     /// The algorithms it may sign tokens by, as it says; empty where it says nothing.
@@ -74,6 +77,10 @@ impl Discovery {
             keys: endpoint("jwks_uri", &said.jwks_uri)?,
             userinfo: match said.userinfo_endpoint {
                 Some(text) => Some(endpoint("userinfo_endpoint", &text)?),
+                None => None,
+            },
+            end_session: match said.end_session_endpoint {
+                Some(text) => Some(endpoint("end_session_endpoint", &text)?),
                 None => None,
             },
             secret_in_body: has("client_secret_post") && !has("client_secret_basic"),
@@ -153,6 +160,7 @@ mod tests {
             ("token_endpoint", json!("javascript:alert(1)")),
             ("jwks_uri", json!("/keys")),
             ("userinfo_endpoint", json!("http://id.example.com/me")),
+            ("end_session_endpoint", json!("javascript:alert(1)")),
         ] {
             let mut document = document();
             document[name] = value;

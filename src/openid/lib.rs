@@ -52,6 +52,9 @@ pub use provider::{ANSWER_BYTES_MAX, CALL_LIMIT, CALLS_MAX, KEYS_PAUSE, Provider
 /// The path of drover to which a provider sends people back.
 pub const CALLBACK: &str = "/login/openid/callback";
 
+/// The path of drover to which a provider sends people after a logout.
+pub const AFTER_LOGOUT: &str = "/login";
+
 /// What the configuration says of a provider.
 #[derive(Debug, Clone)]
 pub struct Settings {

@@ -17,7 +17,7 @@ use crate::discovery::{self, Discovery, bounded};
 use crate::fault::{Fault, TokenFault};
 use crate::keys::Keys;
 use crate::token::{self, Claims, Expected};
-use crate::{Attempt, Person, Settings, person};
+use crate::{AFTER_LOGOUT, Attempt, CALLBACK, Person, Settings, person};
 
 /// How long one call may take.
 pub const CALL_LIMIT: Duration = Duration::from_secs(10);
@@ -122,6 +122,20 @@ impl Provider {
             .append_pair("code_challenge", &attempt.challenge())
             .append_pair("code_challenge_method", "S256");
         Ok(url)
+    }
+
+    /// The address at which a person ends the provider's own session, which sends them to drover's login
+    /// afterwards; none where the provider has no such address.
+    ///
+    /// # Errors
+    /// [`Fault`], where the provider does not say where that is.
+    pub async fn end(&self) -> Result<Option<Url>, Fault> {
+        let Some(mut url) = self.document().await?.end_session.clone() else { return Ok(None) };
+        let back = self.settings.redirect.strip_suffix(CALLBACK).unwrap_or_default();
+        url.query_pairs_mut()
+            .append_pair("client_id", &self.settings.client_id)
+            .append_pair("post_logout_redirect_uri", &format!("{back}{AFTER_LOGOUT}"));
+        Ok(Some(url))
     }
 
     /// Who logged in, where the provider sent them back with this code. `issuer` is whose answer it is, where

@@ -378,3 +378,26 @@ async fn the_doctor_learns_what_of_a_provider_fails() {
     assert!(found.login.unwrap_err().to_string().ends_with("/auth with status 400"));
     assert!(found.keys.unwrap_err().to_string().contains("no set of keys"));
 }
+
+// Invariant: a logout leads to the address of the provider, which leads back to drover's login.
+
+#[tokio::test]
+async fn a_logout_leads_to_the_provider_where_it_has_an_address_for_it() {
+    let fake = Fake::start().await;
+    let provider = || Provider::new(fake.settings("https://d.example"));
+    assert_eq!(provider().end().await.unwrap(), None);
+    let mut document = fake.document();
+    document["end_session_endpoint"] = format!("{}/end?kind=x", fake.issuer).into();
+    fake.answer("/.well-known/openid-configuration", 200, &document);
+    let url = provider().end().await.unwrap().unwrap();
+    let query: Vec<(String, String)> = url.query_pairs().into_owned().collect();
+    let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    assert_eq!(
+        query,
+        [
+            pair("kind", "x"),
+            pair("client_id", "drover"),
+            pair("post_logout_redirect_uri", "https://d.example/login"),
+        ]
+    );
+}

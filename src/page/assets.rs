@@ -11,7 +11,7 @@ pub struct Asset {
     pub text: &'static str,
 }
 
-const ASSETS: [Asset; 3] = [
+const ASSETS: [Asset; 4] = [
     Asset {
         name: "page.css",
         kind: "text/css; charset=utf-8",
@@ -21,6 +21,11 @@ const ASSETS: [Asset; 3] = [
         name: "page.js",
         kind: "text/javascript; charset=utf-8",
         text: include_str!("assets/page.js"),
+    },
+    Asset {
+        name: "terminal.js",
+        kind: "text/javascript; charset=utf-8",
+        text: include_str!("assets/terminal.js"),
     },
     Asset { name: "icon.svg", kind: "image/svg+xml", text: include_str!("assets/icon.svg") },
 ];

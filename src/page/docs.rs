@@ -1,4 +1,4 @@
-//! The book.
+//! Pages of the book, as the binary has them.
 
 use askama::Template;
 use pulldown_cmark::{CowStr, Event, Options, Parser, Tag, TagEnd, html};

@@ -1,4 +1,4 @@
-//! What happened.
+//! The page of events, the last first.
 
 use askama::Template;
 

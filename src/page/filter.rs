@@ -1,7 +1,8 @@
 //! Filters of lists: words that each row must have.
 //!
 //! `ready pve1` finds rows with both words anywhere, `state:ready` those with the word in one column, and
-//! `-state:ready` all others. Letters count the same whether large or small.
+//! `-state:ready` all others. Letters count the same whether large or small. What `drover top` takes is taken too:
+//! `state=ready` and `!pve1`.
 
 /// Words of a filter that count; what stands behind them is ignored.
 const TERMS_MAX: usize = 16;
@@ -23,11 +24,11 @@ impl Filter {
     /// Reads a filter; every text is one. A word before a colon is a column where `columns` has it.
     pub fn of(text: &str, columns: &[&str]) -> Self {
         let terms = text.split_whitespace().filter_map(|whole| {
-            let (is_without, rest) = match whole.strip_prefix('-') {
+            let (is_without, rest) = match whole.strip_prefix(['-', '!']) {
                 Some(rest) => (true, rest),
                 None => (false, whole),
             };
-            let (column, word) = match rest.split_once(':') {
+            let (column, word) = match rest.split_once([':', '=']) {
                 Some((column, word)) if columns.contains(&column) => {
                     (Some(column.to_owned()), word)
                 }
@@ -73,6 +74,8 @@ mod tests {
             ("state:ready", true),
             ("node:ready", false),
             ("-state:ready", false),
+            ("!state=ready", false),
+            ("state=ready !pve2", true),
             ("-node:pve2 lease", true),
             ("waits:", true),
             ("state:", true),

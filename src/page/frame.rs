@@ -100,6 +100,11 @@ impl Frame {
         assets::address("page.js")
     }
 
+    /// The script of terminals.
+    pub(crate) fn terminal_script(&self) -> String {
+        assets::address("terminal.js")
+    }
+
     pub(crate) fn icon(&self) -> String {
         assets::address("icon.svg")
     }

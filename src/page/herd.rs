@@ -2,12 +2,13 @@
 
 use askama::Template;
 use drover_api::{
-    AlarmOut, CloudOut, GoneOut, Part, SourceOut, StatusOut, TemplateOut, count, health, part,
+    AccountOut, AlarmOut, BreakerOut, CloudOut, DrainIn, FaultOut, GoneOut, KindOut, Part,
+    SourceOut, StatusOut, TemplateOut, count, health, part,
 };
 use drover_model::phase::{AgentPhase, BreakerPhase};
 
 use crate::frame::Frame;
-use crate::show;
+use crate::{said, show};
 
 /// Agents that are gone, and jobs that were lost, as many of each as are shown.
 const LAST: usize = 8;
@@ -19,15 +20,64 @@ pub struct HerdPage {
     frame: Frame,
     is_ready: bool,
     trouble: Vec<String>,
-    alarms: Vec<AlarmOut>,
+    alarms: Vec<Alarm>,
     refused: Option<(String, String)>,
+    faults: Vec<FaultOut>,
     tiles: Vec<Tile>,
+    waits: Vec<Wait>,
+    kept_out: Vec<KeptOut>,
+    /// Breakers of nodes and storages that are not closed.
+    breakers: Vec<(BreakerOut, &'static str)>,
     clouds: Vec<Cloud>,
     templates: Vec<Pool>,
     sources: Vec<SourceOut>,
     gone: Vec<GoneOut>,
     lost: Vec<drover_api::LostJobOut>,
     findings: Vec<(String, String, Vec<String>)>,
+}
+
+/// An alarm with the page of what it is about.
+struct Alarm {
+    out: AlarmOut,
+    place: Option<String>,
+}
+
+/// What of a kind waits, and for whom.
+struct Wait {
+    source: String,
+    kind: KindOut,
+    /// The alarm that has the cause, where one has.
+    see: Option<(usize, String)>,
+    /// Where the nodes are looked at for it.
+    why: String,
+    /// What lists it.
+    list: String,
+    when: String,
+}
+
+/// A node that an operator cordoned or drained.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeptOutNode {
+    pub cluster: String,
+    pub node: String,
+    /// Whether it is drained, and not cordoned alone.
+    pub is_drained: bool,
+}
+
+struct KeptOut {
+    out: KeptOutNode,
+    /// What its button sends: a cloud of its cluster, as several clusters may have such a node.
+    use_again: String,
+}
+
+/// What the herd's page has beside the status.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct HerdAsides {
+    pub leases: LeaseCounts,
+    /// What sources and leases wait for.
+    pub waits: Vec<AccountOut>,
+    /// Nodes that operators keep out.
+    pub kept_out: Vec<KeptOutNode>,
 }
 
 /// A number that says how things stand.
@@ -42,10 +92,12 @@ struct Tile {
 
 struct Cloud {
     out: CloudOut,
+    /// Its alarm, which has what is wrong.
+    see: Option<(usize, String)>,
     health: &'static str,
     agents: String,
     share: u32,
-    breakers: Vec<String>,
+    breakers: Vec<BreakerOut>,
 }
 
 /// A template and its agents.
@@ -88,9 +140,10 @@ impl HerdPage {
     pub fn new(
         frame: Frame,
         status: StatusOut,
-        leases: LeaseCounts,
+        asides: HerdAsides,
         mut gone: Vec<GoneOut>,
     ) -> Self {
+        let HerdAsides { leases, waits, kept_out } = asides;
         gone.reverse();
         gone.truncate(LAST);
         let mut lost = status.lost_jobs.clone();
@@ -100,6 +153,14 @@ impl HerdPage {
         trouble.extend(status.other_drover.iter().cloned());
         let config = &status.config;
         let refused = config.refusal.clone().zip(config.refused_at.clone());
+        let is_shown = refused.is_some();
+        // They are no alarms of agents or clusters, and all the same nothing of them is served.
+        let silent: Vec<AlarmOut> = status.sources.iter().filter_map(silent).collect();
+        let shown = status.alarms.iter().cloned().chain(silent);
+        // A refused configuration is shown above them, with all of its faults.
+        let shown = shown.filter(|one| !is_shown || one.about != "configuration");
+        let alarms = shown.map(|out| Alarm { place: said::place(&out.about), out });
+        let alarms: Vec<Alarm> = alarms.collect();
         let found = status.reconciled.iter().map(|one| {
             let mut lines: Vec<String> = one.findings.clone();
             lines.extend(one.unread.iter().map(|why| format!("it was not read: {why}")));
@@ -109,13 +170,16 @@ impl HerdPage {
             is_ready: status.ready,
             trouble,
             refused,
+            faults: config.faults.clone(),
+            waits: waits.into_iter().flat_map(|one| waits_of(one, &alarms)).collect(),
+            kept_out: kept_out.into_iter().map(|one| kept_out_of(one, &status.clouds)).collect(),
+            breakers: places(&status.breakers),
             tiles: tiles(&status, leases),
-            clouds: status.clouds.iter().map(|one| cloud(one, &status)).collect(),
+            clouds: status.clouds.iter().map(|one| cloud(one, &status, &alarms)).collect(),
             templates: status.templates.iter().map(pool).collect(),
             findings: found.collect(),
             sources: status.sources,
-            // A refused configuration is shown above them, with all of its faults.
-            alarms: status.alarms.into_iter().filter(|one| one.about != "configuration").collect(),
+            alarms,
             gone,
             lost,
             frame,
@@ -134,6 +198,10 @@ fn tiles(status: &StatusOut, leases: LeaseCounts) -> Vec<Tile> {
     let (all, ready) = (agents(None), agents(Some(Part::Ready)));
     let leased = states().filter(|(phase, _)| **phase == AgentPhase::Leased);
     let leased = leased.map(|(_, count)| *count).sum();
+    let leaving = match agents(Some(Part::Leaving)) {
+        0 => String::new(),
+        more => format!(", {more} leaving"),
+    };
     let (coming, stranded) = (agents(Some(Part::Coming)), agents(Some(Part::Stranded)));
     let waiting = u32::try_from(leases.waiting).unwrap_or(u32::MAX);
     let jobs: usize = status.sources.iter().map(|one| one.waiting).sum();
@@ -143,7 +211,7 @@ fn tiles(status: &StatusOut, leases: LeaseCounts) -> Vec<Tile> {
     let tile =
         |name, number, detail: String, link, is_bad| Tile { name, number, detail, link, is_bad };
     vec![
-        tile("agents", all, format!("{coming} on their way"), "/agents", false),
+        tile("agents", all, format!("{coming} on their way{leaving}"), "/agents", false),
         tile(
             "ready",
             ready,
@@ -167,13 +235,71 @@ fn tiles(status: &StatusOut, leases: LeaseCounts) -> Vec<Tile> {
     ]
 }
 
-fn cloud(out: &CloudOut, status: &StatusOut) -> Cloud {
+/// A source that cannot be read, as an alarm.
+fn silent(source: &SourceOut) -> Option<AlarmOut> {
+    let since = source.silent_since.clone()?;
+    Some(AlarmOut {
+        about: format!("source {}", source.id),
+        agent: String::new(),
+        text: format!("not read: {}", source.detail.clone().unwrap_or_default()),
+        command: "drover doctor".to_owned(),
+        since: Some(since),
+    })
+}
+
+/// What of each kind waits at a source.
+fn waits_of(account: AccountOut, alarms: &[Alarm]) -> impl Iterator<Item = Wait> {
+    let source = account.source;
+    let list = match source.as_str() {
+        "leases" => "/leases?q=state:waiting".to_owned(),
+        source => format!("/jobs?q=source:{}", said::encoded(source)),
+    };
+    let waiting = account.kinds.into_iter().filter(|kind| kind.count > kind.open);
+    waiting.map(move |kind| Wait {
+        see: cloud_of(&kind).and_then(|cloud| alarm_of(alarms, cloud)),
+        why: format!("/why?of={}", said::encoded(&source)),
+        list: list.clone(),
+        when: show::served(&kind),
+        source: source.clone(),
+        kind,
+    })
+}
+
+/// The cloud that alone keeps a kind from being served.
+fn cloud_of(kind: &KindOut) -> Option<&str> {
+    let (cloud, _) = kind.why.strip_prefix("cloud ")?.split_once(": ")?;
+    let is_there = |template: &str| template.split('/').next() == Some(cloud);
+    kind.serve.iter().all(|one| is_there(&one.template)).then_some(cloud)
+}
+
+/// The number of the alarm of a cloud in the list, and its cloud.
+fn alarm_of(alarms: &[Alarm], cloud: &str) -> Option<(usize, String)> {
+    let about = format!("cloud {cloud}");
+    let place = alarms.iter().position(|one| one.out.about == about)?;
+    Some((place + 1, about))
+}
+
+fn kept_out_of(out: KeptOutNode, clouds: &[CloudOut]) -> KeptOut {
+    let leads_there = |cloud: &&CloudOut| cloud.cluster.as_ref() == Some(&out.cluster);
+    let cloud = clouds.iter().find(leads_there).map(|cloud| cloud.id.clone());
+    let use_again = DrainIn { cloud, undrain: true };
+    KeptOut { use_again: serde_json::to_string(&use_again).unwrap_or_default(), out }
+}
+
+/// Breakers of what is neither a template nor a cloud, which have theirs beside them.
+fn places(breakers: &[BreakerOut]) -> Vec<(BreakerOut, &'static str)> {
+    let is_place = |one: &&BreakerOut| one.id.contains(':') && !one.id.starts_with("cloud:");
+    breakers.iter().filter(is_place).map(|one| (one.clone(), show::breaker(one.state))).collect()
+}
+
+fn cloud(out: &CloudOut, status: &StatusOut, alarms: &[Alarm]) -> Cloud {
     let of_it = status.breakers.iter().filter(|one| one.id == format!("cloud:{}", out.id));
     Cloud {
+        see: alarm_of(alarms, &out.id),
         health: health(out.health),
         agents: show::of_most(out.agents, out.cap),
         share: out.cap.filter(|cap| *cap > 0).map_or(0, |cap| (out.agents * BAR / cap).min(BAR)),
-        breakers: of_it.map(|one| one.cause.clone().unwrap_or_default()).collect(),
+        breakers: of_it.cloned().collect(),
         out: out.clone(),
     }
 }

@@ -1,7 +1,8 @@
 //! Jobs of sources, and why one waits.
 
 use askama::Template;
-use drover_api::{JobOut, JobsOut, SilentOut, WhySubjectOut};
+use drover_api::{AccountOut, JobOut, JobsOut, SilentOut, WhySubjectOut};
+use drover_model::phase::JobPhase;
 
 use crate::filter::Filter;
 use crate::frame::Frame;
@@ -18,13 +19,20 @@ pub struct JobsPage {
     query: String,
     all: usize,
     found: usize,
-    jobs: Vec<JobOut>,
+    jobs: Vec<Row>,
     silent: Vec<SilentOut>,
 }
 
+/// A job with what it waits for.
+struct Row {
+    out: JobOut,
+    /// Why it waits; blank where it does not.
+    why: String,
+}
+
 impl JobsPage {
-    /// Those that a filter finds.
-    pub fn new(frame: Frame, out: JobsOut, query: &str) -> Self {
+    /// Those that a filter finds, with what sources wait for.
+    pub fn new(frame: Frame, out: JobsOut, query: &str, waits: &[AccountOut]) -> Self {
         let filter = Filter::of(query, &COLUMNS);
         let mut jobs = out.jobs;
         let all = jobs.len();
@@ -40,8 +48,23 @@ impl JobsPage {
         });
         let found = jobs.len();
         jobs.truncate(ROWS);
+        let jobs = jobs.into_iter().map(|out| Row { why: why(&out, waits), out }).collect();
         Self { frame, query: query.to_owned(), all, found, jobs, silent: out.silent }
     }
+}
+
+/// Why a job waits, by what is known of its kind.
+fn why(job: &JobOut, waits: &[AccountOut]) -> String {
+    if let Some(lacks) = &job.lacks {
+        return lacks.clone();
+    }
+    if job.state != JobPhase::Waiting {
+        return String::new();
+    }
+    let its = waits.iter().filter(|account| account.source == job.source);
+    let mut kinds = its.flat_map(|account| &account.kinds);
+    let kind = kinds.find(|kind| Some(&kind.wants) == job.wants.as_ref());
+    kind.map(|kind| kind.why.clone()).unwrap_or_default()
 }
 
 /// One job, source or other thing that waits.

@@ -67,6 +67,8 @@ pub struct LeasePage {
     frame: Frame,
     lease: LeaseOut,
     is_over: bool,
+    /// Whether it ended with its machine.
+    is_lost: bool,
     /// Whether the caller may end it: an operator its own ones, an admin all.
     may_end: bool,
     /// What it waits for; none for callers that may not ask, and where it does not wait.
@@ -80,6 +82,7 @@ impl LeasePage {
         // The owner is blank where the lease is not the caller's.
         let is_own = frame.may_operate() && !lease.owner.is_empty();
         let may_end = !is_over && (is_own || frame.may_admin());
-        Self { frame, is_over, may_end, lease, why }
+        let is_lost = is_over && lease.detail.starts_with("lost");
+        Self { frame, is_over, is_lost, may_end, lease, why }
     }
 }

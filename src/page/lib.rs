@@ -31,8 +31,14 @@ mod leases;
 mod login;
 mod nodes;
 mod plan;
+mod said;
 mod show;
 mod template;
+mod terminal;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
 mod usage;
 mod waterfall;
 
@@ -45,13 +51,14 @@ pub use docs::{DocsPage, DocsTopic};
 pub use events::{EventRow, EventsPage};
 pub use fault::FaultPage;
 pub use frame::{Frame, Tab};
-pub use herd::{HerdPage, LeaseCounts};
+pub use herd::{HerdAsides, HerdPage, KeptOutNode, LeaseCounts};
 pub use jobs::{JobPage, JobsPage};
 pub use leases::{LeasePage, LeasesPage};
 pub use login::LoginPage;
 pub use nodes::NodesPage;
 pub use plan::PlanPage;
 pub use template::TemplatePage;
+pub use terminal::{TerminalEntry, TerminalPage};
 pub use usage::UsagePage;
 
 /// A page that can be written.

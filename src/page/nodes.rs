@@ -39,6 +39,18 @@ struct Room {
     free: String,
     all: String,
     cpus: String,
+    /// What is in use of both at this moment, in words and as parts of the bar.
+    used: String,
+    used_share: i64,
+    busy: String,
+    busy_share: i64,
+}
+
+/// A part of one as a part of the bar.
+fn share(part: f64) -> i64 {
+    #[expect(clippy::cast_possible_truncation, reason = "it is at most the bar")]
+    let share = (part.clamp(0.0, 1.0) * BAR as f64) as i64;
+    share
 }
 
 impl NodesPage {
@@ -60,6 +72,7 @@ impl NodesPage {
                 let part = |mebibytes: u64| {
                     i64::try_from(mebibytes).unwrap_or(i64::MAX).saturating_mul(BAR) / all
                 };
+                let busy = room.busy_cpus / room.cpus.max(1.0);
                 let others = part(room.others_mb).min(BAR);
                 Room {
                     others,
@@ -67,6 +80,10 @@ impl NodesPage {
                     free: show::gib(room.free_mb),
                     all: show::gib(all),
                     cpus: format!("{:.1} of {:.0}", room.free_cpus, room.cpus),
+                    used: show::gib(i64::try_from(room.used_mb).unwrap_or(i64::MAX)),
+                    used_share: part(room.used_mb).min(BAR),
+                    busy: format!("{:.1} of {:.0}", room.busy_cpus, room.cpus),
+                    busy_share: share(busy),
                 }
             });
             Node {

@@ -1,5 +1,8 @@
-//! Times, lengths and counts as people read them.
+//! Times, lengths and counts as people read them; `said.rs` has reasons.
 
+pub(crate) use crate::said::marked;
+
+use drover_api::KindOut;
 use drover_model::phase::BreakerPhase;
 
 /// A time (RFC 3339) to the second, in UTC; the text as it is where it is none.
@@ -30,36 +33,9 @@ pub(crate) fn of_most(count: u32, most: Option<u32>) -> String {
     most.map_or_else(|| count.to_string(), |most| format!("{count} of {most}"))
 }
 
-/// Text as HTML, with what stands between backticks as code: reasons name commands and keys so.
-pub(crate) fn marked(text: &str) -> String {
-    let mut html = String::with_capacity(text.len() + 16);
-    let mut parts = text.split('`').peekable();
-    let mut is_code = false;
-    while let Some(part) = parts.next() {
-        match (is_code, parts.peek().is_some()) {
-            (true, true) => html.extend(["<code>", &escaped(part), "</code>"]),
-            // A backtick that nothing closes is one.
-            (true, false) => html.extend(["`", &escaped(part)]),
-            (false, _) => html.push_str(&escaped(part)),
-        }
-        is_code = !is_code;
-    }
-    html
-}
-
-fn escaped(text: &str) -> String {
-    let mut html = String::with_capacity(text.len());
-    for one in text.chars() {
-        match one {
-            '&' => html.push_str("&amp;"),
-            '<' => html.push_str("&lt;"),
-            '>' => html.push_str("&gt;"),
-            '"' => html.push_str("&quot;"),
-            '\'' => html.push_str("&#39;"),
-            other => html.push(other),
-        }
-    }
-    html
+/// Marks below the characters that are wrong in a line.
+pub(crate) fn caret(before: &str, wrong: &str) -> String {
+    " ".repeat(before.chars().count()) + &"^".repeat(wrong.chars().count())
 }
 
 /// What comes before something that waits.
@@ -68,6 +44,14 @@ pub(crate) fn ahead(uses: usize) -> String {
         0 => "Nothing is served before it.".to_owned(),
         1 => "One use is served before it.".to_owned(),
         more => format!("{more} uses are served before it."),
+    }
+}
+
+/// When something is served, in a sentence.
+pub(crate) fn served(kind: &KindOut) -> String {
+    match kind.estimate_seconds {
+        Some(seconds) => format!("in about {seconds} s: {}", kind.estimate),
+        None => kind.estimate.clone(),
     }
 }
 
@@ -90,16 +74,6 @@ mod tests {
     use super::*;
 
     // Invariant: a number is shown with its unit, and no text is lost.
-
-    #[test]
-    fn text_stays_text_with_code_between_backticks() {
-        assert_eq!(
-            marked("run `drover why <id>` & \"wait\""),
-            "run <code>drover why &lt;id&gt;</code> &amp; &quot;wait&quot;"
-        );
-        assert_eq!(marked("a ` b"), "a ` b");
-        assert_eq!(marked("`<b>` and `"), "<code>&lt;b&gt;</code> and `");
-    }
 
     #[test]
     fn times_and_lengths_are_read_at_once() {

@@ -121,7 +121,8 @@ pub(super) async fn retire(
     let (agent, by) = (AgentId::new(&*id), caller.by());
     let order = format!("retired agent {agent}");
     let on_trial = state.doors.view.agent(&agent).is_some_and(|agent| agent.on_trial);
-    let reason = if trial_over && on_trial { Reason::TrialOver } else { Reason::Asked };
+    let asked = Reason::AskedBy { by: caller.principal.clone() };
+    let reason = if trial_over && on_trial { Reason::TrialOver } else { asked };
     let command = |reply| HerdCommand::Retire { agent, reason, by, reply };
     state.ask(state.limits.reply, command).await?.map_err(Rejection::refused)?;
     state.report_order(&caller, order);

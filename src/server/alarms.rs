@@ -4,6 +4,8 @@
 use drover_api::{AlarmOut, AttemptOut, SyncOut, faults_in_one_line};
 use drover_model::phase::ImagePhase;
 use drover_model::status::{ImageStatus, NextBuild};
+use drover_model::time::WallTime;
+use drover_notify::Kind;
 
 use super::drift;
 use super::shapes::rfc3339;
@@ -14,47 +16,59 @@ const SHOWN_CHANGES: usize = 3;
 /// What the configuration is called in the list.
 const CONFIGURATION: &str = "configuration";
 
+/// An alarm, with what notifications need to know it again.
+pub(super) struct Alarm {
+    pub(super) kind: Kind,
+    /// The same for the same alarm at each look; no other of its kind has it.
+    pub(super) key: String,
+    pub(super) at: Option<WallTime>,
+    pub(super) out: AlarmOut,
+}
+
+impl Alarm {
+    fn new(kind: Kind, key: impl Into<String>, at: Option<WallTime>, out: AlarmOut) -> Self {
+        Self { kind, key: key.into(), at, out: AlarmOut { since: at.map(rfc3339), ..out } }
+    }
+}
+
 /// All alarms that stand: those of agents first, then the service's own, and those of clouds, images and
 /// templates.
 pub(super) fn alarms(view: &View) -> Vec<AlarmOut> {
-    let mut all: Vec<AlarmOut> = view.alarms().iter().map(of_agent).collect();
+    standing(view).into_iter().map(|one| one.out).collect()
+}
+
+/// The same, with what notifications need of each.
+pub(super) fn standing(view: &View) -> Vec<Alarm> {
+    let of_agents = view.alarms();
+    let of_agents = of_agents
+        .iter()
+        .map(|one| Alarm::new(Kind::Agent, one.agent.as_str(), Some(one.at), of_agent(one)));
+    let mut all: Vec<Alarm> = of_agents.collect();
     if let Some(trouble) = view.journal_trouble() {
         let text = format!("cannot be written, nothing new is started: {trouble}");
-        all.push(about("journal".to_owned(), text, ""));
+        all.push(Alarm::new(Kind::Journal, "", None, about("journal".to_owned(), text, "")));
     }
     if let Some(trouble) = view.audit_trouble() {
-        let text = format!("cannot be written, changes leave no record: {trouble}");
-        all.push(about("audit log".to_owned(), text, "drover audit verify"));
+        let text = format!("cannot be written, changes leave no record: {}", trouble.why);
+        let out = about("audit log".to_owned(), text, trouble.command);
+        all.push(Alarm::new(Kind::AuditLog, "", None, out));
     }
-    let config = view.config();
-    if let Some((at, refusal)) = config.refused {
-        let text =
-            format!("refused, the old configuration stays: {}", faults_in_one_line(&refusal));
-        let alarm = about(CONFIGURATION.to_owned(), text, view.check_command());
-        all.push(AlarmOut { since: Some(rfc3339(at)), ..alarm });
-    }
-    if let Some((at, trouble)) = config.store_trouble {
-        let text = format!("not read from the store, the old one stays: {trouble}");
-        let alarm = about(CONFIGURATION.to_owned(), text, "drover shard-config show");
-        all.push(AlarmOut { since: Some(rfc3339(at)), ..alarm });
-    }
-    let due = view.restart_due();
-    if !due.is_empty() {
-        let text = format!("takes effect at the next start only: {}", due.join(", "));
-        all.push(about(CONFIGURATION.to_owned(), text, view.restart_command()));
-    }
+    all.extend(of_configuration(view));
     all.extend(drift::sync(view).iter().flat_map(of_sync));
     let signs = view.other_drover().into_iter();
-    all.extend(signs.map(|sign| about("another drover".to_owned(), owns(&sign), "")));
+    all.extend(signs.map(|sign| {
+        let out = about("another drover".to_owned(), owns(&sign), "");
+        Alarm::new(Kind::OtherDrover, sign, None, out)
+    }));
     for restart in view.restarts().into_iter().filter(|restart| restart.gave_up) {
         let text = format!("panicked {} times and was given up", restart.count);
-        let alarm = about(restart.actor, text, "journalctl -u drover");
-        all.push(AlarmOut { since: Some(rfc3339(restart.at)), ..alarm });
+        let out = about(restart.actor.clone(), text, "journalctl -u drover");
+        all.push(Alarm::new(Kind::Actor, restart.actor, Some(restart.at), out));
     }
     for (cloud, since) in view.degraded_clouds() {
         let command = format!("drover doctor --cloud {}", cloud.cloud);
-        let alarm = about(format!("cloud {}", cloud.cloud), cloud.detail, &command);
-        all.push(AlarmOut { since: Some(rfc3339(since)), ..alarm });
+        let out = about(format!("cloud {}", cloud.cloud), cloud.detail, &command);
+        all.push(Alarm::new(Kind::Cloud, cloud.cloud.as_str(), Some(since), out));
     }
     all.extend(builds(view).iter().filter_map(failed_build));
     for template in view.templates() {
@@ -65,19 +79,57 @@ pub(super) fn alarms(view: &View) -> Vec<AlarmOut> {
                 "version {} is not used, {} of its agents failed: {}",
                 one.version, one.failures, one.cause
             );
-            about(format!("template {id}"), text, &format!("drover breakers reset {id}"))
+            let command = format!("drover breakers reset {id}");
+            let out = about(format!("template {id}"), text, &command);
+            Alarm::new(Kind::Template, format!("{id}/{}", one.version), None, out)
         }));
+    }
+    all.extend(view.channel_troubles().into_iter().map(|one| {
+        let text = format!("its notifications are not taken: {}", one.text);
+        let command = format!("drover notify test {}", one.channel);
+        let out = about(format!("channel {}", one.channel), text, &command);
+        Alarm::new(Kind::Channel, one.channel, Some(one.since), out)
+    }));
+    all
+}
+
+/// What is wrong with the configuration, wherever it lies.
+fn of_configuration(view: &View) -> Vec<Alarm> {
+    let mut all = Vec::new();
+    let mut push = |key: &str, at, text, command: &str| {
+        let out = about(CONFIGURATION.to_owned(), text, command);
+        all.push(Alarm::new(Kind::Configuration, key, at, out));
+    };
+    let config = view.config();
+    if let Some((at, refusal)) = config.refused {
+        let text =
+            format!("refused, the old configuration stays: {}", faults_in_one_line(&refusal));
+        push("refused", Some(at), text, view.check_command());
+    }
+    if let Some((at, trouble)) = config.store_trouble {
+        let text = format!("not read from the store, the old one stays: {trouble}");
+        push("store", Some(at), text, "drover shard-config show");
+    }
+    let due = view.restart_due();
+    if !due.is_empty() {
+        let text = format!("takes effect at the next start only: {}", due.join(", "));
+        push("restart", None, text, view.restart_command());
     }
     all
 }
 
 /// What is wrong with the sync with git, and what the next one undoes.
-fn of_sync(sync: &SyncOut) -> Vec<AlarmOut> {
+fn of_sync(sync: &SyncOut) -> Vec<Alarm> {
     let mut all = Vec::new();
+    let mut push = |key: &str, at: Option<&str>, text, command: &str| {
+        let at: Option<jiff::Timestamp> = at.and_then(|at| at.parse().ok());
+        let at = at.map(|at| WallTime(at.as_millisecond()));
+        let out = about(CONFIGURATION.to_owned(), text, command);
+        all.push(Alarm::new(Kind::Git, key, at, out));
+    };
     if let Some(AttemptOut { at, fault: Some(fault), .. }) = &sync.last_attempt {
         let text = format!("not synced with git, the old one stays: {}", faults_in_one_line(fault));
-        let alarm = about(CONFIGURATION.to_owned(), text, "drover sync --test");
-        all.push(AlarmOut { since: Some(at.clone()), ..alarm });
+        push("failed", Some(at), text, "drover sync --test");
     }
     if let (true, Some(of)) = (sync.pinned, &sync.in_force) {
         let text = format!(
@@ -85,8 +137,7 @@ fn of_sync(sync: &SyncOut) -> Vec<AlarmOut> {
             of.commit.get(..12).unwrap_or(&of.commit),
             of.committed_at
         );
-        let alarm = about(CONFIGURATION.to_owned(), text, "drover sync");
-        all.push(AlarmOut { since: Some(of.applied_at.clone()), ..alarm });
+        push("pinned", Some(&of.applied_at), text, "drover sync");
     }
     if !sync.manual_changes.is_empty() {
         let paths: Vec<&str> = sync.manual_changes.iter().map(|one| &*one.path).collect();
@@ -97,7 +148,7 @@ fn of_sync(sync: &SyncOut) -> Vec<AlarmOut> {
         let next = if sync.pinned { "`drover sync`" } else { "the next sync" };
         let more = more.unwrap_or_default();
         let text = format!("differs from git, and {next} undoes that: {shown}{more}");
-        all.push(about(CONFIGURATION.to_owned(), text, "drover sync --status"));
+        push("changes", None, text, "drover sync --status");
     }
     all
 }
@@ -135,7 +186,7 @@ fn about(about: String, text: String, command: &str) -> AlarmOut {
 }
 
 /// A build that failed, unless drover goes on with it by itself.
-fn failed_build(build: &ImageStatus) -> Option<AlarmOut> {
+fn failed_build(build: &ImageStatus) -> Option<Alarm> {
     let (at, why) = build.failure.as_ref()?;
     match &build.next {
         Some(NextBuild::Again | NextBuild::Build(_)) => return None,
@@ -144,8 +195,8 @@ fn failed_build(build: &ImageStatus) -> Option<AlarmOut> {
     let (image, node) = (&build.image, &build.node);
     let text = format!("build {} failed: {why}", build.build);
     let command = format!("drover image build {image} --node {node}");
-    let alarm = about(format!("image {image} on {node}"), text, &command);
-    Some(AlarmOut { since: Some(rfc3339(*at)), ..alarm })
+    let out = about(format!("image {image} on {node}"), text, &command);
+    Some(Alarm::new(Kind::Image, format!("{image} on {node}"), Some(*at), out))
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use actix_web::web;
 use drover_api::{AuditOut, AuditRecordOut};
-use drover_audit::{Call, Cause, Entry, Record, Sync, Wanted, find};
+use drover_audit::{Call, Cause, Entry, Record, Sync, Terminal, Wanted, find};
 use jiff::Timestamp;
 use serde::Deserialize;
 
@@ -68,14 +68,18 @@ async fn found(state: &State, of: Of) -> Result<AuditOut, Rejection> {
     }
     let folder = state.audit.folder().to_owned();
     let wanted = Wanted { since, by, about, after, limit };
-    let found = web::block(move || find(&folder, &wanted)).await;
     let unread = |why: String| {
         let text = format!("the audit log cannot be read: {why}");
         Rejection::refused(drover_actors::message::Refusal::Unavailable(text))
     };
+    // A thread that reads from a disk that hangs would hang too.
+    if let Some(trouble) = state.doors.view.audit_trouble().filter(|_| state.audit.hangs()) {
+        return Err(unread(trouble.why));
+    }
+    let found = web::block(move || find(&folder, &wanted)).await;
     let found = found.map_err(|error| unread(error.to_string()))?;
     let found = found.map_err(|error| unread(error.to_string()))?;
-    let trouble = state.doors.view.audit_trouble();
+    let trouble = state.doors.view.audit_trouble().map(|trouble| trouble.why);
     Ok(AuditOut { records: found.into_iter().map(shown).collect(), trouble })
 }
 
@@ -84,6 +88,10 @@ fn shown(Record { seq, at, prev, entry, hash }: Record) -> AuditRecordOut {
     let principal = entry.principal().map(str::to_owned);
     let call = match entry {
         Entry::Call(call) => call,
+        Entry::TerminalOpened(terminal) | Entry::TerminalEnded { terminal, .. } => {
+            let Terminal { agent, role, peer, .. } = terminal;
+            Call { role: Some(role), peer, object: Some(agent), ..Call::default() }
+        }
         Entry::ConfigurationApplied { .. }
         | Entry::ConfigurationRefused { .. }
         | Entry::Signal { .. }
@@ -119,6 +127,8 @@ fn shown(Record { seq, at, prev, entry, hash }: Record) -> AuditRecordOut {
 fn kind(entry: &Entry) -> &'static str {
     match entry {
         Entry::Call(_) => "call",
+        Entry::TerminalOpened(_) => "terminalOpened",
+        Entry::TerminalEnded { .. } => "terminalEnded",
         Entry::ConfigurationApplied { .. } => "configurationApplied",
         Entry::ConfigurationRefused { .. } => "configurationRefused",
         Entry::Signal { .. } => "signal",
@@ -136,6 +146,16 @@ fn kind(entry: &Entry) -> &'static str {
 fn detail(entry: &Entry) -> Option<String> {
     let text = match entry {
         Entry::Call(_) => return None,
+        Entry::TerminalOpened(Terminal { id, agent, .. }) => {
+            format!("opened terminal {id} in agent {agent}")
+        }
+        Entry::TerminalEnded { terminal, seconds, typed_bytes, shown_bytes, why } => {
+            let Terminal { id, agent, .. } = terminal;
+            format!(
+                "terminal {id} in agent {agent} ended after {seconds} s: {why}; {typed_bytes} bytes were \
+                 typed, {shown_bytes} bytes were shown"
+            )
+        }
         Entry::ConfigurationApplied { cause, digest, generation } => {
             let cause = because(*cause);
             format!("configuration {generation} came into force {cause}; SHA-256 {digest}")
@@ -170,7 +190,9 @@ fn detail(entry: &Entry) -> Option<String> {
         }
         Entry::Lost { records, why } => format!("{records} records could not be written: {why}"),
         Entry::LeftOut { calls, .. } => {
-            format!("{calls} refused calls of this caller are not recorded: there were too many")
+            format!(
+                "{calls} calls of this caller that changed nothing are not recorded: there were too many"
+            )
         }
     };
     Some(text)

@@ -35,8 +35,9 @@ const RECORD_LIMIT: Duration = Duration::from_secs(2);
 #[derive(Debug, Clone, Default)]
 struct Notes {
     call: Call,
-    /// Whether the leader answered it, and recorded it.
-    is_passed_on: bool,
+    /// Whether the leader answered it, and recorded it; or it is part of something that has a record of its
+    /// own.
+    is_recorded: bool,
 }
 
 /// The notes of a request, in its extensions.
@@ -60,7 +61,7 @@ pub(super) async fn follow(
             request: id.clone(),
             ..Call::default()
         },
-        is_passed_on: false,
+        is_recorded: false,
     };
     let noted = Noted(Rc::new(RefCell::new(notes)));
     request.extensions_mut().insert(noted.clone());
@@ -99,8 +100,8 @@ struct UnderWay {
 impl UnderWay {
     async fn answered(mut self, status: u16) {
         let Some(Noted(notes)) = self.noted.take() else { return };
-        let Notes { call, is_passed_on } = notes.take();
-        if is_passed_on {
+        let Notes { call, is_recorded } = notes.take();
+        if is_recorded {
             return;
         }
         recorded(&self.audit, Call { status: Some(status), ..call }).await;
@@ -109,6 +110,10 @@ impl UnderWay {
 
 /// Waits until a call is in the audit log.
 async fn recorded(audit: &Audit, call: Call) {
+    if audit.hangs() {
+        // An alarm says so; the record is written once the disk works again.
+        return audit.note(Entry::Call(call));
+    }
     let (done, recorded) = oneshot::channel();
     audit.record(Entry::Call(call), move |written| {
         // Who waited may have given up.
@@ -180,13 +185,21 @@ pub(super) fn note_member(request: &impl HttpMessage, member: &str, origin: Orig
 
 /// Notes that the leader answered a call.
 pub(super) fn note_passed_on(request: &impl HttpMessage) {
-    note(request, |notes| notes.is_passed_on = true);
+    note(request, |notes| notes.is_recorded = true);
+}
+
+/// Notes that a call is part of something that the log has as a whole, such as keys of a terminal.
+pub(super) fn note_part(request: &impl HttpMessage) {
+    note(request, |notes| notes.is_recorded = true);
 }
 
 /// Whether a call may change something although no record of it may be written.
 pub(super) async fn may_go_on(audit: &Audit) -> bool {
     if audit.options().on_failure == OnFailure::GoOn {
         return true;
+    }
+    if audit.hangs() {
+        return false;
     }
     let (done, outcome) = oneshot::channel();
     audit.probe(move |can| {

@@ -110,6 +110,22 @@ impl Auth {
         found
     }
 
+    /// What the login of a principal stands on.
+    pub(super) fn standing(&self, principal: &str) -> Standing {
+        let name = principal.strip_prefix("token:");
+        let token = self.tokens.iter().find(|(known, ..)| Some(&**known) == name);
+        // Which groups a local user is in is known at the socket alone: any change of a group counts.
+        let grants = self.peers.iter().filter(|grant| match grant.peer {
+            Peer::Uid(uid) => principal == format!("uid:{uid}"),
+            Peer::Gid(_) => principal.starts_with("uid:"),
+        });
+        Standing {
+            token: token.map(|(_, role, digest)| (*role, *digest)),
+            grants: grants.copied().collect(),
+            group: self.groups.get(principal).cloned(),
+        }
+    }
+
     /// The token of that name, where its digest is the one that is meant.
     pub(super) fn token(&self, name: &str, is_it: impl Fn(&[u8; 32]) -> bool) -> Option<Caller> {
         let (name, role, _) =
@@ -150,6 +166,14 @@ impl Auth {
 /// What is kept of a token.
 pub(super) fn digest(token: &str) -> [u8; 32] {
     Sha256::digest(token.as_bytes()).into()
+}
+
+/// What a login stands on: while this is the same, its owner may go on.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct Standing {
+    token: Option<(Role, [u8; 32])>,
+    grants: Vec<PeerGrant>,
+    group: Option<String>,
 }
 
 /// Who makes a request.
@@ -205,6 +229,20 @@ mod tests {
         for wrong in ["", "s3cre", "s3cret ", "S3cret"] {
             assert_eq!(auth().bearer(wrong), None, "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn a_login_stands_on_its_token_its_role_its_group_and_the_list_of_local_users() {
+        let now = |principal: &str| auth().standing(principal);
+        for principal in ["token:ci", "uid:7", "uid:0", "other:x"] {
+            assert!(now(principal) == now(principal), "{principal}");
+        }
+        let none = Auth::default();
+        assert!(now("token:ci") != none.standing("token:ci"));
+        assert!(now("uid:7") != none.standing("uid:7"));
+        assert!(now("token:gone") == none.standing("token:gone"));
+        let regrouped = auth().grouped(BTreeMap::new());
+        assert!(now("token:ci") != regrouped.standing("token:ci"));
     }
 
     #[test]

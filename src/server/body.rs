@@ -9,6 +9,7 @@
 
 use drover_api::{FieldFault, fields_of, nearest};
 use std::marker::PhantomData;
+use std::ops::RangeInclusive;
 
 use actix_web::error::PayloadError;
 use actix_web::web::Bytes;
@@ -198,6 +199,21 @@ impl<T: DeserializeOwned> Fields<T> {
             self.values.insert(field.to_owned(), absent.into());
         } else {
             self.count(field, most);
+        }
+    }
+
+    /// Checks a whole number of this range; an absent field stands for a number.
+    pub(super) fn count_from(
+        &mut self,
+        field: &'static str,
+        range: RangeInclusive<u16>,
+        absent: u16,
+    ) {
+        self.count_or(field, (*range.end()).into(), absent.into());
+        let least = u64::from(*range.start());
+        let is_small = self.values.get(field).and_then(Value::as_u64).is_some_and(|it| it < least);
+        if is_small {
+            self.fault(field, format!("must be at least {least}"));
         }
     }
 

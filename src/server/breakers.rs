@@ -80,6 +80,8 @@ pub(super) async fn reset(
     let id = answer.map_err(Rejection::refused)?;
     let flowed = !shut.contains(&id);
     if !flowed {
+        // The one who closed it looks at once.
+        state.looks.forget();
         state.report_order(&caller, format!("closed breaker {id}"));
     }
     Ok(web::Json(ResetOut { flowed, id }))

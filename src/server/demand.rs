@@ -228,6 +228,31 @@ pub(super) async fn why_of(state: &State, of: &str) -> Result<WhySubjectOut, Rej
     }
 }
 
+/// What waits, of leases and of each source, and why: without a look at any cluster.
+pub(super) async fn waits(state: &State) -> Vec<AccountOut> {
+    let view = &state.doors.view;
+    let leases = (view.count_leases(LeasePhase::Waiting) > 0).then_some(Subject::Source(None));
+    let sources = view.sources().into_iter().filter(|one| one.configured && one.waiting > 0);
+    let sources = sources.map(|one| Subject::Source(Some(one.source)));
+    let mut all = Vec::new();
+    for subject in leases.into_iter().chain(sources) {
+        let command = |reply| HerdCommand::Account { subject, reply };
+        let mut account: AccountOut = match state.ask(state.limits.glance(), command).await {
+            Ok(Ok(account)) => account.shown(),
+            // It left the configuration meanwhile.
+            Ok(Err(_)) => continue,
+            // A page shows what else it has while the herd does not answer.
+            Err(_) => break,
+        };
+        for kind in &mut account.kinds {
+            // It stands beside the cause.
+            kind.estimate = kind.estimate.replace(CAUSE_GONE, "the cause is gone");
+        }
+        all.push(account);
+    }
+    all
+}
+
 fn of_template(one: WhyOut) -> WhySubjectOut {
     let subject = format!("template {}", one.template);
     WhySubjectOut { templates: vec![one], ..WhySubjectOut::of(subject, None) }

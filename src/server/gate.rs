@@ -51,6 +51,8 @@ pub(super) struct Guard {
     pub takes_query: bool,
     /// Whether people read the answers in a browser, those that refuse them too.
     pub is_page: bool,
+    /// Whether what is done is part of something that the audit log has as a whole.
+    pub is_part: bool,
 }
 
 /// Refuses a request by its head, or says whose body it has.
@@ -66,6 +68,7 @@ impl Guard {
             takes_any_kind: true,
             takes_query: true,
             is_page: false,
+            is_part: false,
         }
     }
 }
@@ -87,6 +90,10 @@ pub(super) async fn pass(
         }
         Ok(Entered { command, _body }) => {
             let response = next.call(request).await?;
+            if guard.is_part && response.status().is_success() {
+                audited::note_part(response.request());
+                return Ok(response);
+            }
             if let Some(principal) = command {
                 let (request, status) = (response.request(), response.status().as_u16());
                 let (method, path) = (request.method(), request.path());

@@ -6,13 +6,15 @@
 use std::io;
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::time::Duration;
 
 use actix_web::http::header::{ACCEPT, CACHE_CONTROL, CONTENT_DISPOSITION, X_CONTENT_TYPE_OPTIONS};
 use actix_web::{HttpRequest, HttpResponse, web};
 use bytes::Bytes;
 use drover_actors::message::Refusal;
-use drover_api::{UsageOut, UsageRowOut};
-use drover_history::{By, FORMAT, Header, Limits, Range, Row, Salt, Tally, Writer};
+use drover_api::{NodeOut, UsageOut, UsageRowOut};
+use drover_history::{By, FORMAT, Header, Limits, NodeSize, Range, Row, Salt, Tally, Writer};
+use drover_model::status::CloudStatus;
 use drover_model::time::WallTime;
 use futures_util::stream;
 use jiff::Timestamp;
@@ -20,12 +22,16 @@ use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use serde::Deserialize;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::time::timeout;
 
 use super::house::now;
+use super::nodes;
 use super::problem::Rejection;
 use super::query::{Keys, Query};
 use super::state::{HistoryDoor, HistorySeen, State};
 
+/// How long a trace waits for what nodes have.
+const NODES_LIMIT: Duration = Duration::from_secs(10);
 /// Bytes of one piece of a trace, and pieces that may wait for a slow caller.
 const PIECE_BYTES: usize = 32 << 10;
 const PIECES: usize = 8;
@@ -164,14 +170,14 @@ pub(super) async fn usage_of(state: &State, of: &UsageOf) -> Result<UsageOut, Re
     let (place, door) = (reader(state)?, state.doors.history.clone());
     let read = web::block(move || {
         let _place = place;
-        let mut tally = Tally::new(range, by);
+        let prices = (door.prices)();
+        let list = prices.as_ref().map(|(list, _)| list.clone());
+        let mut tally = Tally::new(range, by, list);
         let seen = (door.read)(range, &mut |line| {
             tally.take(&line);
             ControlFlow::Continue(())
         })?;
-        let prices = (door.prices)();
-        let rows = tally.finish(prices.as_ref().map(|(prices, _)| *prices));
-        Ok::<_, io::Error>((seen, rows, prices))
+        Ok::<_, io::Error>((seen, tally.finish(), prices))
     });
     let read = read.await.map_err(|error| unread(&error))?;
     let (seen, (rows, total), prices) = read.map_err(|error| unread(&error))?;
@@ -268,11 +274,12 @@ pub(super) async fn trace(
     let all = range(of.from.as_deref(), of.to.as_deref(), |_| WallTime(0))?;
     let names = of.names;
     let salt = Salt::new(rand::random());
+    let nodes = nodes_of(&state).await;
     let (pieces, received) = mpsc::channel(PIECES);
     // It ends with the trace, or once nobody takes the pieces.
     drop(actix_web::rt::task::spawn_blocking(move || {
         let _place = place;
-        if let Err(error) = send(&door, all, (!names).then_some(&salt), pieces) {
+        if let Err(error) = send(&door, (all, nodes), (!names).then_some(&salt), pieces) {
             tracing::debug!(%error, "a trace was cut off");
         }
     }));
@@ -286,10 +293,42 @@ pub(super) async fn trace(
         .streaming(body))
 }
 
+/// What the nodes of all clusters have for agents, or why that is not known.
+async fn nodes_of(state: &web::Data<State>) -> Result<Vec<NodeSize>, String> {
+    let ask = async { Ok(nodes::list(state.clone()).await?.into_inner()) };
+    let out = match timeout(NODES_LIMIT, state.looks.nodes.look("", ask)).await {
+        Ok(Ok(out)) => out,
+        Ok(Err(refused)) => return Err(refused.document.detail),
+        Err(_) => {
+            return Err(format!("the clusters did not answer within {} s", NODES_LIMIT.as_secs()));
+        }
+    };
+    let clouds = state.doors.view.clouds();
+    let sizes = out.nodes.into_iter().filter_map(|NodeOut { cluster, node, room, .. }| {
+        let is_of = |cloud: &&CloudStatus| {
+            cloud.cluster.as_ref().is_some_and(|own| own.as_str() == cluster)
+        };
+        let (cloud, room) = (clouds.iter().find(is_of)?.cloud.to_string(), room?);
+        let memory_mib = room.memory_mb.saturating_sub(room.others_mb);
+        Some(NodeSize { cloud, node, cores: whole(room.cpus), memory_mib })
+    });
+    let sizes: Vec<NodeSize> = sizes.filter(|one| one.cores > 0 && one.memory_mib > 0).collect();
+    if sizes.is_empty() { Err("no cluster shows them".to_owned()) } else { Ok(sizes) }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a node has some hundred threads"
+)]
+fn whole(threads: f64) -> u32 {
+    threads.clamp(0.0, f64::from(u32::MAX)) as u32
+}
+
 /// Writes a trace in pieces. Where it begins at no moment that somebody named, it begins with the history.
 fn send(
     door: &HistoryDoor,
-    range: Range,
+    (range, nodes): (Range, Result<Vec<NodeSize>, String>),
     salt: Option<&Salt>,
     pieces: mpsc::Sender<Bytes>,
 ) -> io::Result<()> {
@@ -301,6 +340,10 @@ fn send(
     if salt.is_some() {
         left_out.push("names of owners, groups and jobs: they are hashed".to_owned());
     }
+    let nodes = nodes.unwrap_or_else(|why| {
+        left_out.push(format!("what nodes have: {why}"));
+        Vec::new()
+    });
     let header = Header {
         format: FORMAT,
         drover: env!("CARGO_PKG_VERSION").to_owned(),
@@ -308,6 +351,7 @@ fn send(
         to: range.to,
         names: salt.is_none(),
         left_out,
+        nodes,
     };
     let to = Pieces { buffer: Vec::with_capacity(PIECE_BYTES), to: pieces };
     let mut writer = Writer::begin(to, header)?;

@@ -176,7 +176,7 @@ pub(super) fn reported_once(out: impl Serialize) -> HttpResponse {
 }
 
 /// A new key pair; the private half goes into the answer and is forgotten here.
-fn made(name: &str) -> Result<(String, Option<String>), Rejection> {
+pub(super) fn made(name: &str) -> Result<(String, Option<String>), Rejection> {
     let unavailable = |fault: &dyn std::fmt::Display| {
         let text = format!("nothing was done, no key could be made: {fault}");
         Rejection::refused(drover_actors::message::Refusal::Unavailable(text))

@@ -33,6 +33,13 @@ pub struct Limits {
     pub room: Room,
 }
 
+impl Limits {
+    /// How long a page waits for what it can do without.
+    pub(super) fn glance(&self) -> Duration {
+        self.reply / 5
+    }
+}
+
 impl Default for Limits {
     fn default() -> Self {
         Self {

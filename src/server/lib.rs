@@ -44,6 +44,7 @@ mod meter;
 mod metric_table;
 mod metrics;
 mod nodes;
+mod notify;
 mod openapi;
 mod openid;
 mod overrides;
@@ -70,6 +71,9 @@ mod subjects;
 mod sync;
 mod taken;
 mod templates;
+mod terminal_calls;
+mod terminals;
+mod troubles;
 mod unread;
 mod values;
 pub mod view;
@@ -88,9 +92,10 @@ pub use session::SessionKey;
 pub use standby::StandbyDoors;
 pub use state::{
     BlackBoxDoor, Doors, ForgetDoor, HistoryDoor, HistorySeen, MembersDoor, NotForgotten,
-    NotReloaded, NotSynced, PlanDoor, ReadHistory, Reload, SetLogLevel, SyncDoor, TestSyncDoor,
-    TransferDoor, WhoCalls,
+    NotReloaded, NotSynced, NotifyDoor, PlanDoor, ReadHistory, Reload, SetLogLevel, SyncDoor,
+    TerminalDoor, TestSyncDoor, TransferDoor, WhoCalls,
 };
+pub use troubles::troubles;
 
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

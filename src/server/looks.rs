@@ -8,7 +8,8 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use drover_api::{NodesOut, WhyOut, WhySubjectOut};
+use drover_api::{AccountOut, NodesOut, WhyOut, WhySubjectOut};
+use drover_page::KeptOutNode;
 use parking_lot::Mutex;
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::Instant;
@@ -17,15 +18,43 @@ use crate::problem::Rejection;
 
 /// How long an answer is shown.
 const FRESH: Duration = Duration::from_secs(8);
+/// How long an answer of drover itself is shown: many may look after one event.
+const BRIEFLY: Duration = Duration::from_millis(800);
 /// The most answers that are kept of each kind.
 const KEPT: usize = 64;
 
 /// Answers by what was asked.
-#[derive(Default)]
 pub(crate) struct Looks {
+    /// What sources and leases wait for. Clusters are not asked for it.
+    pub(super) waits: Kept<Vec<AccountOut>>,
+    /// The nodes that operators keep out, without a look at clusters, too.
+    pub(super) kept_out: Kept<Vec<KeptOutNode>>,
     pub(super) nodes: Kept<NodesOut>,
     pub(super) why: Kept<WhySubjectOut>,
     pub(super) templates: Kept<WhyOut>,
+}
+
+impl Default for Looks {
+    fn default() -> Self {
+        Self {
+            waits: Kept { fresh: BRIEFLY, ..Kept::default() },
+            kept_out: Kept { fresh: BRIEFLY, ..Kept::default() },
+            nodes: Kept::default(),
+            why: Kept::default(),
+            templates: Kept::default(),
+        }
+    }
+}
+
+impl Looks {
+    /// Forgets what may be so no more: an operator changed what agents start on.
+    pub(super) fn forget(&self) {
+        self.waits.forget();
+        self.kept_out.forget();
+        self.nodes.forget();
+        self.templates.forget();
+        self.why.forget();
+    }
 }
 
 /// An answer, when it came, and whether it refused.
@@ -33,11 +62,14 @@ type Answer<T> = Option<(Instant, Result<T, Rejection>)>;
 
 /// Answers of one kind. Each question has a lock of its own: one that a cluster does not answer holds up nobody
 /// who asks something else.
-pub(super) struct Kept<T>(Mutex<BTreeMap<String, Arc<AsyncMutex<Answer<T>>>>>);
+pub(super) struct Kept<T> {
+    places: Mutex<BTreeMap<String, Arc<AsyncMutex<Answer<T>>>>>,
+    fresh: Duration,
+}
 
 impl<T> Default for Kept<T> {
     fn default() -> Self {
-        Self(Mutex::default())
+        Self { places: Mutex::default(), fresh: FRESH }
     }
 }
 
@@ -54,7 +86,7 @@ impl<T: Clone> Kept<T> {
     ) -> Result<T, Rejection> {
         let Some(place) = self.place(about) else { return ask.await };
         let mut kept = place.lock().await;
-        if let Some((_, known)) = kept.as_ref().filter(|(at, _)| at.elapsed() < FRESH) {
+        if let Some((_, known)) = kept.as_ref().filter(|(at, _)| at.elapsed() < self.fresh) {
             return known.clone();
         }
         let answer = ask.await;
@@ -64,16 +96,17 @@ impl<T: Clone> Kept<T> {
 
     /// Forgets all answers: something was changed.
     pub(super) fn forget(&self) {
-        self.0.lock().clear();
+        self.places.lock().clear();
     }
 
     /// The place of a question; none where too many others are asked.
     fn place(&self, about: &str) -> Option<Arc<AsyncMutex<Answer<T>>>> {
-        let mut places = self.0.lock();
+        let mut places = self.places.lock();
         if places.len() >= KEPT && !places.contains_key(about) {
             places.retain(|_, place| {
-                let is_fresh =
-                    |kept: &Answer<T>| kept.as_ref().is_some_and(|(at, _)| at.elapsed() < FRESH);
+                let is_fresh = |kept: &Answer<T>| {
+                    kept.as_ref().is_some_and(|(at, _)| at.elapsed() < self.fresh)
+                };
                 place.try_lock().map_or(true, |kept| is_fresh(&kept))
             });
             if places.len() >= KEPT {
@@ -132,9 +165,9 @@ mod tests {
         for number in 0..3 * KEPT {
             kept.look(&number.to_string(), async { Ok(1) }).await.unwrap();
         }
-        assert_eq!(kept.0.lock().len(), KEPT);
+        assert_eq!(kept.places.lock().len(), KEPT);
         tokio::time::advance(FRESH).await;
         kept.look("one more", async { Ok(1) }).await.unwrap();
-        assert_eq!(kept.0.lock().len(), 1);
+        assert_eq!(kept.places.lock().len(), 1);
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use actix_web::web;
-use drover_actors::message::HerdCommand;
+use drover_actors::message::{HerdCommand, NodeKeptOut};
 use drover_api::{
     CordonIn, DrainIn, DrainOut, FailedOut, NodeOut, NodesOut, Problem, RefusesOut, RoomOut,
     UnreadOut, WhyNodeOut, WhyOut,
@@ -14,6 +14,7 @@ use drover_model::phase::{AgentPhase, NodeOrder};
 use drover_model::placement::report::{NodeReport, WhyReport};
 use drover_model::record::Reason;
 use drover_model::status::AgentStatus;
+use drover_page::KeptOutNode;
 
 use super::auth::Caller;
 use super::body::Fields;
@@ -35,7 +36,9 @@ impl Shown<NodeOut> for NodeReport {
             others_mb: one.others_mb,
             reserved_mb: one.own_mb,
             free_mb: one.free_mb,
+            used_mb: one.used_mb,
             cpus: cpus(one.cpus as f64),
+            busy_cpus: cpus(one.busy_cpus as f64),
             free_cpus: cpus(one.free_cpus as f64),
         });
         let refuses = one.refuses.iter();
@@ -116,6 +119,19 @@ pub(super) async fn list(state: web::Data<State>) -> Result<web::Json<NodesOut>,
     Ok(web::Json(NodesOut { nodes, unread }))
 }
 
+/// The nodes that operators keep out; no cluster is asked.
+pub(super) async fn kept_out(state: &State) -> Vec<KeptOutNode> {
+    let command = |reply| HerdCommand::NodesKeptOut { reply };
+    // A page shows what else it has while the herd does not answer.
+    let all = state.ask(state.limits.glance(), command).await.unwrap_or_default();
+    let shown = |one: NodeKeptOut| KeptOutNode {
+        cluster: one.cluster.to_string(),
+        node: one.node.to_string(),
+        is_drained: one.order == NodeOrder::Drain,
+    };
+    all.into_iter().map(shown).collect()
+}
+
 /// Cordons a node, across restarts, until it is used again: nothing starts there, and agents there stay.
 #[utoipa::path(
     post, path = "/v1/nodes/{node}/cordon", request_body = CordonIn,
@@ -174,9 +190,7 @@ async fn order(
     let done = state.ask(state.limits.reply, command).await?.map_err(Rejection::refused)?;
     if done.changed {
         // The one who ordered it looks at once.
-        state.looks.nodes.forget();
-        state.looks.templates.forget();
-        state.looks.why.forget();
+        state.looks.forget();
         let node = &done.node;
         state.report_order(
             caller,

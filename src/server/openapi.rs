@@ -14,7 +14,7 @@ use super::problem::CONTENT_TYPE;
 use super::{
     addresses, agents, audit, black_box, breakers, call_in, clusters, control, copies, declared,
     demand, events, health, history, holds, hooks, images, leases, machines, members, metrics,
-    nodes, overrides, sync, templates, values, whoami,
+    nodes, notify, overrides, sync, templates, terminal_calls, values, whoami,
 };
 
 #[derive(OpenApi)]
@@ -34,7 +34,7 @@ use super::{
         machines::leased::take, machines::leased::delete, machines::leased::revert,
         machines::order_end::of_lease,
         copies::of_agent, copies::of_lease,
-        overrides::template, overrides::cloud, sync::show, sync::sync, sync::test, sync::plan, control::log_level, clusters::confirm, breakers::list, breakers::reset, nodes::list, nodes::cordon, nodes::drain, nodes::why, demand::list, demand::why, health::healthz, health::readyz, health::leaderz, members::list, members::transfer, members::forget, metrics::show, whoami::show, show,
+        overrides::template, overrides::cloud, sync::show, sync::sync, sync::test, sync::plan, control::log_level, clusters::confirm, breakers::list, breakers::reset, nodes::list, nodes::cordon, nodes::drain, nodes::why, demand::list, demand::why, health::healthz, health::readyz, health::leaderz, members::list, members::transfer, members::forget, metrics::show, notify::test, terminal_calls::open, terminal_calls::show, terminal_calls::keys, terminal_calls::size, terminal_calls::close, whoami::show, show,
     ),
     modifiers(&Bearer),
     security(("bearer" = [])),

@@ -36,6 +36,8 @@ pub struct OpenId {
     grants: Vec<GroupGrant>,
     /// How long a session lasts, in milliseconds.
     pub(super) session_ms: i64,
+    /// Whether a logout ends the session at the provider too.
+    pub(super) ends_session: bool,
 }
 
 impl OpenId {
@@ -47,7 +49,13 @@ impl OpenId {
         session: Duration,
     ) -> Self {
         let session_ms = i64::try_from(session.as_millis()).unwrap_or(i64::MAX);
-        Self { name, provider: Arc::new(Provider::new(settings)), grants, session_ms }
+        let provider = Arc::new(Provider::new(settings));
+        Self { name, provider, grants, session_ms, ends_session: false }
+    }
+
+    /// The same, where a logout may end the session at the provider too.
+    pub fn ending_sessions(self, ends_session: bool) -> Self {
+        Self { ends_session, ..self }
     }
 
     /// Takes over what was read of the same provider.

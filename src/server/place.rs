@@ -26,6 +26,7 @@ pub(super) struct Place {
     takes_query: Option<Method>,
     first: Option<First>,
     is_page: bool,
+    is_part: bool,
 }
 
 impl Place {
@@ -42,6 +43,7 @@ impl Place {
             takes_query,
             first: None,
             is_page: false,
+            is_part: false,
         }
     }
 
@@ -75,6 +77,13 @@ impl Place {
         self
     }
 
+    /// Has the methods that follow be parts of something whose beginning and end the audit log has: what they do
+    /// is in no log by itself.
+    pub(super) fn part(mut self) -> Self {
+        self.is_part = true;
+        self
+    }
+
     /// Asks this of the head first, by the methods that follow.
     pub(super) fn first(mut self, first: First) -> Self {
         self.first = Some(first);
@@ -98,8 +107,9 @@ impl Place {
         let (first, body_limit, takes_any_kind) =
             (self.first, self.body_limit, self.takes_any_kind);
         let takes_query = self.takes_query.as_ref() == Some(&method);
-        let is_page = self.is_page;
-        let guard = Guard { access, first, body_limit, takes_any_kind, takes_query, is_page };
+        let (is_page, is_part) = (self.is_page, self.is_part);
+        let guard =
+            Guard { access, first, body_limit, takes_any_kind, takes_query, is_page, is_part };
         self.resource = self.resource.route(guarded(route, guard));
         self.methods.push((method, access));
         self.methods.sort_by(|one, other| one.0.as_str().cmp(other.0.as_str()));

@@ -20,7 +20,8 @@ use super::problem::Rejection;
 use super::{
     addresses, agents, answers, audit, black_box, breakers, call_in, clusters, control, copies,
     declared, demand, events, health, history, holds, hooks, images, leases, machines, members,
-    metrics, nodes, openapi, overrides, page, problem, sync, templates, values, whoami,
+    metrics, nodes, notify, openapi, overrides, page, problem, sync, templates, terminal_calls,
+    values, whoami,
 };
 
 const OPEN: Access = Access::Open;
@@ -83,6 +84,15 @@ pub(super) fn places() -> Vec<Place> {
             .get(OPERATOR, machines::order_end::of_lease),
         Place::at("/v1/leases/{id}/snapshots/{name}/revert")
             .post(OPERATOR, machines::leased::revert),
+        Place::at("/v1/agents/{id}/terminals").post(OPERATOR, terminal_calls::open),
+        Place::at("/v1/terminals/{id}")
+            .get(OPERATOR, terminal_calls::show)
+            .delete(OPERATOR, terminal_calls::close),
+        Place::at("/v1/terminals/{id}/keys")
+            .body_limit(terminal_calls::KEYS_LIMIT)
+            .part()
+            .post(OPERATOR, terminal_calls::keys),
+        Place::at("/v1/terminals/{id}/size").part().post(OPERATOR, terminal_calls::size),
         Place::at("/v1/agents/{id}/retire").post(OPERATOR, agents::retire),
         Place::at("/v1/templates").get(VIEWER, templates::list),
         Place::at("/v1/templates/{id}").on(Method::PATCH, ADMIN, overrides::template),
@@ -136,6 +146,7 @@ pub(super) fn places() -> Vec<Place> {
         Place::at("/v1/sync").get(VIEWER, sync::show).post(ADMIN, sync::sync),
         Place::at("/v1/plan").body_limit(sync::PLAN_LIMIT).post(VIEWER, sync::plan),
         Place::at("/v1/sync/test").post(OPERATOR, sync::test),
+        Place::at("/v1/notify/test").post(OPERATOR, notify::test),
         Place::at("/v1/log-level").on(Method::PUT, ADMIN, control::log_level),
         Place::at("/v1/members").get(VIEWER, members::list),
         Place::at("/v1/members/transfer").post(ADMIN, members::transfer),

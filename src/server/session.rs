@@ -205,6 +205,13 @@ impl SessionKey {
         shown.ct_eq(wanted.as_bytes()).into()
     }
 
+    /// Whether the session of these headers is of somebody who logged in at this provider.
+    pub(super) fn is_of_provider(&self, headers: &HeaderMap, openid: &OpenId) -> bool {
+        let person =
+            cookie(headers, COOKIE).and_then(|sealed| self.open::<Person>(OF_PERSON, sealed));
+        person.is_some_and(|person| person.mark == self.mark_of(openid))
+    }
+
     /// Who logged in, where the cookie is one of ours and in its time, and its token is still there or its
     /// person still comes in.
     pub(super) fn caller(&self, headers: &HeaderMap, auth: &Auth, now_ms: i64) -> Option<Caller> {

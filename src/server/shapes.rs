@@ -5,7 +5,7 @@
 
 use drover_api::{
     AgentOut, CanaryOut, CloudOut, ConfigOut, GivenUpOut, GoneOut, LeaseOut, OrderOut, PhaseOut,
-    ReconcileOut, RestartOut, SshOut, TemplateOut,
+    ReconcileOut, RestartOut, SshOut, TemplateOut, faults_of,
 };
 use drover_model::id::{AgentId, LeaseId};
 use drover_model::order::OrderStatus;
@@ -213,6 +213,7 @@ impl Shown<ConfigOut> for ConfigStatus {
             orphan_cleanup_period_seconds: self.reconcile_seconds,
             applied_at: self.applied.map(rfc3339),
             refused_at: refused_at.map(rfc3339),
+            faults: refusal.as_deref().map(faults_of).unwrap_or_default(),
             refusal,
             // The service knows it.
             path: None,

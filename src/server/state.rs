@@ -13,13 +13,16 @@ use drover_api::{
 };
 use drover_audit::Audit;
 use drover_ci::Hooks;
-use drover_history::{Line, Prices, Range};
+use drover_history::{Line, PriceList, Range};
 use drover_model::fact::{Fact, What};
 use drover_model::id::{AgentId, LeaseId};
-use drover_model::ports::Observer as _;
+use drover_model::ports::{Ask, Observer as _, ShellTarget};
 use drover_model::time::WallTime;
+use drover_notify::Tested;
 use drover_runtime::reply::Reply;
+use drover_shell::OpenTerminal;
 use drover_shell::user_data::UserDataStore;
+use drover_ssh::TerminalSize;
 use drover_vault::ClusterKey;
 use futures_util::future::BoxFuture;
 use tokio::sync::Semaphore;
@@ -29,6 +32,7 @@ use crate::house::{House, now};
 use crate::looks::Looks;
 use crate::problem::Rejection;
 use crate::session::SessionKey;
+use crate::terminals::Terminals;
 use crate::view::View;
 
 /// Readers of the history at once.
@@ -110,6 +114,9 @@ pub type TransferDoor =
 pub type ForgetDoor =
     Arc<dyn Fn(String) -> BoxFuture<'static, Result<(), NotForgotten>> + Send + Sync>;
 
+/// Opens a terminal of a size in a guest.
+pub type TerminalDoor = Arc<dyn Fn(ShellTarget, TerminalSize) -> Ask<OpenTerminal> + Send + Sync>;
+
 /// What is kept of an agent that failed; none where nothing is.
 pub type BlackBoxDoor = Arc<dyn Fn(&str) -> io::Result<Option<BlackBoxOut>> + Send + Sync>;
 
@@ -134,7 +141,7 @@ pub type ReadHistory = Arc<
 pub struct HistoryDoor {
     pub read: ReadHistory,
     /// What machines cost, and in what currency; none where nothing is configured.
-    pub prices: Arc<dyn Fn() -> Option<(Prices, String)> + Send + Sync>,
+    pub prices: Arc<dyn Fn() -> Option<(PriceList, String)> + Send + Sync>,
 }
 
 impl Default for HistoryDoor {
@@ -143,6 +150,9 @@ impl Default for HistoryDoor {
         Self { read: Arc::new(|_, _| Ok(HistorySeen::default())), prices: Arc::new(|| None) }
     }
 }
+/// Sends a test message over a channel of notifications, or over all: none where there is no such channel.
+pub type NotifyDoor =
+    Arc<dyn Fn(Option<String>) -> BoxFuture<'static, Option<Vec<Tested>>> + Send + Sync>;
 
 /// The ways from the web into the rest of the service.
 #[derive(Clone)]
@@ -193,8 +203,12 @@ pub struct Doors {
     pub audit: Audit,
     /// What is kept of agents that failed.
     pub black_box: BlackBoxDoor,
+    /// Opens a terminal in an agent.
+    pub terminal: TerminalDoor,
     /// What drover has seen.
     pub history: HistoryDoor,
+    /// Tests channels of notifications.
+    pub test_notify: NotifyDoor,
 }
 
 /// What every handler can reach on the leader.
@@ -203,6 +217,8 @@ pub(crate) struct State {
     pub(super) commands: Arc<Semaphore>,
     /// What the page was answered lately by clusters.
     pub(super) looks: Looks,
+    /// Terminals that are open.
+    pub(super) terminals: Terminals,
     /// Places for readers of the history.
     pub(super) history_readers: Arc<Semaphore>,
     house: Arc<House>,
@@ -221,7 +237,8 @@ impl State {
         let commands = Arc::new(Semaphore::new(house.limits.commands));
         let history_readers = Arc::new(Semaphore::new(READERS));
         let (looks, house) = (Looks::default(), Arc::clone(house));
-        Self { doors, commands, looks, history_readers, house }
+        let terminals = Terminals::default();
+        Self { doors, commands, looks, terminals, history_readers, house }
     }
 
     /// Sends a command to the herd and waits for its answer, at most `limit`. It is refused where too many

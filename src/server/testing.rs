@@ -5,6 +5,7 @@
 mod machine;
 mod members;
 mod reports;
+mod terminals;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -14,8 +15,8 @@ use std::time::Duration;
 
 use actix::{Actor, Context, Handler, Recipient, System};
 use drover_actors::message::{
-    ClusterConfirmed, HerdCommand, ImageImported, ImagesPruned, ImagesSeen, NodeOrdered, NodesSeen,
-    Provisioned, Refusal,
+    ClusterConfirmed, HerdCommand, ImageImported, ImagesPruned, ImagesSeen, NodesSeen, Provisioned,
+    Refusal,
 };
 use drover_audit::{Audit, Options};
 use drover_ci::{HookAuth, HookSecret, Hooks};
@@ -111,6 +112,7 @@ pub fn agent(id: &str, state: AgentPhase) -> AgentStatus {
         address: Some("127.77.0.9".into()),
         ssh: Some((2222, "ci".into())),
         host_keys: vec!["ecdsa-sha2-nistp256 AAAAE".into(), "ssh-ed25519 AAAAC3".into()],
+        way_in: Some(terminals::way_in()),
         uses: 1,
         phases: [(AgentPhase::Cloning, 1200), (AgentPhase::Booting, 4000)]
             .map(|(phase, ms)| (phase.to_string(), ms))
@@ -292,20 +294,12 @@ fn book(view: Arc<View>, asks: Arc<Mutex<Vec<LeaseAsk>>>) -> impl FnMut(HerdComm
             reply.send(BTreeMap::from([(ClusterId::new("9f31c0aa52e7d410"), Ok(findings))]));
         }
         HerdCommand::OrderNode { node, order, reply, .. } => {
-            let cluster = ClusterId::new("9f31c0aa52e7d410");
-            let missing = || Refusal::Unknown(format!("no node is called `{node}`"));
-            // The second one is used, and stays so.
-            let changed = node.as_str() == "pve1";
-            let known = changed || node.as_str() == "pve2";
-            let done = known.then(|| {
-                let node = node.clone();
-                NodeOrdered { cluster, node, order, changed, agents: 2 }
-            });
-            reply.send(done.ok_or_else(missing));
+            reply.send(reports::ordered(&node, order));
         }
         HerdCommand::Nodes { reply } => {
             reply.send(NodesSeen { nodes: vec![reports::a_node()], unread: Vec::new() });
         }
+        HerdCommand::NodesKeptOut { reply } => reply.send(reports::kept_out()),
         HerdCommand::Why { template, reply } => {
             let missing = Refusal::Unknown(format!("no template is called `{template}`"));
             let known = view.templates().into_iter().find(|one| one.template.answers_to(&template));
@@ -433,8 +427,7 @@ pub struct Answer {
 impl Default for Served {
     /// Serves the book.
     fn default() -> Self {
-        let view = View::new(3);
-        let asks = Arc::default();
+        let (view, asks) = (View::new(3), Arc::default());
         let script = book(view.clone(), Arc::clone(&asks));
         Self::scripted(view, asks, script, Limits::default())
     }
@@ -503,8 +496,8 @@ impl Served {
         let reload = Arc::new(Mutex::new(Err("drover.yaml: unknown key".to_owned())));
         let outcome = Arc::clone(&reload);
         let hooks = Arc::new(Hooks::default());
-        let secret = HOOK_SECRET.to_owned().into();
-        let secret = HookSecret { auth: HookAuth::Signature, secret };
+        let secret =
+            HookSecret { auth: HookAuth::Signature, secret: HOOK_SECRET.to_owned().into() };
         hooks.replace([(SourceId::new("git"), secret)].into());
         let directory = tempfile::tempdir().unwrap();
         let vault = Arc::new(MemoryVault::default());
@@ -542,6 +535,8 @@ impl Served {
             session_key: SessionKey::new([7; 32]),
             book: Arc::new([("introduction", "# drover\n\nIt drives.\n".to_owned())]),
             audit: Audit::open(directory.path(), Options::default()).unwrap(),
+            terminal: Arc::new(|target, size| Box::pin(terminals::opened(target, size))),
+            test_notify: reports::test_notify(),
             black_box: Arc::new(|agent| Ok((agent == "a9").then(reports::a_black_box))),
             history: HistoryDoor::default(),
             mint_lease: Arc::new(move || {
@@ -556,8 +551,7 @@ impl Served {
             Listen::Tcp("127.0.0.1:0".parse().unwrap()),
         ];
         doors = changed(doors);
-        let bound = bind(listen, &auth()).unwrap();
-        let running = bound.serve(doors.clone(), auth(), limits).unwrap();
+        let running = bind(listen, &auth()).unwrap().serve(doors.clone(), auth(), limits).unwrap();
         let base = format!("http://{}", running.addrs[0]);
         rustls::crypto::ring::default_provider().install_default().ok();
         let http = reqwest::Client::builder().no_proxy().build().unwrap();

@@ -12,13 +12,14 @@
 //! Beside it:
 //! - `kept_keys.rs`: private keys, kept in the state directory while agents need them.
 //! - `user_data/`: the user data of leases, kept in the vault and put into guests.
+//! - `terminal.rs`: shells that somebody sits at.
+//! - `held.rs`: the keys and files themselves. `running.rs`: what happens in a session.
 //! - `windows.rs`: what is different in Windows guests.
 //! - `own_commands.rs`: recognizes drover's own commands, for simulated guests.
 
 #![warn(unreachable_pub)]
 #![cfg_attr(not(test), warn(unused_crate_dependencies))]
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,33 +28,39 @@ use bytes::Bytes;
 use causes::chain;
 use drover_model::fault::{Culprit, Fault, FaultKind};
 use drover_model::gate::Gate;
-use drover_model::os::Os;
 use drover_model::ports::{Ask, Greeting, Holder, Ran, Sessions, Shell, ShellTarget};
 use drover_model::spec::{SshSpec, UploadSpec};
 use drover_scripts::guest as scripts;
 use drover_ssh::{
-    ConnectError, ExecError, HostKeyPolicy, Keep, Limits, PrivateKey, ProbeError, Session, Target,
-    UploadError, connect, probe,
+    HostKeyPolicy, Keep, Limits, PrivateKey, ProbeError, Session, Target, connect, probe,
 };
 use futures_util::FutureExt;
+use held::{Files, Keys};
 use parking_lot::RwLock;
-use tail::{FAULT_LINES, ran_of, tail};
+use running::{
+    broken, changed, ended_early, exec, exec_on, login_fault, put, put_all, put_user_data,
+    was_already_done,
+};
+use tail::ran_of;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use user_data::{UserDataStore, guest};
 
+mod held;
 pub mod kept_keys;
 pub mod own_commands;
+mod running;
 mod tail;
+mod terminal;
 pub mod user_data;
 mod windows;
+
+pub use terminal::OpenTerminal;
 
 /// The exit status of a command that finds its work done already. It differs from 0 and from what
 /// shells and programs return when they fail.
 pub const EXIT_ALREADY_DONE: u32 = 33;
-/// How many bytes are kept of files that left the configuration.
-const FORMER_FILES_BYTES: usize = 64 << 20;
 /// How many bytes of each output stream are kept.
 const TAIL_BYTES: usize = 16 * 1024;
 /// The number of probes at once: each holds a socket for as long as its guest is silent.
@@ -70,51 +77,6 @@ pub struct SshShell {
     gate: Gate,
     probes: Arc<Semaphore>,
     runtime: Handle,
-}
-
-/// The private keys. An agent needs the key it was created with, whatever key its credentials id
-/// names later.
-#[derive(Default)]
-struct Keys {
-    by_public: BTreeMap<String, PrivateKey>,
-    by_id: BTreeMap<String, PrivateKey>,
-}
-
-impl Keys {
-    /// The key of an agent. When the agent's own key is not known any more, the key that its
-    /// credentials id names now is tried.
-    fn of(&self, ssh: &SshSpec) -> Option<PrivateKey> {
-        let born_with = self.by_public.get(&ssh.public_key);
-        born_with.or_else(|| self.by_id.get(&ssh.credentials_id)).cloned()
-    }
-}
-
-#[derive(Default)]
-struct Files {
-    current: BTreeMap<String, Bytes>,
-    /// Files that left the configuration, the latest first.
-    former: Vec<(String, Bytes)>,
-}
-
-impl Files {
-    fn of(&self, sha256: &str) -> Option<Bytes> {
-        let former = || self.former.iter().find(|(known, _)| known == sha256).map(|(_, file)| file);
-        self.current.get(sha256).or_else(former).cloned()
-    }
-
-    fn replace(&mut self, files: BTreeMap<String, Bytes>) {
-        let gone = std::mem::replace(&mut self.current, files);
-        self.former.splice(0..0, gone);
-        let (mut seen, mut sum) = (BTreeSet::new(), 0);
-        let current = &self.current;
-        self.former.retain(|(sha256, content)| {
-            if current.contains_key(sha256) || !seen.insert(sha256.clone()) {
-                return false;
-            }
-            sum += content.len();
-            sum <= FORMER_FILES_BYTES
-        });
-    }
 }
 
 impl SshShell {
@@ -376,139 +338,6 @@ impl Shell for SshShell {
     }
 }
 
-async fn exec(session: Session, command: &str, limit: Duration) -> Result<Ran, Fault> {
-    let ran = exec_on(&session, command, limit).await;
-    session.close().await;
-    ran
-}
-
-/// Writes files that only their user may read.
-async fn put_all(
-    session: &Session,
-    os: Os,
-    files: impl IntoIterator<Item = (String, Bytes)> + Send,
-    limit: Duration,
-) -> Result<(), Fault> {
-    for (to, content) in files {
-        match windows::put(session, os, (&to, content, 0o600), limit).await {
-            Ok(()) => {}
-            Err(error @ UploadError::Failed { .. }) => {
-                let text = error.to_string();
-                return Err(Fault::new(FaultKind::Broken, Culprit::Guest, text));
-            }
-            Err(UploadError::Exec { source, .. }) => {
-                let ran = ended_early(source)?;
-                return Err(broken(&format!("writing `{to}`"), &ran));
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Puts a lease's user data into the guest, unless it is there already.
-async fn put_user_data(
-    session: &Session,
-    store: Option<Arc<UserDataStore>>,
-    lease: String,
-    limit: Duration,
-) -> Result<(), Fault> {
-    let made = exec_on(session, &guest::make_folder(&lease), limit).await?;
-    if was_already_done("making the folder for user data", &made)? {
-        return Ok(());
-    }
-    let of = lease.clone();
-    let read = tokio::task::spawn_blocking(move || Some(store?.read(&of))).await;
-    let gone = |text: &str| Err(Fault::new(FaultKind::Gone, Culprit::Guest, text));
-    match read {
-        Ok(Some(Ok(Some(content)))) => {
-            put_all(session, Os::Linux, guest::files(&lease, content), limit).await
-        }
-        Ok(Some(Ok(None))) => gone("the lease's user data is not there any more"),
-        Ok(Some(Err(error))) => {
-            let text = format!("the lease's user data cannot be read: {}", chain(&error));
-            Err(Fault::new(FaultKind::Contention, Culprit::Guest, text))
-        }
-        Ok(None) | Err(_) => gone("this service does not keep the user data of leases"),
-    }
-}
-
-/// Whether a command found its work done already.
-fn was_already_done(doing: &str, ran: &Ran) -> Result<bool, Fault> {
-    match ran.exit {
-        Some(0) => Ok(false),
-        Some(EXIT_ALREADY_DONE) => Ok(true),
-        _ => Err(broken(doing, ran)),
-    }
-}
-
-fn broken(doing: &str, ran: &Ran) -> Fault {
-    Fault::new(FaultKind::Broken, Culprit::Guest, format!("{doing} failed: {}", ran.tail))
-}
-
-async fn exec_on(session: &Session, command: &str, limit: Duration) -> Result<Ran, Fault> {
-    let limits = Limits { time: limit, output_bytes_max: TAIL_BYTES, keep: Keep::Last };
-    match session.exec(command, None, limits, None).await {
-        Ok(result) => {
-            let result = windows::with_own_status(command, result);
-            Ok(ran_of(command, &result))
-        }
-        Err(error) => ended_early(error),
-    }
-}
-
-/// What is known about a command without a result.
-fn ended_early(error: ExecError) -> Result<Ran, Fault> {
-    match error {
-        ExecError::TimedOut { partial, after } => {
-            // The login took the rest of the last second.
-            let seconds = after.as_millis().div_ceil(1000);
-            let tail = format!("{}\n(ended after {seconds} s)", tail(&partial, FAULT_LINES));
-            Ok(Ran { exit: None, tail: tail.trim_start().to_owned() })
-        }
-        ExecError::Lost { partial } => {
-            let tail = tail(&partial, FAULT_LINES);
-            let text = format!("the connection was lost while a command ran; {tail}");
-            Err(Fault::new(FaultKind::UnknownOutcome, Culprit::Guest, text))
-        }
-        error @ (ExecError::Refused | ExecError::NotStarted { .. }) => {
-            Err(Fault::new(FaultKind::Unreachable, Culprit::Guest, chain(&error)))
-        }
-    }
-}
-
-async fn put(
-    session: Session,
-    os: Os,
-    upload: &UploadSpec,
-    content: Bytes,
-    limit: Duration,
-) -> Result<Ran, Fault> {
-    let outcome = windows::put(&session, os, (&upload.to, content, upload.mode), limit).await;
-    session.close().await;
-    match outcome {
-        Ok(()) => Ok(Ran { exit: Some(0), tail: String::new() }),
-        Err(error @ UploadError::Failed { .. }) => {
-            Ok(Ran { exit: Some(1), tail: error.to_string() })
-        }
-        Err(UploadError::Exec { source, .. }) => ended_early(source),
-    }
-}
-
-/// The last lines of both streams, standard error last.
-fn login_fault(os: Os, error: ConnectError) -> Fault {
-    let (kind, culprit) = match &error {
-        ConnectError::Unreachable { .. } | ConnectError::TimedOut { .. } => {
-            (FaultKind::Unreachable, Culprit::Guest)
-        }
-        ConnectError::KeyRejected { .. } => (FaultKind::KeyRejected, Culprit::Template),
-        ConnectError::Impostor { .. } => (FaultKind::Impostor, Culprit::Guest),
-        ConnectError::BadPin { .. } | ConnectError::Protocol { .. } => {
-            (FaultKind::Broken, Culprit::Guest)
-        }
-    };
-    Fault::new(kind, culprit, windows::login_text(os, chain(&error)))
-}
-
 fn marker(lease: &str) -> String {
     format!("drover-lease-{lease}")
 }
@@ -530,64 +359,7 @@ fn expel_command(lease: &str, sessions: Sessions) -> String {
     format!("{} && {}", scripts::revoke_access(lease, sessions), guest::remove(lease))
 }
 
-/// The outcome of a command that changes keys.
-fn changed(doing: &str, ran: &Ran) -> Result<(), Fault> {
-    match ran.exit {
-        Some(0) => Ok(()),
-        Some(scripts::EXIT_TRY_AGAIN) => {
-            let text = format!("{doing} failed: {}", ran.tail);
-            Err(Fault::new(FaultKind::Contention, Culprit::Guest, text))
-        }
-        _ => Err(broken(doing, ran)),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
-
     mod keys;
-
-    // Invariant: drover enters an agent with the key that the agent was created with.
-
-    #[test]
-    fn an_agent_keeps_its_key_when_another_takes_its_id() {
-        let key = |seed| PrivateKey::from_seed(&[seed; 32], "drover-test");
-        let mut keys = Keys::default();
-        for key in [key(1), key(2)] {
-            keys.by_public.insert(key.public_line(""), key.clone());
-            keys.by_id.insert("ssh".into(), key);
-        }
-        let born_with = |key: &PrivateKey| {
-            let (credentials_id, user) = ("ssh".into(), "ci".into());
-            let ssh = SshSpec { credentials_id, user, port: 22, public_key: key.public_line("") };
-            keys.of(&ssh).map(|key| key.public_line(""))
-        };
-        assert_eq!(born_with(&key(1)), Some(key(1).public_line("")));
-        assert_eq!(born_with(&key(2)), Some(key(2).public_line("")));
-        assert_eq!(born_with(&key(3)), Some(key(2).public_line("")), "its own is not there");
-    }
-
-    // Invariant: an agent gets the files it was created with, as long as there is room for them.
-
-    #[test]
-    fn files_that_left_the_configuration_are_kept_as_far_as_there_is_room() {
-        let file = |name: &str, bytes: usize| (name.to_owned(), Bytes::from(vec![0; bytes]));
-        let mut files = Files::default();
-        files.replace([file("a", FORMER_FILES_BYTES / 2), file("b", 1)].into());
-        files.replace([file("b", 1), file("c", FORMER_FILES_BYTES / 2)].into());
-        assert!(["a", "b", "c"].iter().all(|name| files.of(name).is_some()));
-        files.replace([file("d", 1)].into());
-        assert!(["b", "c", "d"].iter().all(|name| files.of(name).is_some()));
-        assert_eq!(files.of("a"), None, "the latest are kept first");
-    }
-
-    // Invariant: a lease's key can be added and removed any number of times.
-
-    #[test]
-    fn a_key_is_added_without_its_comment_and_marked_with_the_lease() {
-        let command = admit_command("l1", "ssh-ed25519 AAAA it's me");
-        assert!(command.contains("'ssh-ed25519 AAAA drover-lease-l1'"), "{command}");
-        assert!(!command.contains("it's me"), "{command}");
-    }
 }

@@ -76,6 +76,7 @@ pub fn script(code: &str) -> Option<Vec<String>> {
     let given: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let script = Script::ALL.into_iter().find(|script| script.code(&given) == code)?;
     let name = match script {
+        Script::Report => "report",
         Script::RemoteFs => "remote-fs",
         Script::Cards => "cards",
         Script::GrantAccess => "admit",

@@ -82,6 +82,7 @@ fn is_failure(reason: &Reason) -> bool {
         | Reason::UsedUp
         | Reason::Old
         | Reason::Asked
+        | Reason::AskedBy { .. }
         | Reason::HoldOver
         | Reason::Reaped
         | Reason::Outdated

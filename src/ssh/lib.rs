@@ -4,7 +4,8 @@
 //! - [`connect`] logs in once; [`connect_until`] tries until a deadline while a guest boots
 //!   (`retry.rs`).
 //! - [`Session`] runs commands and uploads files: over a plain command ([`Session::upload`]), or by
-//!   SFTP for guests without a POSIX shell ([`Session::send`]).
+//!   SFTP for guests without a POSIX shell ([`Session::send`]). It also opens terminals
+//!   ([`Session::terminal`]).
 //! - [`probe()`] only checks whether an SSH server answers, without a login.
 //! - [`PrivateKey`] and [`PublicKey`] read, make and print keys; [`quote`] and [`join`] build
 //!   commands for a POSIX shell.
@@ -25,6 +26,7 @@ mod probe;
 mod retry;
 mod session;
 pub mod sftp;
+mod terminal;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 #[cfg(test)]
@@ -37,5 +39,8 @@ pub use key::{KeyError, PrivateKey, PublicKey};
 pub use probe::{ProbeError, probe};
 pub use retry::{Backoff, connect_until};
 pub use session::{ExecError, ExecResult, Gate, Input, Keep, Limits, Output, Session};
+pub use terminal::{
+    TERMINAL_KIND, Terminal, TerminalEnd, TerminalInput, TerminalOutput, TerminalSize,
+};
 pub use upload::{UploadError, upload_command, upload_target};
 pub use words::{join, quote};

@@ -134,7 +134,7 @@ impl Session {
         Self { gate: Some(gate), ..self }
     }
 
-    async fn pass(&self) {
+    pub(super) async fn pass(&self) {
         if let Some(gate) = &self.gate {
             gate().await;
         }
@@ -155,6 +155,10 @@ impl Session {
     pub async fn close(self) {
         // The other end may be gone already, which is fine.
         let _gone = self.handle.disconnect(Disconnect::ByApplication, "", "").await;
+    }
+
+    pub(super) async fn open_channel(&self) -> Result<Channel<Msg>, russh::Error> {
+        self.handle.channel_open_session().await
     }
 
     /// Opens a channel to a subsystem. The guest reports on the channel whether it has the

@@ -10,8 +10,8 @@ use std::process::Stdio;
 use std::sync::{Arc, Mutex};
 
 use russh::server::{self, Auth, ChannelOpenHandle, Msg, VerifiedPublicKey};
-use russh::{Channel, ChannelId};
-use tokio::io::AsyncWriteExt;
+use russh::{Channel, ChannelId, Pty};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpListener;
 use tokio::process::Command;
 use tokio::task::JoinHandle;
@@ -72,6 +72,7 @@ impl TestServer {
             dir: dir.path().to_owned(),
             logins: Arc::clone(&logins),
             channels: BTreeMap::new(),
+            terminals: BTreeMap::new(),
         };
         let task = tokio::spawn(async move {
             let mut sessions = tokio::task::JoinSet::new();
@@ -94,6 +95,7 @@ struct TestHandler {
     dir: PathBuf,
     logins: Arc<Mutex<u32>>,
     channels: BTreeMap<ChannelId, Channel<Msg>>,
+    terminals: BTreeMap<ChannelId, String>,
 }
 
 impl TestHandler {
@@ -103,6 +105,7 @@ impl TestHandler {
             dir: self.dir.clone(),
             logins: Arc::clone(&self.logins),
             channels: BTreeMap::new(),
+            terminals: BTreeMap::new(),
         }
     }
 }
@@ -131,6 +134,52 @@ impl server::Handler for TestHandler {
         Ok(())
     }
 
+    async fn pty_request(
+        &mut self,
+        id: ChannelId,
+        kind: &str,
+        columns: u32,
+        rows: u32,
+        _width: u32,
+        _height: u32,
+        _modes: &[(Pty, u32)],
+        session: &mut server::Session,
+    ) -> Result<(), russh::Error> {
+        if self.dir.join("no-terminal").exists() {
+            return session.channel_failure(id);
+        }
+        self.terminals.insert(id, format!("{kind} {columns}x{rows}"));
+        session.channel_success(id)
+    }
+
+    async fn window_change_request(
+        &mut self,
+        id: ChannelId,
+        columns: u32,
+        rows: u32,
+        _width: u32,
+        _height: u32,
+        session: &mut server::Session,
+    ) -> Result<(), russh::Error> {
+        session.data(id, format!("{columns}x{rows}\r\n"))
+    }
+
+    /// A shell that says its terminal and every line that it reads; `exit` ends it with 7, `vanish` ends the
+    /// connection.
+    async fn shell_request(
+        &mut self,
+        id: ChannelId,
+        session: &mut server::Session,
+    ) -> Result<(), russh::Error> {
+        let channel = self.channels.remove(&id).unwrap();
+        let Some(terminal) = self.terminals.remove(&id) else {
+            return session.channel_failure(id);
+        };
+        session.channel_success(id)?;
+        tokio::spawn(converse(channel, terminal, session.handle()));
+        Ok(())
+    }
+
     async fn exec_request(
         &mut self,
         id: ChannelId,
@@ -147,6 +196,30 @@ impl server::Handler for TestHandler {
         tokio::spawn(run(channel, command, self.dir.clone()));
         Ok(())
     }
+}
+
+/// What a real shell on a pseudo-terminal does is tested with the guests of the simulated cluster.
+async fn converse(channel: Channel<Msg>, terminal: String, handle: server::Handle) {
+    let (mut read, write) = channel.split();
+    write.data_bytes(format!("{terminal}\r\n")).await.unwrap();
+    let mut lines = BufReader::new(read.make_reader()).lines();
+    while let Ok(Some(line)) = lines.next_line().await {
+        if line == "exit" {
+            let _sent = write.exit_status(7).await;
+            break;
+        }
+        if line == "vanish" {
+            let why = "the machine is off".to_owned();
+            let by = russh::Disconnect::ByApplication;
+            handle.disconnect(by, why, String::new()).await.unwrap();
+            return;
+        }
+        if write.data_bytes(format!("{line}!\r\n")).await.is_err() {
+            return;
+        }
+    }
+    let _sent = write.eof().await;
+    let _sent = write.close().await;
 }
 
 async fn run(channel: Channel<Msg>, command: String, dir: PathBuf) {

@@ -367,3 +367,58 @@ fn files_that_hold_no_key_are_kept_apart() {
 fn debug_output_holds_no_secret() {
     assert_eq!(format!("{:?}", key(1)), format!("PrivateKey({})", key(1).fingerprint()));
 }
+
+// Invariant: a terminal has the size it was given last, and its end is known with the cause.
+
+/// Reads what a terminal shows until it has this.
+async fn shows(output: &mut mpsc::Receiver<TerminalOutput>, wanted: &str) {
+    let mut seen = String::new();
+    while !seen.contains(wanted) {
+        match tokio::time::timeout(SOON, output.recv()).await.unwrap() {
+            Some(TerminalOutput::Bytes(bytes)) => seen += &String::from_utf8_lossy(&bytes),
+            other => panic!("{other:?} after `{seen}`"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_terminal_takes_keys_and_sizes_and_ends_with_the_status_of_its_shell() {
+    let server = serve().await;
+    let session = log_in(&server).await;
+    let terminal = session.terminal(TerminalSize { columns: 90, rows: 30 }, SOON).await.unwrap();
+    let (keys, input) = mpsc::channel(4);
+    let (sink, mut output) = mpsc::channel(4);
+    let follow = async {
+        shows(&mut output, "xterm-256color 90x30").await;
+        keys.send(TerminalInput::Bytes(Bytes::from("hello\n"))).await.unwrap();
+        shows(&mut output, "hello!").await;
+        let size = TerminalSize { columns: 120, rows: 40 };
+        keys.send(TerminalInput::Size(size)).await.unwrap();
+        shows(&mut output, "120x40").await;
+        keys.send(TerminalInput::Bytes(Bytes::from("exit\n"))).await.unwrap();
+    };
+    let (end, ()) = tokio::join!(terminal.run(input, &sink), follow);
+    assert_eq!(end, TerminalEnd::Exited(Some(7)));
+}
+
+#[tokio::test]
+async fn a_terminal_is_closed_by_its_caller_lost_with_its_guest_and_refused_where_there_is_none() {
+    let server = serve().await;
+    let session = log_in(&server).await;
+    let size = TerminalSize { columns: 80, rows: 24 };
+    let terminal = session.terminal(size, SOON).await.unwrap();
+    let (keys, input) = mpsc::channel(4);
+    let (sink, _output) = mpsc::channel(4);
+    drop(keys);
+    assert_eq!(terminal.run(input, &sink).await, TerminalEnd::Closed);
+
+    std::fs::write(server.dir.path().join("no-terminal"), "").unwrap();
+    let refused = session.terminal(size, SOON).await.unwrap_err();
+    assert!(matches!(refused, ExecError::Refused), "{refused:?}");
+
+    std::fs::remove_file(server.dir.path().join("no-terminal")).unwrap();
+    let terminal = session.terminal(size, SOON).await.unwrap();
+    let (keys, input) = mpsc::channel(4);
+    keys.send(TerminalInput::Bytes(Bytes::from("vanish\n"))).await.unwrap();
+    assert_eq!(terminal.run(input, &sink).await, TerminalEnd::Lost);
+}

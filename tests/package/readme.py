@@ -123,6 +123,8 @@ PAGES = {
             "drover drain pve1": r"pve1 is drained",
             "drover reload": r"",
             "drover plan --local /etc/drover/drover.yaml": r"nothing to do",
+            "drover trace --from 7d --file week.jsonl": r"",
+            "drover simulate --trace week.jsonl --wait 10s": r"P95 WAIT",
             "drover sync": Untyped("no repository is configured there; tests/wire/git.rs syncs"),
             "drover templates set linux --rollout pause": r"roll-out paused",
             "drover resync --dry-run": r"",

@@ -114,7 +114,8 @@ fn history(world: &World, from: WallTime) -> Trace {
     let to = world.wall();
     let drover = "test".to_owned();
     let format = drover_history::FORMAT;
-    let header = Header { format, drover, from, to, names: true, left_out: Vec::new() };
+    let header =
+        Header { format, drover, from, to, names: true, left_out: Vec::new(), nodes: Vec::new() };
     let mut writer = Writer::begin(Vec::new(), header).unwrap();
     for line in world.notes.history(to) {
         writer.put(&line).unwrap();

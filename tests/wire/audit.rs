@@ -104,3 +104,19 @@ fn a_changed_record_is_named_and_the_check_ends_with_1() {
     let found: Value = serde_json::from_slice(&out.stdout).unwrap();
     assert_eq!((out.status.code(), &found["broken"]["seq"]), (Some(1), &3.into()));
 }
+
+// Invariant: why an agent went names who wanted it.
+
+#[test]
+fn an_agent_that_somebody_retired_says_who_it_was() {
+    let (_dir, _sim, site) = world();
+    let _service = Service::start(&site);
+    let mut events = Events::follow(&site);
+    let agent = site.json(&["provision", "linux"])["agents"][0].as_str().unwrap().to_owned();
+    assert!(site.cli(&["retire", &agent]).status.success());
+    events.until("agentGone", |fact| fact["agent"]["id"] == *agent);
+    let gone = site.json(&["agents", "--gone"])["gone"][0].clone();
+    assert_eq!((&gone["id"], &gone["reason"]), (&Value::from(agent), &"asked".into()), "{gone}");
+    let detail = gone["detail"].as_str().unwrap();
+    assert!(detail.starts_with("an operator retired it (uid:"), "{detail}");
+}

@@ -28,6 +28,13 @@ fn an_agent_that_failed_leaves_its_steps_and_its_tasks() {
         assert!(moments.contains(part), "the guest does not report {part}: {moments}");
     }
     assert!(moments.contains("TOKEN=***") && !kept.to_string().contains("s3cret"), "{kept}");
+    let started = kept["calls"].as_array().unwrap().iter().find(|call| {
+        call["method"] == "POST" && call["path"].as_str().unwrap().ends_with("/status/start")
+    });
+    assert_eq!(started.map(|call| &call["outcome"]), Some(&"200".into()), "{}", kept["calls"]);
+    let clones = |call: &&serde_json::Value| call["path"].as_str().unwrap().ends_with("/clone");
+    assert!(kept["calls"].as_array().unwrap().iter().any(|call| clones(&call)), "{kept}");
+    assert_eq!(kept["guestUnread"], serde_json::Value::Null, "SSH reached it");
     let kinds: Vec<&str> =
         kept["tasks"].as_array().unwrap().iter().map(|one| one["kind"].as_str().unwrap()).collect();
     assert!(kinds.contains(&"qmstart") && kinds.contains(&"qmdestroy"), "{kinds:?}");

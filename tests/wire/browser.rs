@@ -98,6 +98,11 @@ impl Browser {
         self.ask(method, path, body).unwrap_or_else(|error| panic!("{method} {path}: {error}"))
     }
 
+    /// Shows another service from here on.
+    pub fn moves_to(&mut self, base: &str) {
+        base.clone_into(&mut self.base);
+    }
+
     /// Goes to a path of the service.
     pub fn go(&self, path: &str) {
         self.call("POST", "/url", Some(json!({ "url": format!("{}{path}", self.base) })));
@@ -129,7 +134,7 @@ impl Browser {
     }
 
     /// Does something again until it gives what is wanted; what it gave last is in the fault.
-    fn until<T>(&self, what: &str, mut look: impl FnMut() -> Result<T, String>) -> T {
+    pub fn until<T>(&self, what: &str, mut look: impl FnMut() -> Result<T, String>) -> T {
         let end = Instant::now() + WAIT_LIMIT;
         loop {
             match look() {
@@ -166,6 +171,22 @@ impl Browser {
             .collect();
         let keyboard = json!({ "type": "key", "id": "keys", "actions": actions });
         self.call("POST", "/actions", Some(json!({ "actions": [keyboard] })));
+    }
+
+    /// Holds all keys but the last, presses that one, and lets go.
+    pub fn chord(&self, keys: &[char]) {
+        let action = |kind: &str, key: &char| json!({ "type": kind, "value": key });
+        let down = keys.iter().map(|key| action("keyDown", key));
+        let actions: Vec<Value> =
+            down.chain(keys.iter().rev().map(|key| action("keyUp", key))).collect();
+        let keyboard = json!({ "type": "key", "id": "keys", "actions": actions });
+        self.call("POST", "/actions", Some(json!({ "actions": [keyboard] })));
+    }
+
+    /// Gives the window another size.
+    pub fn resize(&self, width: u32, height: u32) {
+        let size = json!({ "width": width, "height": height });
+        self.call("POST", "/window/rect", Some(size));
     }
 
     /// The text of the first element of that kind; blank where there is none.

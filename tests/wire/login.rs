@@ -25,7 +25,7 @@ fn admits(site: &Site, plain: &str, (issuer, redirect): (&str, &str), role: &str
     let secret = site.dir.path().join("openid-secret");
     let section = format!(
         "service:\n  openId:\n    issuer: \"{issuer}\"\n    name: The House\n    clientId: drover\n    \
-         secretFile: \"{}\"\n    redirectUrl: \"{redirect}\"\n    scopes: [profile, groups]\n    groups:\n      \
+         secretFile: \"{}\"\n    redirectUrl: \"{redirect}\"\n    scopes: [profile, groups]\n    endSession: true\n    groups:\n      \
          - {{name: /ci/operators, role: {role}, group: build}}\n",
         secret.display()
     );
@@ -84,7 +84,12 @@ fn a_person_logs_in_at_a_real_provider_works_and_logs_out() {
     browser.go("/");
     assert_eq!(browser.run(role), "Your role is viewer");
     browser.click("[data-do='POST /logout']");
+    // The provider asks, ends its own session, and leads back.
+    browser.until_text("h1", "Do you want to sign-out");
+    browser.click("button[value=yes]");
     browser.until_text("#provider", "Log in with The House");
+    browser.click("#provider");
+    browser.until_text("h1", "Sign-in");
     browser.go("/agents");
     assert_eq!(browser.place(), "/login?next=%2Fagents");
 

@@ -19,6 +19,7 @@ server.listen(0, "127.0.0.1", () => {
       client_id: "drover",
       client_secret: "the secret: of drover",
       redirect_uris: redirects,
+      post_logout_redirect_uris: redirects.map((one) => one.replace("/login/openid/callback", "/login")),
       response_types: ["code"],
       grant_types: ["authorization_code"],
     }],

@@ -7,14 +7,18 @@ use crate::browser::Browser;
 use crate::harness::{Lines, Service, Sim, Site, world};
 
 const TOKEN: &str = "a-token-of-the-page";
+/// The token of somebody who only looks.
+pub const VIEWER_TOKEN: &str = "a-token-of-a-viewer";
 
 /// A service with a page, and its address.
 pub fn paged(sim: &Sim, site: &Site, template: &str) -> ((Service, Lines), String) {
     site.write_secret("page-token", TOKEN);
-    let path = site.dir.path().join("page-token");
+    site.write_secret("viewer-token", VIEWER_TOKEN);
+    let place = |name: &str| site.dir.path().join(name).display().to_string();
+    let (ops, viewer) = (place("page-token"), place("viewer-token"));
     let service = format!(
-        "service:\n  listen: \"127.0.0.1:0\"\n  tokens:\n    - {{name: ops, role: admin, secretFile: \"{}\"}}\n",
-        path.display()
+        "service:\n  listen: \"127.0.0.1:0\"\n  tokens:\n    - {{name: ops, role: admin, secretFile: \"{ops}\"}}\n    \
+         - {{name: watch, role: viewer, secretFile: \"{viewer}\"}}\n"
     );
     site.write_yaml(&site.yaml(sim, template).replace("service:\n", &service));
     let (service, mut lines) = Service::start_logged(site);
@@ -24,11 +28,15 @@ pub fn paged(sim: &Sim, site: &Site, template: &str) -> ((Service, Lines), Strin
     ((service, lines), format!("http://{address}"))
 }
 
-fn logged_in(base: &str, size: (u32, u32)) -> Browser {
+pub fn logged_in(base: &str, size: (u32, u32)) -> Browser {
+    logged_in_with(base, size, TOKEN)
+}
+
+pub fn logged_in_with(base: &str, size: (u32, u32), token: &str) -> Browser {
     let browser = Browser::open(base, size);
     browser.go("/");
     assert_eq!(browser.place(), "/login?next=%2F");
-    browser.put("#token", TOKEN);
+    browser.put("#token", token);
     browser.click("form.login button");
     browser.until_text("#live", "live");
     browser
@@ -105,9 +113,20 @@ fn what_waits_says_why_and_lists_are_filtered_and_walked_by_keys() {
     browser.press("gl");
     browser.until_text("#leases", &waiting);
     browser.press("/");
-    browser.put("#q", "state:waiting\u{e007}");
+    // It holds while one types: no Enter, and no other page.
+    browser.run("window.stays = true");
+    browser.put("#q", "state:waiting");
     browser.until_no_text("#leases", &leases[0]);
     assert_eq!(browser.place(), "/leases?q=state%3Awaiting");
+    browser.press("\u{e003}".repeat("waiting".len()).as_str());
+    browser.put("#q", "ready");
+    browser.until_text("#leases", &leases[0]);
+    browser.until_no_text("#leases", &waiting);
+    assert_eq!(browser.place(), "/leases?q=state%3Aready");
+    let typed = browser.run("return document.activeElement.value + window.stays");
+    assert_eq!(typed, "state:readytrue");
+    browser.go("/leases?q=state%3Awaiting");
+    browser.until_text("#leases", &waiting);
     browser.press("j\u{e007}");
     let why = browser.until_text("#why", "lab/linux is full: 4 of 4");
     assert!(why.contains("Nothing is served before it."), "{why}");
@@ -132,6 +151,7 @@ fn no_page_has_a_barrier_that_axe_finds_in_either_colour_or_size() {
         ("herd", "/".to_owned()),
         ("agents", "/agents".to_owned()),
         ("agent-leased", format!("/agents/{agent}")),
+        ("terminal", format!("/agents/{agent}/terminal")),
         ("leases", "/leases".to_owned()),
         ("jobs", "/jobs".to_owned()),
         ("nodes", "/nodes".to_owned()),

@@ -14,7 +14,7 @@ use crate::{rights, setup_service, simulate};
 
 /// Commands that ask the service, in an order in which they can be asked: what stands behind them, and
 /// the code that they end with.
-pub const ASKING: [(&str, &str, i32); 74] = [
+pub const ASKING: [(&str, &str, i32); 75] = [
     ("doctor template", "linux", 0),
     ("provision", "linux --count 2", 0),
     ("status", "", 0),
@@ -91,6 +91,8 @@ pub const ASKING: [(&str, &str, i32); 74] = [
     ("audit", "", 0),
     ("usage", "--by owner", 0),
     ("trace", "--file /dev/null", 0),
+    // No channel is configured.
+    ("notify test", "", 1),
     ("events", "--after 0", 0),
 ];
 

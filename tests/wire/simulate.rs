@@ -15,7 +15,8 @@ const FROM: i64 = 1_795_000_000_000;
 pub fn trace(folder: &Path) -> String {
     let (from, to) = (WallTime(FROM), WallTime(FROM + 3_600_000));
     let drover = "0.1.0".to_owned();
-    let header = Header { format: FORMAT, drover, from, to, names: false, left_out: Vec::new() };
+    let (left_out, nodes) = (Vec::new(), Vec::new());
+    let header = Header { format: FORMAT, drover, from, to, names: false, left_out, nodes };
     let mut writer = Writer::begin(Vec::new(), header).unwrap();
     for number in 0..30 {
         let arrived = FROM + number * 120_000;

@@ -25,8 +25,12 @@ pub struct NodeReport {
     pub own_mb: u64,
     /// What is free; below zero where more is promised than there is.
     pub free_mb: i64,
+    /// What of its memory is in use, by its own figures.
+    pub used_mb: u64,
     /// Its processors, in thousandths.
     pub cpus: u64,
+    /// What of them is busy, by its own figures.
+    pub busy_cpus: u64,
     /// What of them is free.
     pub free_cpus: i64,
     /// Templates that begin nothing on it at this moment, each with why.

@@ -10,10 +10,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::{AgentId, LeaseId, NodeName, TemplateId, VmId};
 use crate::order::MachineOrders;
+use crate::os::Os;
 use crate::overrides::Overrides;
 use crate::phase::{AgentPhase, LoginPhase};
 use crate::record::{HoldOwner, Owner};
 use crate::size::Size;
+use crate::spec::SshSpec;
 use crate::time::WallTime;
 
 /// What an agent means for permits and for leases.
@@ -39,6 +41,16 @@ pub enum Standing {
     Gone,
 }
 
+/// What drover needs, beside the address, to log in to an agent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct WayIn {
+    /// The login, and the key that the agent was made with.
+    pub ssh: SshSpec,
+    /// What runs there.
+    pub os: Os,
+}
+
 /// An agent as others know it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -59,6 +71,9 @@ pub struct AgentStatus {
     pub ssh: Option<(u16, String)>,
     /// Its SSH host keys, public key lines.
     pub host_keys: Vec<String>,
+    /// With which key drover itself logs in, and what runs there; none where an older drover reported it.
+    #[serde(default)]
+    pub way_in: Option<WayIn>,
     /// Leases on it.
     pub leases: Vec<LeaseId>,
     /// Uses so far.
@@ -100,6 +115,7 @@ impl AgentStatus {
             address: None,
             ssh: None,
             host_keys: Vec::new(),
+            way_in: None,
             leases: Vec::new(),
             uses: 0,
             overrides: Overrides::default(),
@@ -137,7 +153,7 @@ impl AgentStatus {
     fn visible(&self) -> impl PartialEq + '_ {
         // Each field is named, so that a new one has to be thought about.
         let Self { agent: _, template: _, phase, since, standing: _, .. } = self;
-        let Self { vmid, node, address, ssh, host_keys, .. } = self;
+        let Self { vmid, node, address, ssh, host_keys, way_in: _, .. } = self;
         let Self { leases, uses, overrides, owner: _, held_until, login, hold_owner, .. } = self;
         let Self { on_trial, size: _, machine, detail, phases: _, .. } = self;
         let reach = (vmid, node, address, ssh, host_keys);

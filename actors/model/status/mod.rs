@@ -23,7 +23,7 @@ mod source;
 mod template;
 
 pub use addresses::AddressPoolStatus;
-pub use agent::{AgentStatus, Standing};
+pub use agent::{AgentStatus, Standing, WayIn};
 pub use breaker::BreakerStatus;
 pub use cloud::CloudStatus;
 pub use declared::DeclaredStatus;

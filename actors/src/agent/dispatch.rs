@@ -35,7 +35,11 @@ impl Mind {
             AgentCommand::Order(order) => self.order(*order, out),
             AgentCommand::Drain(reason) => self.retire_idle(reason, out),
             AgentCommand::Retire(reason) => {
-                if matches!(reason, Reason::Asked | Reason::TrialOver | Reason::Stopping) {
+                let wants_end = matches!(
+                    reason,
+                    Reason::Asked | Reason::AskedBy { .. } | Reason::TrialOver | Reason::Stopping
+                );
+                if wants_end {
                     self.holding.want(None);
                 }
                 if matches!(self.state, State::Held { .. }) {

@@ -29,6 +29,8 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// How long a guest in which a step failed may take to say what a person must know of it.
 const REPORT_LIMIT: Duration = Duration::from_secs(5);
+/// The same for Windows, whose PowerShell starts slowly.
+const REPORT_LIMIT_WINDOWS: Duration = Duration::from_secs(20);
 
 impl PrepareStep {
     /// The next step. `None` when the guest is ready.
@@ -105,7 +107,10 @@ impl Mind {
             PrepareStep::ReadyCommand => self.spec.ready_command.clone()?,
             PrepareStep::Snapshot => return Some(Call::Snapshot),
             PrepareStep::Report => {
-                return Some(Call::Run(address, guest::report(), REPORT_LIMIT));
+                return Some(match self.spec.os {
+                    Os::Linux => Call::Run(address, guest::report(), REPORT_LIMIT),
+                    Os::Windows(_) => Call::Run(address, windows::report(), REPORT_LIMIT_WINDOWS),
+                });
             }
         };
         Some(Call::Run(address, command, limit))
@@ -153,8 +158,8 @@ impl Mind {
     /// time is left it goes at once.
     fn step_failed(&mut self, failed: PrepareStep, fault: Fault, out: &mut Out) {
         let left = self.timers.left(out.now.mono).unwrap_or(self.spec.limits.prepare);
-        // Windows keeps no log that a line of shell could read.
-        if self.spec.os.is_windows() || left < 2 * REPORT_LIMIT {
+        let limit = if self.spec.os.is_windows() { REPORT_LIMIT_WINDOWS } else { REPORT_LIMIT };
+        if left < 2 * limit {
             return self.fail(fault, out);
         }
         self.failed_step = Some((failed, fault));

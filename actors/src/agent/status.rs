@@ -6,7 +6,7 @@ use std::sync::Arc;
 use drover_model::fact::What;
 use drover_model::phase::{AgentPhase, LeasePhase, LoginPhase};
 use drover_model::record::Reason;
-use drover_model::status::{AgentStatus, LeaseStatus, Standing};
+use drover_model::status::{AgentStatus, LeaseStatus, Standing, WayIn};
 use drover_model::time::WallTime;
 
 use crate::agent::event::{Effect, Guest};
@@ -58,6 +58,7 @@ impl Mind {
             address: self.address().or(self.own_address()).map(|address| address.to_string()),
             ssh: Some((self.spec.ssh.port, self.spec.ssh.user.clone())),
             host_keys: guest.map(|guest| guest.host_keys.clone()).unwrap_or_default(),
+            way_in: Some(WayIn { ssh: self.spec.ssh.clone(), os: self.spec.os }),
             leases: self.leases.reported(),
             uses: self.usage.count(),
             overrides: self.usage.overrides(),

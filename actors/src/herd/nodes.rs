@@ -21,7 +21,7 @@ use futures_util::future::join_all;
 use super::Herd;
 use crate::cloud::CloudCommand;
 use crate::cluster::ClusterCommand;
-use crate::message::{AgentCommand, NodeOrdered, NodesSeen, Refusal};
+use crate::message::{AgentCommand, NodeKeptOut, NodeOrdered, NodesSeen, Refusal};
 use crate::placement::{Claim, Room, Scene};
 use crate::roster::Living;
 use crate::source::Standing;
@@ -140,6 +140,16 @@ impl Herd {
         }
     }
 
+    /// The nodes that operators cordoned or drained, as far as their clusters are known.
+    pub(super) fn nodes_kept_out(&self) -> Vec<NodeKeptOut> {
+        let of_one = |cluster: &ClusterId| {
+            let orders = self.common.sites.kept_out(cluster).into_iter();
+            let cluster = cluster.clone();
+            orders.map(move |(node, order)| NodeKeptOut { cluster: cluster.clone(), node, order })
+        };
+        self.clusters.keys().flat_map(of_one).collect()
+    }
+
     /// Asks agents on drained nodes to go, each of them once: idle ones go, busy ones when their
     /// last lease ends. Those that are held for debugging go with their hold.
     pub(super) fn empty_drained(&mut self) {
@@ -208,6 +218,8 @@ impl Herd {
             let state = self.state_of(&cluster, node, *observation);
             seen.nodes.push(NodeReport {
                 refuses: self.refused_by(&cluster, node, &scene),
+                used_mb: observation.figures.map_or(0, |figures| figures.used / MIB),
+                busy_cpus: observation.figures.map_or(0, |figures| figures.busy),
                 ..report(cluster.clone(), node.clone(), state, room)
             });
         }
@@ -381,7 +393,9 @@ fn report(cluster: ClusterId, node: NodeName, state: NodeStatus, room: Room) -> 
         others_mb: room.others / MIB,
         own_mb: room.own / MIB,
         free_mb: room.free_memory(100).div_euclid(i64::try_from(MIB).unwrap_or(1)),
+        used_mb: 0,
         cpus: room.cpus,
+        busy_cpus: 0,
         free_cpus: room.free_cpus(),
         refuses: Vec::new(),
     }

@@ -11,12 +11,13 @@
 //!
 //! Beside this file: `cluster` (endpoints, versions, quorum, clocks), `certificate`, `unreachable`
 //! (what to do about an endpoint that does not answer), `token` (the login), `privileges`,
-//! `templates`, `room` (whether an agent could run on each node), `storages`, `places` (bridges,
+//! `templates`, `room` (whether an agent could run on each node), `storages`, `channels` (of notifications), `places` (bridges,
 //! pools, free VMIDs), `sources` (CI systems), `report` (the lines, as text and JSON), `trial`
 //! (where a test agent failed), `provider` (where people log in), `collector` (what takes
 //! traces).
 
 mod certificate;
+mod channels;
 mod cluster;
 mod collector;
 mod containers;
@@ -54,12 +55,13 @@ use proxmox_client::{Connection, Login};
 use crate::rights::{Facts, Release, TemplateGuest};
 
 pub use certificate::{Certificate, CertificateReader, FixedCertificates, NetworkCertificates};
+pub use channels::check_channel;
 pub use collector::check_collector;
 pub use privileges::ROLE_PREFIX;
 pub use provider::check_provider;
 pub use report::{
-    CloudReport, CollectorReport, Line, ProviderReport, Report, RepositoryReport, SourceReport,
-    StoreReport,
+    ChannelReport, CloudReport, CollectorReport, Line, ProviderReport, Report, RepositoryReport,
+    SourceReport, StoreReport,
 };
 pub use report::{clean, write_remedies};
 pub use repository::check_repository;

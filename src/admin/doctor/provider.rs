@@ -120,6 +120,7 @@ mod tests {
             settings: settings(issuer, "https://drover.example.com"),
             groups: Vec::new(),
             session: Duration::from_secs(3600),
+            ends_session: false,
         }
     }
 

@@ -54,10 +54,15 @@ fn reads(tasks: Result<Vec<GuestTask>, String>) -> ReadTasks {
     Box::new(move |_| Box::pin(std::future::ready(tasks.clone())))
 }
 
+/// Knows of no call.
+fn no_calls() -> ReadCalls {
+    Box::new(|_, _| Vec::new())
+}
+
 /// What is kept once all that was observed is.
 async fn kept(facts: &[Fact], read: ReadTasks) -> Option<BlackBoxOut> {
     let dir = tempfile::tempdir().unwrap();
-    let (boxes, keeper) = BlackBoxes::with(dir.path(), KEEP, read);
+    let (boxes, keeper) = BlackBoxes::with(dir.path(), KEEP, (read, no_calls()));
     facts.iter().for_each(|fact| boxes.observe(fact));
     let store = boxes.store.clone();
     drop(boxes);
@@ -164,4 +169,90 @@ async fn a_proxmox_that_hangs_holds_one_agent_for_a_while_and_loses_none() {
     let kept = kept(&facts, hangs).await.unwrap();
     assert_eq!(kept.tasks_unread.as_deref(), Some("Proxmox did not answer within 20 s"));
     assert_eq!(began.elapsed().as_secs(), 20);
+}
+
+// Invariant: the calls about a machine are there, with their times and without secrets.
+
+#[tokio::test]
+async fn the_calls_about_a_machine_are_kept_with_the_time_at_which_they_ended() {
+    let dir = tempfile::tempdir().unwrap();
+    let read_calls: ReadCalls = Box::new(|failed, span| {
+        assert_eq!((failed.kept.vmid, span.as_secs()), (Some(10_417), 60));
+        vec![GuestCall {
+            method: "GET",
+            path: "/nodes/pve1/qemu/10417/config".to_owned(),
+            outcome: "timeout".to_owned(),
+            took: Duration::from_secs(30),
+            age: Duration::from_secs(20),
+            times: 3,
+        }]
+    });
+    let (boxes, keeper) = BlackBoxes::with(dir.path(), KEEP, (reads(Ok(Vec::new())), read_calls));
+    for fact in [status(0, AgentPhase::Booting, ""), gone(60, failed())] {
+        boxes.observe(&fact);
+    }
+    let store = boxes.store.clone();
+    drop(boxes);
+    keeper.await;
+    let kept = store.get("a1").unwrap().unwrap();
+    let [call] = &kept.calls[..] else { panic!("{:?}", kept.calls) };
+    assert_eq!(call.at, WallTime(THEN.0 + 40_000).rfc3339());
+    assert_eq!((&*call.outcome, call.ms, call.times), ("timeout", 30_000, 3));
+}
+
+// Invariant: of a guest that SSH never reached, its guest agent's log is kept, or it is said that there is none.
+
+#[test]
+fn a_guest_that_ssh_does_not_reach_is_asked_each_minute_through_its_guest_agent() {
+    let mut trails = Trails::default();
+    trails.take(&status(0, AgentPhase::Booting, ""));
+    let at = |second: i64| WallTime(THEN.0 + second * 1000);
+    assert_eq!(trails.unreached(at(59)), []);
+    let [one] = &trails.unreached(at(60))[..] else { panic!("it waits for a minute") };
+    assert_eq!((one.vmid, one.node.as_str()), (VmId(10_417), "pve1"));
+    assert_eq!(trails.unreached(at(61)), []);
+    assert_eq!(trails.unreached(at(120)).len(), 1);
+    trails.heard(&AgentId::new("a1"), "cloud-init.log\nPASSWORD=hunter2\nno network");
+    let kept = trails.take(&gone(130, failed())).unwrap().kept;
+    assert_eq!(kept.guest_log.as_deref(), Some("cloud-init.log\nPASSWORD=***\nno network"));
+    assert_eq!(kept.guest_unread, None);
+}
+
+#[test]
+fn where_neither_ssh_nor_the_guest_agent_answers_it_is_said() {
+    for (phases, unread) in [
+        (vec![AgentPhase::Cloning], false),
+        (vec![AgentPhase::Booting], true),
+        (vec![AgentPhase::Booting, AgentPhase::Connecting], true),
+        (vec![AgentPhase::Connecting, AgentPhase::Preparing], false),
+    ] {
+        let mut trails = Trails::default();
+        for phase in &phases {
+            trails.take(&status(0, *phase, ""));
+        }
+        let kept = trails.take(&gone(1, failed())).unwrap().kept;
+        assert_eq!(kept.guest_unread.is_some(), unread, "{phases:?}");
+    }
+}
+
+// Invariant: files go by their age although no agent fails.
+
+#[tokio::test(start_paused = true)]
+async fn old_files_go_each_hour_and_not_only_when_one_is_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let read = (reads(Ok(Vec::new())), no_calls());
+    let (boxes, keeper) = BlackBoxes::with(dir.path(), KEEP, read);
+    let store = boxes.store.clone();
+    let keeper = tokio::spawn(keeper);
+    // The first look is at the start.
+    tokio::time::sleep(PRUNE_INTERVAL / 2).await;
+    boxes.observe(&status(0, AgentPhase::Booting, ""));
+    boxes.observe(&gone(1, failed()));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(store.get("a1").unwrap().is_some());
+    boxes.configure(Keep { age: Duration::ZERO, bytes: 0 });
+    tokio::time::sleep(PRUNE_INTERVAL).await;
+    assert_eq!(store.get("a1").unwrap(), None);
+    drop(boxes);
+    keeper.await.unwrap();
 }

@@ -1,6 +1,7 @@
 //! What happened to each agent that lives, and what is kept of one that failed.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
 use drover_api::{BlackBoxOut, MomentOut, PhaseOut};
 use drover_model::fact::{Fact, What};
@@ -17,6 +18,13 @@ use super::strip::stripped;
 const MOMENTS_MAX: usize = 64;
 /// Characters of one text.
 const TEXT_MAX: usize = 4096;
+/// How long SSH may take before the guest agent is asked, and between two questions.
+const UNREACHED_SPAN: Duration = Duration::from_secs(60);
+/// Guests that are asked at once.
+const UNREACHED_MAX: usize = 8;
+
+/// What is said of a guest of which nothing could be read.
+const NEITHER: &str = "SSH never reached the guest, and its guest agent gave no log";
 
 /// What is known of one agent.
 #[derive(Default)]
@@ -29,6 +37,34 @@ struct Trail {
     address: Option<String>,
     moments: VecDeque<MomentOut>,
     left_out: u64,
+    template: Option<TemplateId>,
+    /// Since when it is in its phase.
+    phase_since: Option<WallTime>,
+    inside: Inside,
+    /// When its guest agent was asked for a log.
+    asked: Option<WallTime>,
+    guest_log: Option<String>,
+}
+
+/// How far drover came into a guest.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Inside {
+    /// It was not started.
+    #[default]
+    NotStarted,
+    /// It boots, or SSH does not let drover in.
+    Unreached,
+    /// SSH let drover in: what its steps say is among the moments.
+    Reached,
+}
+
+/// A guest that SSH has not reached for long.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Unreached {
+    pub(super) agent: AgentId,
+    pub(super) template: TemplateId,
+    pub(super) node: NodeName,
+    pub(super) vmid: VmId,
 }
 
 /// An agent that failed: what is kept of it so far, and where its machine was.
@@ -104,6 +140,26 @@ impl Trails {
         None
     }
 
+    /// Guests that SSH has not reached for long, whose guest agents are to be asked now.
+    pub(super) fn unreached(&mut self, now: WallTime) -> Vec<Unreached> {
+        let waiting = self.0.iter_mut().filter_map(|(agent, trail)| {
+            let wanted = trail.unreached(agent, now)?;
+            Some((wanted, trail))
+        });
+        let asked = waiting.take(UNREACHED_MAX).map(|(wanted, trail)| {
+            trail.asked = Some(now);
+            wanted
+        });
+        asked.collect()
+    }
+
+    /// Takes a log in that the guest agent of an agent read.
+    pub(super) fn heard(&mut self, agent: &AgentId, log: &str) {
+        if let Some(trail) = self.0.get_mut(agent) {
+            trail.guest_log = Some(stripped(log).chars().take(TEXT_MAX).collect());
+        }
+    }
+
     /// Notes something about an agent that lives.
     fn note(&mut self, agent: &AgentId, at: WallTime, kind: &str, text: &str) {
         if let Some(trail) = self.0.get_mut(agent) {
@@ -115,16 +171,29 @@ impl Trails {
 impl Trail {
     fn follow(&mut self, at: WallTime, status: &AgentStatus) {
         self.began.get_or_insert(at);
+        self.template.get_or_insert_with(|| status.template.clone());
         self.vmid = status.vmid.or(self.vmid);
         self.node = status.node.clone().or(self.node.take());
         self.address = status.address.clone().or(self.address.take());
         if self.phase == Some(status.phase) && self.detail == status.detail {
             return;
         }
+        if self.phase != Some(status.phase) {
+            self.phase_since = Some(at);
+            self.inside = self.inside.after(status.phase);
+        }
         self.phase = Some(status.phase);
         self.detail.clone_from(&status.detail);
         let text = format!("{}: {}", status.phase, status.detail);
         self.note(at, "state", text.trim_end_matches([':', ' ']));
+    }
+
+    fn unreached(&self, agent: &AgentId, now: WallTime) -> Option<Unreached> {
+        let waits = matches!(self.phase, Some(AgentPhase::Booting | AgentPhase::Connecting));
+        let last = self.asked.max(self.phase_since)?;
+        (waits && now - last >= UNREACHED_SPAN).then_some(())?;
+        let (template, node) = (self.template.clone()?, self.node.clone()?);
+        Some(Unreached { agent: agent.clone(), template, node, vmid: self.vmid? })
     }
 
     fn note(&mut self, at: WallTime, kind: &str, text: &str) {
@@ -147,6 +216,9 @@ impl Trail {
         phases: &[(String, u64)],
         at: WallTime,
     ) -> Failed {
+        let unreached = self.inside == Inside::Unreached;
+        let guest_log = self.guest_log.filter(|_| unreached);
+        let silent = unreached && guest_log.is_none();
         let phases = phases.iter().map(|(state, ms)| PhaseOut { state: state.clone(), ms: *ms });
         let kept = BlackBoxOut {
             agent: agent.to_string(),
@@ -162,7 +234,31 @@ impl Trail {
             moments_left_out: self.left_out,
             tasks: Vec::new(),
             tasks_unread: None,
+            calls: Vec::new(),
+            guest_log,
+            guest_unread: silent.then(|| NEITHER.to_owned()),
         };
         Failed { template: template.clone(), began: self.began.unwrap_or(at), kept }
+    }
+}
+
+impl Inside {
+    fn after(self, phase: AgentPhase) -> Self {
+        match phase {
+            AgentPhase::Booting | AgentPhase::Connecting => Self::Unreached,
+            AgentPhase::Preparing => Self::Reached,
+            AgentPhase::Queued
+            | AgentPhase::Cloning
+            | AgentPhase::InDoubt
+            | AgentPhase::Configuring
+            | AgentPhase::Ready
+            | AgentPhase::Leased
+            | AgentPhase::Draining
+            | AgentPhase::Resetting
+            | AgentPhase::Held
+            | AgentPhase::Retiring
+            | AgentPhase::Stranded
+            | AgentPhase::Gone => self,
+        }
     }
 }

@@ -41,9 +41,10 @@ fn a_record_is_in_the_file_when_its_caller_hears_so() {
 fn trouble_is_reported_and_the_records_that_it_cost_are_counted_in_the_next() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join(FOLDER), "a file").unwrap();
-    let audit = Audit::bounded(dir.path(), Options::default(), 500, Duration::ZERO).unwrap();
+    let audit =
+        Audit::bounded(dir.path(), Options::default(), 500, (Duration::ZERO, WRITE_LIMIT)).unwrap();
     let (said, hears) = channel();
-    audit.watch(move |why| said.send(why.map(str::to_owned)).unwrap());
+    audit.watch(move |trouble| said.send(trouble.cloned()).unwrap());
     assert_eq!(hears.recv().unwrap(), None);
     for _ in 0..3 {
         assert!(!recorded(&audit, by("token:a", "a1")));
@@ -57,11 +58,41 @@ fn trouble_is_reported_and_the_records_that_it_cost_are_counted_in_the_next() {
 }
 
 #[test]
+fn a_write_that_does_not_end_is_trouble_until_it_does() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join(FOLDER).join("000000000001.jsonl");
+    fs::create_dir(dir.path().join(FOLDER)).unwrap();
+    // Who opens a FIFO hangs until somebody opens its other end.
+    assert!(std::process::Command::new("mkfifo").arg(&file).status().unwrap().success());
+    let limits = (Duration::ZERO, Duration::from_millis(1));
+    let audit = Audit::bounded(dir.path(), Options::default(), 500, limits).unwrap();
+    let (said, hears) = channel();
+    audit.watch(move |trouble| said.send(trouble.cloned()).unwrap());
+    assert_eq!(hears.recv().unwrap(), None);
+    audit.note(by("token:a", "a1"));
+    let trouble = hears.recv().unwrap().unwrap();
+    assert!(
+        trouble.why.contains("the disk hangs") && trouble.why.contains("/audit`"),
+        "{trouble:?}"
+    );
+    assert_eq!((trouble.command, audit.hangs()), (CHECK_DISK, true));
+    // The log is read, and then opened for its record.
+    drop(fs::File::options().write(true).open(&file).unwrap());
+    let reader = fs::File::open(&file).unwrap();
+    let failed = hears.recv().unwrap().unwrap();
+    assert_eq!((failed.command, audit.hangs()), (CHECK_FILES, false), "{failed:?}");
+    drop(reader);
+    fs::remove_file(&file).unwrap();
+    assert!(recorded(&audit, by("token:a", "a2")));
+    assert_eq!(verify(audit.folder()).unwrap().lost_records, 1);
+}
+
+#[test]
 fn a_disk_that_failed_is_left_alone_for_a_while() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join(FOLDER), "a file").unwrap();
     let hour = Duration::from_secs(3600);
-    let audit = Audit::bounded(dir.path(), Options::default(), 500, hour).unwrap();
+    let audit = Audit::bounded(dir.path(), Options::default(), 500, (hour, WRITE_LIMIT)).unwrap();
     assert!(!recorded(&audit, by("token:a", "a1")));
     fs::remove_file(dir.path().join(FOLDER)).unwrap();
     assert!(!recorded(&audit, by("token:a", "a1")));
@@ -76,7 +107,8 @@ fn a_disk_that_failed_is_left_alone_for_a_while() {
 #[test]
 fn records_are_found_by_caller_object_and_number() {
     let dir = tempfile::tempdir().unwrap();
-    let audit = Audit::bounded(dir.path(), Options::default(), 500, RETRY_INTERVAL).unwrap();
+    let audit =
+        Audit::bounded(dir.path(), Options::default(), 500, (RETRY_INTERVAL, WRITE_LIMIT)).unwrap();
     for (principal, object) in [("token:a", "a1"), ("uid:7", "a1"), ("token:a", "a2")] {
         assert!(recorded(&audit, by(principal, object)));
     }

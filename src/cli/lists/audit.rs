@@ -5,6 +5,9 @@ use drover_api::{AuditOut, AuditRecordOut};
 use super::Listed;
 use crate::cli::table::{Cell, Column, Kind, Page, Tone, View, column};
 
+/// Digits of a hash by which people know a record; JSON has all of them.
+const HASH_SHOWN: usize = 12;
+
 /// Why no record can be written, where that is so.
 pub(in crate::cli) fn trouble(out: &AuditOut, page: &mut Page) {
     if let Some(why) = &out.trouble {
@@ -22,10 +25,11 @@ impl Listed for AuditRecordOut {
         column("CALL", Kind::Text, 0),
         column("ABOUT", Kind::Text, 0),
         column("STATUS", Kind::State, 0),
-        column("DETAIL", Kind::Prose, 1),
         column("FORWARDED-BY", Kind::Name, 5),
         column("REQUEST", Kind::Text, 5),
         column("HASH", Kind::Text, 6),
+        // Last, so that no other row is as wide as the longest of them.
+        column("DETAIL", Kind::Prose, 1),
     ];
 
     fn name(&self) -> String {
@@ -52,10 +56,10 @@ impl Listed for AuditRecordOut {
             Cell::of(call.unwrap_or_else(|| self.kind.clone())),
             Cell::maybe(self.object.as_ref()),
             status,
-            Cell::maybe(self.detail.as_ref()),
             Cell::maybe(self.member.as_ref()),
             Cell::maybe(self.request.as_ref()),
-            Cell::of(&self.hash),
+            Cell::of(self.hash.get(..HASH_SHOWN).unwrap_or(&self.hash)),
+            Cell::maybe(self.detail.as_ref()),
         ]
     }
 }

@@ -152,6 +152,7 @@ pub(super) fn options(command: &Command) -> Option<&ListOptions> {
         | Command::Reload
         | Command::Plan(_)
         | Command::Sync(_)
+        | Command::Notify(_)
         | Command::Templates { .. }
         | Command::Clouds { .. }
         | Command::Audit { .. }

@@ -41,6 +41,10 @@ async fn records_are_listed_and_those_that_are_asked_for_alone() {
     ] {
         assert!(words.iter().all(|word| rows[row].contains(word)), "{all}");
     }
+    // A hash of 64 digits in each row would be wider than any terminal.
+    let longest = all.lines().map(str::len).max();
+    assert!(longest < Some(200), "{longest:?} columns:\n{all}");
+    assert!(all.lines().all(|line| !line.ends_with(' ')), "{all}");
     let of = async |by, about| cli(&served, audit(by, about)).await.lines().count();
     assert_eq!(of(Some("token:admin"), None).await, 2);
     assert_eq!(of(None, Some("a1")).await, 2);
@@ -61,6 +65,9 @@ async fn a_black_box_is_shown_with_phases_events_and_tasks() {
         "VMID 10417 on node pve1",
         "     4.0 s  Booting",
         "2 events left out before these",
+        "/var/log/cloud-init-output.log\nno network",
+        "`qm terminal VMID`",
+        "POST /nodes/pve1/qemu/10417/status/start: 200 after 41 ms, the last of 2",
         "2026-11-21T08:11:02Z  cloud-init: exit 1 after 1.5 s\n  E: no network",
         "qmstart: start failed\n  TASK ERROR: start failed\n  UPID:pve1:",
     ] {

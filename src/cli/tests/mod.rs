@@ -14,6 +14,7 @@ mod lease;
 mod lease_scripts;
 mod leases;
 mod nodes;
+mod notify;
 mod plans;
 mod prints;
 mod resync;

@@ -265,6 +265,7 @@ fn every_reason_to_go_is_reported_in_words() {
         Reason::UsedUp,
         Reason::Old,
         Reason::Asked,
+        Reason::AskedBy { by: "token:ci".to_owned() },
         Reason::HoldOver,
         Reason::Reaped,
         Reason::Unconfigured,
@@ -285,6 +286,7 @@ fn every_reason_to_go_is_reported_in_words() {
     it served as often as it may (maxTotalUses, singleUse)
     it was as old as it may be (maxLifetimeMinutes)
     an operator retired it
+    an operator retired it (token:ci)
     its hold for debugging is over
     it was idle at a reap
     its template or cloud left the configuration

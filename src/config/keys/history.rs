@@ -1,6 +1,6 @@
 //! Keys of `service.history` and `service.prices`.
 
-use super::{Key, Raw, Table, text, value, whole};
+use super::{Key, Raw, Table, mappings, text, value, whole};
 
 /// How long the history stays by default, in days, and how much of it, in MiB.
 pub(in super::super) const HISTORY_KEEP: (u64, u64) = (90, 1024);
@@ -24,5 +24,18 @@ table! {
             "price of one GiB of memory for one hour";
         "currency" => currency: Option<String>, text().check(value::currency).eg("EUR"),
             "name of the currency, as people read it; unset: none";
+        "overrides", mappings(&PRICE), "prices of single clouds and templates";
+    }
+}
+
+table! {
+    /// Keys of each item of `service.prices.overrides`.
+    PRICE => RawPrice {
+        "of" => of: String, text().required().eg("lab/linux"),
+            "the cloud, or the template as CLOUD/TEMPLATE; a template outweighs its cloud";
+        "coreHour" => core_hour: Option<String>, text().check(value::price).eg(r#""0.020""#),
+            "price of one processor core for one hour; unset: that of the cloud, else of all";
+        "gibHour" => gib_hour: Option<String>, text().check(value::price).eg(r#""0.006""#),
+            "price of one GiB of memory for one hour; unset: that of the cloud, else of all";
     }
 }

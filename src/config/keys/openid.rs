@@ -4,7 +4,7 @@ use drover_api::Role;
 
 use super::credential::{SECRET_KEYS, SECRETS};
 use super::service::ROLES;
-use super::{Key, Raw, Table, choice, mappings, text, texts, value, whole};
+use super::{Key, Raw, Table, choice, flag, mappings, text, texts, value, whole};
 
 table! {
     /// Keys of `service.openId`.
@@ -31,6 +31,9 @@ table! {
             "groups of the provider that may log in, each with a role";
         "sessionHours" => session_hours: u64, whole(1..=10).or(8),
             "hours after which a user logs in again";
+        "endSession" => end_session: bool, flag().or_flag(false),
+            "true: a logout also ends the session at the provider; its client needs the address of drover's \
+             page with the path /login as a post-logout redirect URI";
         "caFile", text().eg("/etc/drover/id-ca.pem"),
             "CA certificates of the provider, PEM; unset: those of the system";
     }

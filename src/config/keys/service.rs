@@ -10,6 +10,7 @@ use drover_model::tenant::LeaseLimits;
 
 use super::credential::{SECRET_KEYS, SECRETS};
 use super::history::{HISTORY, PRICES};
+use super::notify::NOTIFY;
 use super::openid::OPEN_ID;
 use super::sync::{AGE_IDENTITY, CLUSTER_KEY, CONFIG_SYNC};
 use super::traces::TRACES;
@@ -79,6 +80,9 @@ table! {
              its keys";
         "prices", mapping(&PRICES).eg(r#"{coreHour: "0.012", gibHour: "0.004", currency: EUR}"#),
             "what machines cost, for `drover usage`; unset: usage has no price";
+        "notify", mapping(&NOTIFY)
+                .eg(r#"{ntfy: [{name: phone, topic: drover-ops}]}"#),
+            "messages to people about what is wrong; unset: none";
         "traces", mapping(&TRACES)
                 .eg(
                     "{endpoint: \"https://otel.example.com:4318/v1/traces\", \

@@ -19,6 +19,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use drover_api::{ExcerptOut, faults_of};
 use drover_model::id::{CloudId, TemplateId};
 use drover_model::spec::TemplateSpec;
 
@@ -88,12 +89,36 @@ impl Scene {
     }
 
     fn shown(&self, error: LoadError) -> String {
+        is_read_back(&error);
         self.placed(&error.render())
     }
 
     /// A text with the directory as `/etc/drover`.
     fn placed(&self, text: &str) -> String {
         text.replace(&self.dir.path().display().to_string(), "/etc/drover")
+    }
+}
+
+/// What is drawn for people is read back by its parts, as the page and the API have it.
+fn is_read_back(error: &LoadError) {
+    let LoadError::Faults { .. } = error else { return };
+    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let drawn = error.render();
+    let (found, wanted) = (faults_of(&drawn), error.located());
+    assert_eq!(found.len(), wanted.len(), "{drawn}");
+    for (found, wanted) in found.into_iter().zip(wanted) {
+        let key = wanted.key.map(|key| format!("{key}: ")).unwrap_or_default();
+        let what = words(&format!("{key}{}", wanted.what));
+        assert_eq!(found.help.as_deref().map(words), wanted.help.as_deref().map(words), "{drawn}");
+        if found.file.is_none() {
+            // Its line is too long to be drawn, and its place stands before it, if it has one.
+            assert!(found.what.ends_with(&what), "{what}: {found:?}");
+            continue;
+        }
+        assert_eq!((words(&found.what), found.file), (what, wanted.file), "{drawn}");
+        assert_eq!((found.line, found.column), (wanted.line, wanted.column), "{drawn}");
+        let is_there = |line: &ExcerptOut| Some(line.number) == wanted.line;
+        assert!(found.excerpt.iter().any(is_there), "{drawn}");
     }
 }
 

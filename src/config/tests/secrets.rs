@@ -191,7 +191,8 @@ fn full_of_secrets(scene: &Scene) -> String {
          secret: {LONG_SECRET}\n  login: {{kind: proxmoxPassword, username: a@pve, secret: \
          \"{LONG_SECRET}\"}}\n  ssh:\n    kind: sshKey\n    username: ci\n    secret: |\n      \
          {pem}\nservice:\n  tokens:\n    - name: a\n      secret: '{LONG_SECRET}'\n      \
-         role: viewer\n    - {{name: b, secret: {LONG_SECRET}, role: admin}}\n"
+         role: viewer\n    - {{name: b, secret: {LONG_SECRET}, role: admin}}\n  \
+         notify:\n    webhooks:\n      - {{name: h, url: 'https://h.lan/{LONG_SECRET}'}}\n"
     )
 }
 

@@ -149,6 +149,7 @@ impl Fold {
             | Reason::Asked
             | Reason::HoldOver
             | Reason::Reaped
+            | Reason::AskedBy { .. }
             | Reason::Outdated
             | Reason::Unconfigured
             | Reason::Stopping

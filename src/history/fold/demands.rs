@@ -115,25 +115,12 @@ impl Fold {
 
     fn asked(&self, at: WallTime, key: &Key, status: &LeaseStatus) -> Demand {
         Demand {
-            id: key.id.clone(),
-            kind: key.kind,
-            source: key.source.clone(),
             owner: Some(owner(status)),
             group: status.group.clone(),
-            name: None,
             wants: status.want.clone(),
             priority: if key.kind == DemandKind::Lease { self.lease_priority } else { 0 },
             whole: status.whole,
-            arrived: status.asked.unwrap_or(at).min(at),
-            served: None,
-            agent: None,
-            template: None,
-            cores: None,
-            memory_mib: None,
-            ended: None,
-            how: None,
-            granted: None,
-            used_ms: None,
+            ..Demand::new(key.kind, key.source.clone(), &key.id, status.asked.unwrap_or(at).min(at))
         }
     }
 

@@ -57,25 +57,15 @@ impl Fold {
             return;
         }
         let record = Demand {
-            id: key.id.clone(),
-            kind: DemandKind::Job,
-            source: key.source.clone(),
-            owner: None,
-            group: None,
             name: waited.map(|job| job.name.clone()),
             wants: waited.map(|job| job.want.clone()),
             priority,
-            whole: false,
-            arrived: waited.map_or(at, |job| job.since.min(at)),
-            served: None,
-            agent: None,
-            template: None,
-            cores: None,
-            memory_mib: None,
-            ended: None,
-            how: None,
-            granted: None,
-            used_ms: None,
+            ..Demand::new(
+                DemandKind::Job,
+                key.source.clone(),
+                &key.id,
+                waited.map_or(at, |job| job.since.min(at)),
+            )
         };
         self.out.push(Kept::Open(Line::Demand(Box::new(record.clone()))));
         self.jobs.entry(source.clone()).or_default().insert(key.id.clone());

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use drover_model::fact::What;
 use drover_model::id::{LeaseId, NodeName, RunnerName};
 use drover_model::noted::{JobSeen, JobsSeen, StartedFor};
 use drover_model::phase::{AgentPhase, LeasePhase};

@@ -7,7 +7,15 @@ use crate::{DemandKind, How, MadeFor, Part, Peaks, ServiceChange, Writer};
 
 fn header() -> Header {
     let (from, to) = (WallTime(1_000), WallTime(9_000));
-    Header { format: FORMAT, drover: "0.1.0".into(), from, to, names: false, left_out: vec![] }
+    Header {
+        format: FORMAT,
+        drover: "0.1.0".into(),
+        from,
+        to,
+        names: false,
+        left_out: vec![],
+        nodes: vec![],
+    }
 }
 
 fn demand(id: &str, arrived: i64) -> Demand {

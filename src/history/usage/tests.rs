@@ -55,9 +55,15 @@ fn demand(kind: DemandKind, arrived: i64, served: i64, ended: i64) -> Demand {
 }
 
 fn report(by: By, (from, to): (i64, i64), lines: &[Line]) -> (Vec<Row>, Row) {
-    let mut tally = Tally::new(Range { from: WallTime(from), to: WallTime(to) }, by);
+    let all = Prices { core_hour: 20_000, gib_hour: 5_000 };
+    priced(by, (from, to), lines, PriceList { all, ..PriceList::default() })
+}
+
+fn priced(by: By, (from, to): (i64, i64), lines: &[Line], prices: PriceList) -> (Vec<Row>, Row) {
+    let range = Range { from: WallTime(from), to: WallTime(to) };
+    let mut tally = Tally::new(range, by, Some(prices));
     lines.iter().for_each(|line| tally.take(line));
-    tally.finish(Some(Prices { core_hour: 20_000, gib_hour: 5_000 }))
+    tally.finish()
 }
 
 fn lines() -> Vec<Line> {
@@ -180,4 +186,25 @@ fn rows_beyond_the_bound_are_one_row() {
     assert!(rows.len() <= ROWS_MAX + 2);
     let others = rows.iter().find(|row| row.name == OTHERS).unwrap();
     assert_eq!((others.leases, total.leases), (5, 1005));
+}
+
+// Invariant: a machine costs what its template does, else what its cloud does, and rows add up by whatever.
+
+#[test]
+fn a_template_has_its_own_price_or_its_clouds_or_that_of_all() {
+    let cents = |core_hour: u64| Prices { core_hour: core_hour * 10_000, gib_hour: 0 };
+    let of = [("lab".to_owned(), cents(2)), ("lab/linux".to_owned(), cents(3))];
+    let prices = PriceList { all: cents(1), of: of.into() };
+    for (template, price) in [("lab/linux", 0.06), ("lab/mac", 0.04), ("far/linux", 0.02)] {
+        let lines = [Line::Agent(Box::new(agent(template, 0, Some(HOUR))))];
+        let (rows, total) = priced(By::Template, (0, HOUR), &lines, prices.clone());
+        assert!(about(rows[0].price.unwrap(), price), "{template}: {:?}", rows[0]);
+        assert!(about(total.price.unwrap(), price), "{template}");
+    }
+    for by in By::ALL {
+        let (rows, total) = priced(by, (0, 4 * HOUR), &lines(), prices.clone());
+        let sum: f64 = rows.iter().filter_map(|row| row.price).sum();
+        // Four hours of two cores for 3 cents, and two hours for 2.
+        assert!(about(total.price.unwrap(), 0.32) && about(sum, 0.32), "{by:?}: {rows:?}");
+    }
 }

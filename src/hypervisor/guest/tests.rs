@@ -223,3 +223,43 @@ async fn the_host_keys_of_windows_are_where_its_own_openssh_has_them() {
     });
     assert_eq!(read.await, (Ok(1), 2));
 }
+
+// Invariant: of a guest that only its guest agent can enter, the end of one log is read, and it is plain text.
+
+#[tokio::test(start_paused = true)]
+async fn the_first_log_that_a_guest_has_is_read_through_its_guest_agent() {
+    let missing = "Agent error: failed to open file: No such file or directory";
+    for (has, first_line) in [
+        ("cloud-init-output.log", Some("/var/log/cloud-init-output.log")),
+        ("cloud-init.log", Some("/var/log/cloud-init.log")),
+        (
+            "cloudbase",
+            Some(r"C:\Program Files\Cloudbase Solutions\Cloudbase-Init\log\cloudbase-init.log"),
+        ),
+        ("nothing", None),
+    ] {
+        let script = Script::new(move |asked: &str| match asked.contains(has) {
+            true => Step::Data(json!({"content": "a\nE: no\u{1b}[31m network\n"})),
+            false => Step::Refuse(500, missing),
+        });
+        let client = script.client(&["a"], token());
+        let read = log(&client, &NodeName::new("pve1"), VmId(101)).await;
+        let wanted = first_line.map(|file| format!("{file}\na\nE: no[31m network\n"));
+        assert_eq!(read, wanted, "{has}");
+    }
+    for silent in ["QEMU guest agent is not running", "No QEMU guest agent configured"] {
+        let script = Script::new(move |_: &str| Step::Refuse(500, silent));
+        let client = script.client(&["a"], token());
+        assert_eq!(log(&client, &NodeName::new("pve1"), VmId(101)).await, None);
+        assert_eq!(script.seen().len(), 1, "{silent}");
+    }
+}
+
+#[test]
+fn of_a_long_log_the_whole_lines_at_its_end_are_kept() {
+    let text: String = (0..2000).map(|line| format!("line {line}\n")).collect();
+    let kept = last_lines(&text);
+    assert!(kept.len() <= LOG_CHARS_MAX && kept.starts_with("line 1"), "{kept:.40}");
+    assert!(kept.ends_with("line 1998\nline 1999\n"), "{kept}");
+    assert_eq!(last_lines("short"), "short");
+}

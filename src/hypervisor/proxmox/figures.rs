@@ -2,12 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use drover_limits::call_queue::CallLoad;
-use drover_model::id::CloudId;
+use drover_model::id::{CloudId, VmId};
 
-use super::Proxmox;
+use super::{Cloud, Proxmox};
 use crate::figures::{MeasureCall, MeasureGuests, MeasureWait};
+use crate::recent_calls::GuestCall;
 
 impl Proxmox {
     /// Says who takes the figures of calls to all clusters; once.
@@ -36,5 +38,12 @@ impl Proxmox {
             .iter()
             .filter(|(_, cloud)| seen.insert(Arc::as_ptr(&cloud.cluster().calls) as usize));
         first.map(|(id, cloud)| (id.clone(), cloud.cluster().calls.loads())).collect()
+    }
+}
+
+impl Cloud {
+    /// The last calls about a guest that ended within this span, the oldest first.
+    pub(crate) fn calls_about(&self, vmid: VmId, span: Duration) -> Vec<GuestCall> {
+        self.cluster().calls.about(vmid, span)
     }
 }

@@ -5,6 +5,7 @@
 (() => {
   const SOONEST = 1000; // between two looks, in milliseconds
   const SLOW = 10000; // of pages that ask the clusters
+  const PAUSE = 200; // after a key in a filter
   const find = (what, from = document) => from.querySelector(what);
   const all = (what, from = document) => [...from.querySelectorAll(what)];
 
@@ -79,6 +80,7 @@
   const mode = () => (find("#main") && find("#main").dataset.live) || "no";
   let looking = false;
   let wanted = false;
+  let narrowed = false; // the filter changed during a look, whose answer is of the one before
   let last = 0;
   let took = 0; // of the last look, in milliseconds: who is slow is asked less often
   let timer = null;
@@ -92,7 +94,8 @@
       if (answer.redirected && new URL(answer.url).pathname === "/login") { location.href = answer.url; return; }
       if (answer.ok) {
         const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
-        for (const part of ["#main", "header.top nav"]) {
+        // What a script of its own draws stays as it is.
+        for (const part of mode() === "own" ? ["header.top nav"] : ["#main", "header.top nav"]) {
           if (find(part) && find(part, fresh)) put(find(part), find(part, fresh));
         }
         times();
@@ -103,11 +106,11 @@
     } finally {
       took = Date.now() - last;
       looking = false;
-      if (wanted) soon();
+      if (narrowed) { narrowed = false; look(); } else if (wanted) soon();
     }
   };
   const soon = () => {
-    if (mode() === "no") return;
+    if (mode() === "no" || mode() === "own") return;
     if (document.hidden) { wanted = true; return; }
     if (timer) return;
     const pause = Math.max(mode() === "slow" ? SLOW : SOONEST, 5 * took);
@@ -176,8 +179,12 @@
       let out = {};
       try { out = JSON.parse(text); } catch { /* Nothing is said. */ }
       if (!answer.ok) { note(out.detail || `drover answered ${answer.status}`, true); return; }
+      if (out.continueAt) { location.href = out.continueAt; return; }
       if (then) { location.href = then; return; }
-      note(`${label}: done`, false);
+      const unread = out.unread || [];
+      for (const one of unread) note(`${label}: cluster ${one.cluster} was not read: ${one.why}`, true);
+      if (out.refused) note(`${label}: the configuration was not read again: ${out.refused}`, true);
+      if (unread.length === 0 && !out.refused) note(`${label}: done`, false);
       if (out.privateKey) shown(out.privateKey);
       last = 0;
       await look();
@@ -195,8 +202,36 @@
     }
   });
 
-  // Keys.
   let row = -1;
+
+  // Filters hold while one types; without this script, Enter asks for them.
+  let typed = null;
+  const narrow = (form) => {
+    const url = new URL(location.href);
+    for (const [key, value] of new FormData(form)) {
+      if (value) url.searchParams.set(key, value); else url.searchParams.delete(key);
+    }
+    if (url.href === location.href) return;
+    history.replaceState(history.state, "", url);
+    row = -1;
+    if (looking) narrowed = true; else look();
+  };
+  document.addEventListener("input", (event) => {
+    const form = event.target.closest("form[role=search]");
+    if (!form) return;
+    clearTimeout(typed);
+    typed = setTimeout(() => narrow(form), PAUSE);
+  });
+  document.addEventListener("submit", (event) => {
+    const form = event.target.closest("form[role=search]");
+    if (!form) return;
+    event.preventDefault();
+    clearTimeout(typed);
+    narrow(form);
+    find("input", form).blur();
+  });
+
+  // Keys.
   let after = null;
   const rows = () => all("table.rows tbody tr");
   const mark = () => rows().forEach((one, place) => one.classList.toggle("here", place === row));
@@ -237,5 +272,7 @@
   times();
   setInterval(times, 1000);
   setInterval(() => { if (mode() === "slow") soon(); }, SLOW);
+  // What is foreseen changes without an event, too.
+  setInterval(() => { if (mode() === "yes") soon(); }, 3 * SLOW);
   open();
 })();

@@ -1,12 +1,18 @@
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
-use drover_history::{Agent, Demand, DemandKind, How, Line, MadeFor, Peaks, Prices, Trace};
+use drover_history::{
+    Agent, Demand, DemandKind, How, Line, MadeFor, Peaks, PriceList, Prices, Trace,
+};
+use drover_model::fact::What;
+use drover_model::id::{CloudId, ClusterId};
+use drover_model::overridden::CloudOverrides;
+use drover_model::phase::CloudHealth;
 use parking_lot::Mutex;
 use reqwest::Method;
 
 use super::*;
 use crate::state::{READERS, ReadHistory};
-use crate::testing::Served;
+use crate::testing::{Served, reported};
 
 const HOUR: i64 = 60 * 60 * 1000;
 /// The first moment of 2026-11-01 in UTC.
@@ -70,8 +76,9 @@ fn door(lines: Vec<Line>) -> HistoryDoor {
         }
         Ok(seen)
     });
-    let prices = Prices { core_hour: 20_000, gib_hour: 5_000 };
-    HistoryDoor { read, prices: Arc::new(move || Some((prices, "EUR".to_owned()))) }
+    let all = Prices { core_hour: 20_000, gib_hour: 5_000 };
+    let prices = PriceList { all, ..PriceList::default() };
+    HistoryDoor { read, prices: Arc::new(move || Some((prices.clone(), "EUR".to_owned()))) }
 }
 
 fn served() -> Served {
@@ -133,6 +140,18 @@ async fn what_cannot_be_meant_is_refused_with_what_is_taken() {
 #[tokio::test]
 async fn a_trace_is_whole_and_hides_names() {
     let served = served();
+    let cluster = Some(ClusterId::new("9f31c0aa52e7d410"));
+    let cloud = CloudStatus {
+        cloud: CloudId::new("lab"),
+        cluster,
+        health: CloudHealth::Well,
+        version: None,
+        detail: String::new(),
+        agents: 3,
+        cap: None,
+        overrides: CloudOverrides::default(),
+    };
+    reported(&served.view, What::Cloud(Box::new(cloud)));
     let text = async |query: &str| {
         let answer =
             served.call(Some("operator"), Method::GET, &format!("/v1/trace{query}"), "").await;
@@ -145,6 +164,8 @@ async fn a_trace_is_whole_and_hides_names() {
     assert_eq!((trace.agents.len(), trace.demands.len(), trace.cut), (1, 1, None));
     assert_eq!(trace.header.from, WallTime(START));
     assert!(!trace.header.names && trace.header.left_out[0].contains("hashed"));
+    let size = NodeSize { cloud: "lab".into(), node: "pve1".into(), cores: 8, memory_mib: 6144 };
+    assert_eq!(trace.header.nodes, [size]);
     let shown = text("?names=true&from=2026-11-01&to=2026-11-02").await;
     let trace = Trace::read(shown.as_bytes(), Limits::default()).unwrap();
     assert_eq!(trace.demands[0].owner.as_deref(), Some("=anna, \"the\" one"));

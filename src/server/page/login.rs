@@ -1,4 +1,4 @@
-//! The way in: a token for a session. `openid.rs` has the way by the provider.
+//! The way in: a token for a session. `openid.rs` has the way by the provider, `logout.rs` the way out.
 
 use actix_web::http::StatusCode;
 use actix_web::http::header::{self, HeaderMap, HeaderValue};
@@ -71,13 +71,6 @@ pub(super) async fn enter(
         }
         Err(problem) => Err(problem.into()),
     }
-}
-
-/// Ends the session.
-pub(super) async fn leave(request: HttpRequest) -> HttpResponse {
-    let mut answer = HttpResponse::NoContent().finish();
-    put(&mut answer, &set_cookie("", is_secure(request.headers())));
-    answer
 }
 
 /// The form, with why the last try failed.

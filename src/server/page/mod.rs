@@ -7,11 +7,12 @@
 //! Beside this folder, `answers.rs` has headers, and refusals as pages; `looks.rs` keeps for some seconds what
 //! clusters answered, so that many readers ask them once.
 //!
-//! - `login.rs` takes a token and gives a session; `openid.rs` asks the provider for one.
+//! - `login.rs` takes a token and gives a session; `openid.rs` asks the provider for one, and `logout.rs` ends it.
 //! - `views.rs` has one handler a page, `happened.rs` the events as they show them.
 
 mod happened;
 mod login;
+mod logout;
 mod openid;
 #[cfg(test)]
 mod tests;
@@ -38,6 +39,7 @@ pub(super) fn places() -> Vec<Place> {
         at("/").query().get(VIEWER, views::herd),
         at("/agents").query().get(VIEWER, views::agents),
         at("/agents/{id}").query().get(VIEWER, views::agent),
+        at("/agents/{id}/terminal").query().get(OPERATOR, views::terminal),
         at("/leases").query().get(VIEWER, views::leases),
         at("/leases/{id}").query().get(VIEWER, views::lease),
         at("/jobs").query().get(VIEWER, views::jobs),
@@ -60,7 +62,7 @@ pub(super) fn places() -> Vec<Place> {
             .post(OPEN, login::enter),
         at("/login/openid").query().get(OPEN, openid::begin),
         at(openid::CALLBACK).query().get(OPEN, openid::end),
-        Place::at("/logout").post(VIEWER, login::leave),
+        Place::at("/logout").post(VIEWER, logout::leave),
         Place::at("/assets/{name}").query().get(OPEN, answers::asset),
     ]
 }

@@ -32,7 +32,7 @@ use crate::session::{set_cookie_for, set_login_cookie};
 pub(super) use drover_openid::CALLBACK;
 
 /// How long a login may wait for the provider, whatever is asked of it.
-const WAIT_LIMIT: Duration = Duration::from_secs(20);
+pub(super) const WAIT_LIMIT: Duration = Duration::from_secs(20);
 /// The most bytes of what the provider sends back with a person.
 const QUERY_BYTES_MAX: usize = 8 * 1024;
 /// Groups that a refusal names.

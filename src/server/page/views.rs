@@ -1,13 +1,14 @@
 //! One handler a page: it takes what the API answers, and shows it.
 
 use actix_web::{HttpRequest, HttpResponse, web};
-use drover_api::{GoneOut, Role};
+use drover_api::{AccountOut, GoneOut, Role};
 use drover_model::id::{AgentId, LeaseId, NodeName};
 use drover_model::phase::LeasePhase;
 use drover_page::{
     AgentFilter, AgentPage, AgentWords, AgentsPage, AuditPage, ConfigurationPage, DocsPage,
-    DocsTopic, EventsPage, Frame, GonePage, HerdPage, JobPage, JobsPage, LeaseCounts, LeasePage,
-    LeasesPage, NodesPage, PlanPage, Tab, TemplatePage, UsagePage, ValuesShown,
+    DocsTopic, EventsPage, Frame, GonePage, HerdAsides, HerdPage, JobPage, JobsPage, LeaseCounts,
+    LeasePage, LeasesPage, NodesPage, PlanPage, Tab, TemplatePage, TerminalPage, UsagePage,
+    ValuesShown,
 };
 use serde::Deserialize;
 
@@ -22,7 +23,8 @@ use crate::query::Keys;
 use crate::shapes::{self, Shown};
 use crate::state::State;
 use crate::{
-    audit as of_audit, black_box, control, demand, drift, nodes as of_nodes, status, values,
+    audit as of_audit, black_box, control, demand, drift, nodes as of_nodes, status,
+    terminal_calls, values,
 };
 
 type ByCaller = web::ReqData<Caller>;
@@ -71,12 +73,22 @@ fn gone(state: &State) -> Vec<GoneOut> {
     state.doors.view.gone_agents().iter().map(Shown::shown).collect()
 }
 
+/// What waits and why, as it was within a second.
+async fn waits(state: &Data) -> Vec<AccountOut> {
+    let ask = async { Ok(demand::waits(state).await) };
+    state.looks.waits.look("", ask).await.unwrap_or_default()
+}
+
 pub(super) async fn herd(state: Data, caller: ByCaller, request: HttpRequest) -> Answer {
     let frame = frame(&state, &request, &caller, Tab::Herd);
     let view = &state.doors.view;
     let granted = view.count_leases(LeasePhase::Granted) + view.count_leases(LeasePhase::Ready);
     let leases = LeaseCounts { waiting: view.count_leases(LeasePhase::Waiting), granted };
-    Ok(html(&HerdPage::new(frame, status::glance(view), leases, gone(&state))))
+    let ask = async { Ok(of_nodes::kept_out(&state).await) };
+    let kept_out = state.looks.kept_out.look("", ask).await.unwrap_or_default();
+    let waits = waits(&state).await;
+    let asides = HerdAsides { leases, waits, kept_out };
+    Ok(html(&HerdPage::new(frame, status::glance(view), asides, gone(&state))))
 }
 
 pub(super) async fn agents(
@@ -134,6 +146,21 @@ pub(super) async fn agent(
     Ok(html(&GonePage::new(frame, gone.shown(), events, kept)))
 }
 
+pub(super) async fn terminal(
+    state: Data,
+    caller: ByCaller,
+    request: HttpRequest,
+    id: web::Path<String>,
+) -> Answer {
+    let (view, by) = (&state.doors.view, caller.by());
+    let agent = view.agent(&AgentId::new(&*id)).ok_or_else(|| {
+        Rejection::not_found(format!("no agent `{}` lives, so it has no terminal", printable(&id)))
+    })?;
+    let entry = terminal_calls::entry(&state, &caller, &agent);
+    let frame = frame(&state, &request, &caller, Tab::Agents);
+    Ok(html(&TerminalPage::new(frame, shapes::agent(view, &agent, &by), entry)))
+}
+
 pub(super) async fn leases(
     state: Data,
     caller: ByCaller,
@@ -173,8 +200,8 @@ pub(super) async fn jobs(
     Asked(Filtered { q }): Asked<Filtered>,
 ) -> Answer {
     let frame = frame(&state, &request, &caller, Tab::Jobs);
-    let out = demand::list(state).await?.into_inner();
-    Ok(html(&JobsPage::new(frame, out, &q)))
+    let out = demand::list(state.clone()).await?.into_inner();
+    Ok(html(&JobsPage::new(frame, out, &q, &waits(&state).await)))
 }
 
 /// Why something waits, as it was answered within some seconds.

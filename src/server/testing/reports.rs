@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use drover_api::{BlackBoxOut, GuestTaskOut, MomentOut, PhaseOut, ValueOut};
+use drover_actors::message::{NodeKeptOut, NodeOrdered, Refusal};
+use drover_api::{BlackBoxOut, GuestCallOut, GuestTaskOut, MomentOut, PhaseOut, ValueOut};
 use drover_model::demand::report::{
     Account, Estimate, Kind, Outage, RowlessRunner, RunningJob, Serving, SourceJobs, Unoffered,
 };
@@ -11,14 +12,15 @@ use drover_model::demand::spec::ShareSpec;
 use drover_model::id::{
     AgentId, CloudId, ClusterId, LeaseId, NodeName, RunnerName, SourceId, TemplateId,
 };
-use drover_model::phase::NodeStatus;
+use drover_model::phase::{NodeOrder, NodeStatus};
 use drover_model::placement::report::NodeReport;
 use drover_model::ports::JobObservation;
 use drover_model::record::Want;
+use drover_notify::{Delivered, Failure, Tested};
 
 use super::{Served, THEN, book};
 use crate::house::Limits;
-use crate::state::{Doors, HistoryDoor};
+use crate::state::{Doors, HistoryDoor, NotifyDoor};
 use crate::view::View;
 
 /// What waits at a source, runs there, and is left alone.
@@ -114,6 +116,22 @@ pub(super) fn an_account(source: SourceId) -> Account {
     Account { source: Some(source), share, has: 3, all: 4, weights: 4, kinds: vec![kind] }
 }
 
+/// What comes of an order about a node: the second of two is used, and stays so.
+pub(super) fn ordered(node: &NodeName, order: NodeOrder) -> Result<NodeOrdered, Refusal> {
+    let changed = node.as_str() == "pve1";
+    if !changed && node.as_str() != "pve2" {
+        return Err(Refusal::Unknown(format!("no node is called `{node}`")));
+    }
+    let (cluster, node) = (ClusterId::new("9f31c0aa52e7d410"), node.clone());
+    Ok(NodeOrdered { cluster, node, order, changed, agents: 2 })
+}
+
+/// A node that an operator cordoned.
+pub(super) fn kept_out() -> Vec<NodeKeptOut> {
+    let (cluster, node) = (ClusterId::new("9f31c0aa52e7d410"), NodeName::new("pve3"));
+    vec![NodeKeptOut { cluster, node, order: NodeOrder::Cordon }]
+}
+
 pub(super) fn a_node() -> NodeReport {
     let linux = TemplateId::new(CloudId::new("lab"), "linux");
     NodeReport {
@@ -127,7 +145,9 @@ pub(super) fn a_node() -> NodeReport {
         others_mb: 2048,
         own_mb: 6400,
         free_mb: -256,
+        used_mb: 3072,
         cpus: 8000,
+        busy_cpus: 2500,
         free_cpus: 1500,
         refuses: vec![(linux, "no room".into())],
     }
@@ -162,6 +182,16 @@ pub fn a_black_box() -> BlackBoxOut {
             log: vec!["TASK ERROR: start failed".to_owned()],
         }],
         tasks_unread: None,
+        calls: vec![GuestCallOut {
+            at: "2026-11-21T08:11:58Z".to_owned(),
+            method: "POST".to_owned(),
+            path: "/nodes/pve1/qemu/10417/status/start".to_owned(),
+            outcome: "200".to_owned(),
+            ms: 41,
+            times: 2,
+        }],
+        guest_log: Some("/var/log/cloud-init-output.log\nno network".to_owned()),
+        guest_unread: None,
     }
 }
 
@@ -173,6 +203,21 @@ impl Served {
         let changed = |doors| Doors { history, ..doors };
         Self::changed(view, asks, script, Limits::default(), changed)
     }
+}
+
+/// What comes of tests of channels: the phone cannot be reached.
+pub(super) fn test_notify() -> NotifyDoor {
+    Arc::new(|channel| Box::pin(std::future::ready(tested(channel.as_deref()))))
+}
+
+fn tested(channel: Option<&str>) -> Option<Vec<Tested>> {
+    let taken = Delivered { answer: "250 2.0.0 Ok".to_owned(), refused: None };
+    let failure =
+        Failure { text: "no answer within 30 s".to_owned(), retry_after: None, is_final: false };
+    let all = [("ops", "mail", Ok(taken)), ("phone", "ntfy", Err(failure))];
+    let meant = all.into_iter().filter(|(name, ..)| channel.is_none_or(|one| one == *name));
+    let tested = meant.map(|(name, via, result)| Tested { channel: name.to_owned(), via, result });
+    Some(tested.collect()).filter(|all: &Vec<Tested>| !all.is_empty())
 }
 
 /// The values in force: of a file, of a variable, a secret and a default.

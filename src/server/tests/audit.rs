@@ -180,7 +180,7 @@ async fn without_its_log_the_service_goes_on_or_refuses_as_it_is_configured() {
     let served = Served::default();
     let audit = served.doors().audit;
     let view = std::sync::Arc::clone(&served.view);
-    audit.watch(move |why| view.mark_audit(why.map(str::to_owned)));
+    audit.watch(move |trouble| view.mark_audit(trouble.cloned()));
     std::fs::write(audit.folder(), "no folder").unwrap();
     assert_eq!(served.admin(Method::POST, "/v1/reap", "").await.status, 200);
     let status = served.admin(Method::GET, "/v1/status", "").await;

@@ -15,6 +15,7 @@ use std::sync::{Arc, OnceLock};
 
 use dashmap::DashMap;
 use drover_api::SyncOut;
+use drover_audit::Trouble;
 use drover_limits::call_queue::CallLoad;
 use drover_model::fact::{Fact, What};
 use drover_model::id::{
@@ -29,6 +30,7 @@ use drover_model::status::{
     LeaseStatus, SourceStatus, TemplateStatus,
 };
 use drover_model::time::WallTime;
+use drover_notify::ChannelTrouble;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -77,7 +79,8 @@ pub struct View {
     numbers: Mutex<Numbers>,
     readiness: watch::Sender<Readiness>,
     journal: Mutex<Option<String>>,
-    audit: Mutex<Option<String>>,
+    audit: Mutex<Option<Trouble>>,
+    channels: Mutex<Vec<ChannelTrouble>>,
     restart_due: Mutex<Vec<&'static str>>,
     /// The state of the sync with git; none where no repository is configured.
     sync: Mutex<Option<SyncOut>>,
@@ -173,6 +176,7 @@ impl View {
             readiness: watch::Sender::new(Readiness::default()),
             journal: Mutex::new(None),
             audit: Mutex::new(None),
+            channels: Mutex::default(),
             restart_due: Mutex::new(Vec::new()),
             sync: Mutex::default(),
             managed: Mutex::default(),
@@ -206,13 +210,23 @@ impl View {
     }
 
     /// Notes why the audit log cannot be written, or that it can.
-    pub fn mark_audit(&self, trouble: Option<String>) {
+    pub fn mark_audit(&self, trouble: Option<Trouble>) {
         *self.audit.lock() = trouble;
     }
 
     /// Why the audit log cannot be written; none when it can.
-    pub fn audit_trouble(&self) -> Option<String> {
+    pub fn audit_trouble(&self) -> Option<Trouble> {
         self.audit.lock().clone()
+    }
+
+    /// Notes the channels of notifications whose messages are not taken.
+    pub fn mark_channels(&self, troubles: Vec<ChannelTrouble>) {
+        *self.channels.lock() = troubles;
+    }
+
+    /// The channels of notifications whose messages are not taken.
+    pub fn channel_troubles(&self) -> Vec<ChannelTrouble> {
+        self.channels.lock().clone()
     }
 
     /// Marks the state of the sync with git.

@@ -107,6 +107,7 @@ impl GoneAgent {
             | Reason::Asked
             | Reason::HoldOver
             | Reason::Reaped
+            | Reason::AskedBy { .. }
             | Reason::Outdated
             | Reason::Unconfigured
             | Reason::Stopping

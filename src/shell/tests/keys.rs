@@ -462,3 +462,12 @@ fn each_shell_shows_the_cards_that_ip_or_ifconfig_names() {
         assert_eq!(shown(&home), "bc:24:11:00:00:02");
     }
 }
+
+// Invariant: a lease's key can be added and removed any number of times.
+
+#[test]
+fn a_key_is_added_without_its_comment_and_marked_with_the_lease() {
+    let command = admit_command("l1", "ssh-ed25519 AAAA it's me");
+    assert!(command.contains("'ssh-ed25519 AAAA drover-lease-l1'"), "{command}");
+    assert!(!command.contains("it's me"), "{command}");
+}

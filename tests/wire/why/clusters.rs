@@ -3,7 +3,7 @@
 use crate::api::{ask, call, ready, release};
 use crate::rights;
 
-use super::stage::Stage;
+use super::stage::{Stage, Staged};
 
 /// A stage on which a lease was ready, so that all that drover needs is read, and another waits.
 fn seen(mut stage: Stage) -> Stage {
@@ -48,47 +48,38 @@ fn of_own_user() -> Stage {
     stage.site = rights::site(&stage.sim, "");
     let (code, text) = rights::setup(&stage.site, &[]);
     assert_eq!(code, 0, "{text}");
+    let yaml = std::fs::read_to_string(stage.site.config()).unwrap();
+    stage.write_yaml(&yaml);
     stage
 }
 
-// Invariant: an answer names its cause once, one a line, with the command that helps, promises nothing
-// that does not come, and the journal alone says the same.
-
-#[test]
-fn one_endpoint_is_down_of_one() {
+pub fn one_endpoint_down_of_one() -> Staged {
     let stage = seen(Stage::new(&[]));
     stage.sim.order("node-down pve1");
     ask(&stage.site, "linux", "ci");
     // A call that was on its way then may have failed in words of its own.
     let text = stage.until(&["why", "leases"], "cloud lab: no usable endpoint");
-    stage.ends(
-        "one_endpoint_down_of_one",
-        &text,
-        &[&["cloud=lab", "degraded", "no usable endpoint"]],
-    );
+    stage.answers(text)
 }
 
-#[test]
-fn one_endpoint_is_down_of_three() {
+pub fn one_endpoint_down_of_three() -> Staged {
     let stage = seen(of_three());
     stage.sim.order("node-down pve1");
     kept_back(&stage);
     // The first try is refused; by the next one the list of nodes says why.
     let text = stage.until(&["why", "leases"], "no agent starts");
-    stage.ends("one_endpoint_down_of_three", &text, &[&["pve1", "offline"]]);
+    stage.answers(text)
 }
 
-#[test]
-fn the_login_is_disabled() {
+pub fn user_disabled() -> Staged {
     let stage = seen(of_own_user());
     stage.sim.admin("PUT", "/access/users/drover@pve", &[("enable", "0")]);
     ask(&stage.site, "linux", "ci");
     let text = stage.until(&["why", "leases"], "when: once");
-    stage.ends("user_disabled", &text, &[&["cloud=lab", "drover@pve!ci", "refused"]]);
+    stage.answers(text)
 }
 
-#[test]
-fn a_privilege_is_gone() {
+pub fn privilege_gone() -> Staged {
     let stage = seen(of_own_user());
     let roles = stage.sim.admin("GET", "/access/roles", &[])["data"].clone();
     for role in roles.as_array().unwrap() {
@@ -101,63 +92,54 @@ fn a_privilege_is_gone() {
     }
     ask(&stage.site, "linux", "ci");
     let text = stage.until(&["why", "leases"], "breaker");
-    stage.ends("privilege_gone", &text, &[&["VM.Clone"]]);
+    stage.answers(text)
 }
 
-#[test]
-fn all_nodes_are_drained() {
+pub fn all_drained() -> Staged {
     let stage = seen(Stage::new(&[]));
     for node in ["pve1", "pve2", "pve3"] {
         stage.said(&["node", "drain", node]);
     }
     ask(&stage.site, "linux", "ci");
     let text = stage.until(&["why", "leases"], "drained");
-    stage.ends("all_drained", &text, &[&["pve1", "drained"]]);
+    stage.answers(text)
 }
 
-#[test]
-fn the_cluster_has_no_quorum() {
+pub fn no_quorum() -> Staged {
     let stage = seen(Stage::new(&[]));
     for node in ["pve1", "pve2", "pve3"] {
         stage.sim.order(&format!("isolate {node}"));
     }
     ask(&stage.site, "linux", "ci");
     let text = stage.until(&["why", "leases"], "quorum");
-    stage.ends("no_quorum", &text, &[&["quorum"]]);
+    stage.answers(text)
 }
 
-#[test]
-fn the_certificate_changed() {
+pub fn certificate_changed() -> Staged {
     let stage = seen(of_three());
     stage.sim.order("renew-authority");
     ask(&stage.site, "linux", "ci");
     let text = stage.until(&["why", "leases"], "once cloud lab");
-    stage.ends("certificate_changed", &text, &[&["cloud=lab", "certificate"]]);
+    stage.answers(text)
 }
 
-#[test]
-fn a_node_is_in_maintenance() {
+pub fn node_maintenance() -> Staged {
     let stage = Stage::new(&[]);
     stage.configure("    maxTotalUses: 1\n", |yaml| yaml);
     let stage = seen(stage);
     stage.sim.order("maintenance pve1 on");
     let text = kept_back(&stage);
-    stage.ends("node_maintenance", &text, &[&["pve1", "maintenance"]]);
+    stage.answers(text)
 }
 
-#[test]
-fn the_cloud_is_gone_at_a_resync() {
+pub fn cloud_gone_at_resync() -> Staged {
     let stage = seen(Stage::new(&[]));
     stage.sim.order("node-down pve1");
     let text = stage.until(&["resync"], "nothing is started since");
-    let journal: [&[&str]; 2] =
-        [&["cloud=lab", "degraded", "no usable endpoint"], &["cluster=", "could not be read"]];
-    stage.ends("cloud_gone_at_resync", &text, &journal);
-    assert_eq!(stage.site.cli(&["resync"]).status.code(), Some(1));
+    stage.answers(text)
 }
 
-#[test]
-fn gitea_is_silent() {
+pub fn gitea_silent() -> Staged {
     let mut stage = Stage::new(&[]);
     let port = crate::open::free_port();
     let secret = stage.secret("gitea", "a token");
@@ -173,23 +155,18 @@ fn gitea_is_silent() {
     });
     stage.start();
     let text = stage.until(&["why", "git"], "since");
-    stage.ends("gitea_silent", &text, &[&["source=git", "refused"]]);
+    stage.answers(text)
 }
 
-#[test]
-fn the_configuration_is_broken() {
+pub fn configuration_broken() -> Staged {
     let stage = seen(Stage::new(&[]));
     stage.configure("    instanceCap: many\n", |yaml| yaml.replace("    instanceCap: 4\n", ""));
     let text = stage.until(&["status"], "instanceCap");
-    let text = text.split("\nCLOUDS").next().unwrap();
-    let line = ["ERROR", "configuration refused", "drover.yaml:32", "instanceCap"];
-    stage.ends("configuration_broken", text, &[&line]);
-    let journal = stage.journal();
-    assert_eq!(journal.lines().filter(|line| line.contains("ERROR")).count(), 1, "{journal}");
+    let text = text.split("\nCLOUDS").next().unwrap().to_owned();
+    stage.answers(text)
 }
 
-#[test]
-fn the_machine_is_lost_under_its_job() {
+pub fn machine_lost_under_its_job() -> Staged {
     let mut stage = Stage::new(&[]);
     stage.configure("", |yaml| {
         yaml.replace("node: pve1", "node: pve2")
@@ -202,5 +179,92 @@ fn the_machine_is_lost_under_its_job() {
     stage.sim.order("node-down pve2");
     assert_eq!(call(&stage.site, "POST", "/v1/resync", None).0, 200);
     let text = stage.until(&["why", &lease], "lost");
-    stage.ends("machine_lost_under_its_job", &text, &[&["lease=", "lost", "pve2"]]);
+    stage.answers(text)
+}
+
+// Invariant: an answer names its cause once, one a line, with the command that helps, promises nothing
+// that does not come, and the journal alone says the same.
+
+#[test]
+fn one_endpoint_is_down_of_one() {
+    one_endpoint_down_of_one()
+        .ends("one_endpoint_down_of_one", &[&["cloud=lab", "degraded", "no usable endpoint"]]);
+}
+
+#[test]
+fn one_endpoint_is_down_of_three() {
+    one_endpoint_down_of_three().ends("one_endpoint_down_of_three", &[&["pve1", "offline"]]);
+}
+
+#[test]
+fn the_login_is_disabled() {
+    user_disabled().ends("user_disabled", &[&["cloud=lab", "drover@pve!ci", "refused"]]);
+}
+
+#[test]
+fn a_privilege_is_gone() {
+    privilege_gone().ends("privilege_gone", &[&["VM.Clone"]]);
+}
+
+#[test]
+fn all_nodes_are_drained() {
+    let stage = all_drained().ends("all_drained", &[&["pve1", "drained"]]);
+    let seat = stage.seat.sits_at(&stage);
+    seat.clicks("#kept-out [data-do='POST /v1/nodes/pve1/drain']");
+    seat.lacks("main", "What waits");
+    assert!(!seat.text("#kept-out").contains("pve1"), "{}", seat.text("#kept-out"));
+    seat.clicks("header.top a[href='/leases']");
+    seat.lacks("#leases", "waiting");
+}
+
+#[test]
+fn the_cluster_has_no_quorum() {
+    no_quorum().ends("no_quorum", &[&["quorum"]]);
+}
+
+#[test]
+fn the_certificate_changed() {
+    certificate_changed().ends("certificate_changed", &[&["cloud=lab", "certificate"]]);
+}
+
+#[test]
+fn a_node_is_in_maintenance() {
+    node_maintenance().ends("node_maintenance", &[&["pve1", "maintenance"]]);
+}
+
+#[test]
+fn the_cloud_is_gone_at_a_resync() {
+    let journal: [&[&str]; 2] =
+        [&["cloud=lab", "degraded", "no usable endpoint"], &["cluster=", "could not be read"]];
+    let stage = cloud_gone_at_resync().ends("cloud_gone_at_resync", &journal);
+    assert_eq!(stage.site.cli(&["resync"]).status.code(), Some(1));
+    // Nor does the page say that it was done.
+    let seat = stage.seat.sits_at(&stage);
+    seat.clicks("main [data-do='POST /v1/resync']");
+    seat.clicks("#ask button[value=yes]");
+    seat.shows("#notes", "was not read: cloud lab: no usable endpoint");
+}
+
+#[test]
+fn gitea_is_silent() {
+    gitea_silent().ends("gitea_silent", &[&["source=git", "refused"]]);
+}
+
+#[test]
+fn the_configuration_is_broken() {
+    let line = ["ERROR", "configuration refused", "drover.yaml:34", "instanceCap"];
+    let stage = configuration_broken().ends("configuration_broken", &[&line]);
+    let journal = stage.journal();
+    assert_eq!(journal.lines().filter(|line| line.contains("ERROR")).count(), 1, "{journal}");
+    // What is repaired comes into force by itself, or at once by the page.
+    stage.configure("", |yaml| yaml);
+    let seat = stage.seat.sits_at(&stage);
+    seat.clicks("header.top a[href='/configuration']");
+    seat.clicks("main [data-do='POST /v1/reload']");
+    seat.shows("main", "The newest configuration is in force.");
+}
+
+#[test]
+fn the_machine_is_lost_under_its_job() {
+    machine_lost_under_its_job().ends("machine_lost_under_its_job", &[&["lease=", "lost", "pve2"]]);
 }

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use regex_lite::Regex;
 
+use super::seat::Seat;
 use crate::harness::{Service, Sim, Site, WAIT_LIMIT};
 
 /// What a golden text does not say, since each run has its own.
@@ -29,6 +30,9 @@ const MASKS: &[(&str, &str)] = &[
 /// Whether a clone of the last moment is taken back by now is up to the moment, too.
 const COUNTS: &str = r"\d+ of 4 living, \d+ on their way, 0 free, \d+ busy, room for \d+";
 
+/// What the page takes for a login.
+pub const TOKEN: &str = "a-token-of-the-page";
+
 /// A case on its stage.
 pub struct Stage {
     pub sim: Sim,
@@ -36,6 +40,8 @@ pub struct Stage {
     pub site: Site,
     /// The service, where it runs.
     pub service: Option<Service>,
+    /// The browser of all cases.
+    pub seat: Seat,
     dir: tempfile::TempDir,
 }
 
@@ -45,7 +51,7 @@ impl Stage {
         let dir = tempfile::tempdir().unwrap();
         let sim = Sim::start_with(dir.path(), &[&["--guests", "process"], options].concat());
         let site = Site::new(&sim);
-        let stage = Self { sim, site, service: None, dir };
+        let stage = Self { sim, site, service: None, seat: Seat::taken(), dir };
         stage.configure("", |yaml| yaml);
         stage
     }
@@ -58,7 +64,26 @@ impl Stage {
             "startVmId: 10000\n    callTimeoutSec: 5\n    connectTimeoutSec: 2\n    \
              operationTimeoutSec: 60",
         );
-        self.site.write_yaml(&change(yaml));
+        self.write_yaml(&change(yaml));
+    }
+
+    /// Writes the whole text, with a page for people.
+    pub fn write_yaml(&self, yaml: &str) {
+        let token = self.secret("page-token", TOKEN);
+        let page = format!(
+            "service:\n  listen: \"127.0.0.1:0\"\n  tokens: [{{name: ops, role: admin, secretFile: \
+             \"{token}\"}}]\n"
+        );
+        self.site.write_yaml(&yaml.replace("service:\n", &page));
+    }
+
+    /// The address of the page.
+    pub fn page(&self) -> String {
+        let journal = self.journal();
+        let line = journal.lines().find(|line| line.contains("API served")).unwrap();
+        let (_, address) = line.split_once("addr=").unwrap();
+        let address = address.split_whitespace().next().unwrap().trim_matches('"');
+        format!("http://{address}")
     }
 
     /// Starts the service, whose journal is kept.
@@ -131,18 +156,34 @@ impl Stage {
         std::fs::read_to_string(self.journal_file()).unwrap_or_default()
     }
 
-    /// Compares what was answered with its golden text, and looks for each of these parts in one line of
-    /// the journal's.
-    pub fn ends(&self, case: &str, answer: &str, journal: &[&[&str]]) {
+    /// A case whose answer is there.
+    pub fn answers(self, answer: impl Into<String>) -> Staged {
+        Staged { stage: self, answer: answer.into() }
+    }
+}
+
+/// A stage on which something waits, and what `drover` says of it.
+pub struct Staged {
+    pub stage: Stage,
+    pub answer: String,
+}
+
+impl Staged {
+    /// Compares what was answered with its golden text, looks for each of these parts in one line of the
+    /// journal's, and finds the cause on the page.
+    pub fn ends(self, case: &str, journal: &[&[&str]]) -> Stage {
+        let Self { stage, answer } = self;
         insta::with_settings!({snapshot_path => "../../golden/why", prepend_module_to_snapshot => false, omit_expression => true}, {
             let counts = Regex::new(COUNTS).unwrap();
-            insta::assert_snapshot!(case, counts.replace_all(&masked(answer), "COUNTS"));
+            insta::assert_snapshot!(case, counts.replace_all(&masked(&answer), "COUNTS"));
         });
         for parts in journal {
-            self.says(parts);
+            stage.says(parts);
         }
         let twice = |line: &&str| line.matches("agent=").count() > 1;
-        assert_eq!(self.journal().lines().find(twice), None, "a line names its agent twice");
+        assert_eq!(stage.journal().lines().find(twice), None, "a line names its agent twice");
+        stage.seat.solves(case, &stage);
+        stage
     }
 }
 

@@ -179,6 +179,33 @@ async fn a_session_of_the_provider_changes_nothing_without_the_header_of_the_pag
     served.stop().await;
 }
 
+// Invariant: a logout ends the session of drover in any case, and leads to the provider where that is configured.
+
+#[tokio::test]
+async fn a_logout_leads_on_to_the_provider_where_the_configuration_wants_that() {
+    for (ends, status) in [(true, 200), (false, 204)] {
+        let (fake, served) = served().await;
+        let mut document = fake.document();
+        document["end_session_endpoint"] = json!(format!("{}/end", fake.issuer));
+        fake.answer("/.well-known/openid-configuration", 200, &document);
+        let grants = vec![grant("/ops", Role::Operator, None)];
+        let openid = OpenId::new("Id".into(), fake.settings(&served.base), grants, HOUR);
+        let openid = openid.ending_sessions(ends);
+        served.running.replace_auth(auth().with_openid(Some(openid)));
+        let browser = logged_in(&fake, &served, &json!("/ops")).await;
+        let page = browser.get("/").await.text().await.unwrap();
+        let (_, rest) = page.split_once("name=\"csrf\" content=\"").unwrap();
+        let csrf = rest.split('"').next().unwrap();
+        let left = browser.ask(Method::POST, "/logout", Some(csrf)).await;
+        assert_eq!(left.status(), status);
+        assert!(cookies(&left)[0].starts_with("drover_session=; Path=/; HttpOnly"));
+        let body = left.text().await.unwrap();
+        let leads = format!("{}/end?client_id=drover&post_logout_redirect_uri=", fake.issuer);
+        assert_eq!(body.contains(&leads), ends, "{body}");
+        served.stop().await;
+    }
+}
+
 #[tokio::test]
 async fn a_standby_takes_logins_too_and_the_session_counts_at_every_member() {
     let (fake, leader) = (Fake::start().await, Served::leading());

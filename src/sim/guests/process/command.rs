@@ -10,11 +10,12 @@ use bytes::Bytes;
 use russh::server::{Handle, Msg};
 use russh::{Channel, ChannelId, ChannelMsg, ChannelReadHalf, ChannelWriteHalf, Sig};
 use rustix::process::Signal;
-use tokio::io::AsyncWriteExt;
-use tokio::process::ChildStdin;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::process::Child;
 
 use super::known_commands;
 use super::machine::{Machine, signal_group};
+use super::pty::{Pty, PtyRequest, with_terminal};
 use drover_ssh::join;
 
 /// The most input that waits for a command that does not read it.
@@ -28,6 +29,18 @@ pub(super) struct SessionCommand {
     pub machine: Arc<Machine>,
     pub words: Vec<String>,
     pub variables: BTreeMap<String, String>,
+    /// The terminal that the command runs in, where the client asked for one.
+    pub terminal: Option<PtyRequest>,
+}
+
+/// A command that runs, with this end of its streams.
+struct Running {
+    child: Child,
+    input: Box<dyn AsyncWrite + Send + Unpin>,
+    output: Box<dyn AsyncRead + Send + Unpin>,
+    /// A terminal has one stream for both.
+    errors: Option<Box<dyn AsyncRead + Send + Unpin>>,
+    pty: Option<Pty>,
 }
 
 impl SessionCommand {
@@ -67,22 +80,19 @@ impl SessionCommand {
         } else if !self.machine.may_run(&line) {
             return Err(known_commands::REFUSAL.to_owned());
         }
-        let environment = self.machine.environment(&self.variables);
-        let mut child = self
-            .machine
-            .start(&words, &environment)
-            .await
-            .map_err(|error| format!("cannot run the command: {error}\n"))?;
+        let Running { mut child, input, mut output, errors, pty } =
+            start(&self.machine, words, &self.variables, self.terminal.as_ref()).await?;
         let group = child.id();
-        let (Some(stdin), Some(mut stdout), Some(mut stderr)) =
-            (child.stdin.take(), child.stdout.take(), child.stderr.take())
-        else {
-            return Err("the command has no pipes\n".to_owned());
+        let out = write.data(&mut output);
+        let err = async {
+            match errors {
+                Some(mut errors) => write.extended_data(1, &mut errors).await,
+                None => Ok(()),
+            }
         };
-        let out = write.data(&mut stdout);
-        let err = write.extended_data(1, &mut stderr);
         let output = futures_util::future::join(out, err);
-        let input = Input { stdin: Some(stdin), queue: VecDeque::new(), bytes: 0, ended: false };
+        let input =
+            Input { stdin: Some(input), queue: VecDeque::new(), bytes: 0, ended: false, pty };
         let input = input.forward(&mut read, group);
         tokio::pin!(output, input);
 
@@ -106,6 +116,39 @@ impl SessionCommand {
     }
 }
 
+/// Starts a command with pipes, or in a terminal.
+async fn start(
+    machine: &Machine,
+    words: Vec<String>,
+    variables: &BTreeMap<String, String>,
+    terminal: Option<&PtyRequest>,
+) -> Result<Running, String> {
+    let failed = |error: std::io::Error| format!("cannot run the command: {error}\n");
+    let mut environment = machine.environment(variables);
+    let Some(request) = terminal else {
+        let mut child = machine.start(&words, &environment).await.map_err(failed)?;
+        let (Some(stdin), Some(stdout), Some(stderr)) =
+            (child.stdin.take(), child.stdout.take(), child.stderr.take())
+        else {
+            return Err("the command has no pipes\n".to_owned());
+        };
+        return Ok(Running {
+            child,
+            input: Box::new(stdin),
+            output: Box::new(stdout),
+            errors: Some(Box::new(stderr)),
+            pty: None,
+        });
+    };
+    environment.insert("TERM".to_owned(), request.kind.clone());
+    let (pty, theirs) = Pty::open(request).map_err(failed)?;
+    let (reader, writer) = (pty.reader().map_err(failed)?, pty.writer().map_err(failed)?);
+    let words = with_terminal(words);
+    let child = machine.start_in_terminal(&words, &environment, theirs).await.map_err(failed)?;
+    let (input, output) = (Box::new(writer), Box::new(reader));
+    Ok(Running { child, input, output, errors: None, pty: Some(pty) })
+}
+
 /// Waits for the rest of the output as long as the client reads it slowly, but not for processes
 /// left behind that keep the pipes open without output.
 async fn drain(rest: impl Future<Output = ()>, write: &ChannelWriteHalf<Msg>) {
@@ -126,10 +169,11 @@ async fn drain(rest: impl Future<Output = ()>, write: &ChannelWriteHalf<Msg>) {
 /// The loop of the connection must not wait for a command that does not read its input: the output
 /// would stop too.
 struct Input {
-    stdin: Option<ChildStdin>,
+    stdin: Option<Box<dyn AsyncWrite + Send + Unpin>>,
     queue: VecDeque<Bytes>,
     bytes: usize,
     ended: bool,
+    pty: Option<Pty>,
 }
 
 impl Input {
@@ -159,6 +203,11 @@ impl Input {
                 self.queue.push_back(data);
             }
             ChannelMsg::Eof => self.ended = true,
+            ChannelMsg::WindowChange { col_width, row_height, .. } => {
+                if let Some(pty) = &self.pty {
+                    pty.resize(col_width, row_height);
+                }
+            }
             ChannelMsg::Signal { signal } => {
                 if let (Some(group), Some(signal)) = (group, from_ssh_signal(&signal)) {
                     signal_group(group, signal);
@@ -187,7 +236,10 @@ impl Input {
 }
 
 /// Writes a part of the first message. Waits for ever when there is no message or no reader.
-async fn write_some(stdin: &mut Option<ChildStdin>, front: Option<&mut Bytes>) -> Option<usize> {
+async fn write_some(
+    stdin: &mut Option<Box<dyn AsyncWrite + Send + Unpin>>,
+    front: Option<&mut Bytes>,
+) -> Option<usize> {
     match (stdin, front) {
         (Some(stdin), Some(front)) => stdin.write(front).await.ok(),
         _ => std::future::pending().await,

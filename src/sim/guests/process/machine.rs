@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::fd::OwnedFd;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
@@ -261,6 +262,28 @@ impl Machine {
         words: &[String],
         environment: &BTreeMap<String, String>,
     ) -> std::io::Result<Child> {
+        let command = self.session_command(words, environment)?;
+        self.spawn(command, Stdio::piped(), false).await
+    }
+
+    /// Starts a command in the guest whose streams are all one terminal.
+    pub(super) async fn start_in_terminal(
+        &self,
+        words: &[String],
+        environment: &BTreeMap<String, String>,
+        terminal: OwnedFd,
+    ) -> std::io::Result<Child> {
+        let mut command = Command::from(self.session_command(words, environment)?);
+        let (out, err) = (terminal.try_clone()?, terminal.try_clone()?);
+        command.stdin(terminal).stdout(out).stderr(err).process_group(0);
+        self.host.spawner.spawn(command).await
+    }
+
+    fn session_command(
+        &self,
+        words: &[String],
+        environment: &BTreeMap<String, String>,
+    ) -> std::io::Result<std::process::Command> {
         let first_process = match self.state() {
             PowerState::Booting { first_process } | PowerState::Up { first_process, .. } => {
                 first_process
@@ -271,10 +294,7 @@ impl Machine {
         if sandbox.is_isolated() && first_process.is_none() {
             return Err(std::io::Error::other("the guest is not running"));
         }
-        let command =
-            sandbox.session_command(&self.disk, &self.identity, first_process, environment, words);
-        let child = self.spawn(command, Stdio::piped(), false).await?;
-        Ok(child)
+        Ok(sandbox.session_command(&self.disk, &self.identity, first_process, environment, words))
     }
 
     /// Asks the guest to power off, as its own `poweroff` does.

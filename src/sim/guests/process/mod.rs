@@ -23,7 +23,7 @@
 //!
 //! Files beside this one: `machine` (one running guest), `sandbox` (bubblewrap), `leftovers`
 //! (processes without a namespace), `disk` and `identity` (what a boot
-//! prepares), `server`, `command` and `sftp` (SSH), `agent`, `known_commands`, `windows` and
+//! prepares), `server`, `command`, `pty` and `sftp` (SSH), `agent`, `known_commands`, `windows` and
 //! `windows_sftp`, `standins` (programs that replace those of a whole machine).
 
 mod agent;
@@ -33,6 +33,7 @@ mod identity;
 mod known_commands;
 mod leftovers;
 mod machine;
+mod pty;
 mod sandbox;
 mod server;
 mod sftp;

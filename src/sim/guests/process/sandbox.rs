@@ -264,7 +264,7 @@ impl Sandbox {
         }
         // `--dev` needs a second user namespace, which only root could enter from outside.
         add(&["--dir", "/dev", "--tmpfs", "/dev/shm"]);
-        for name in ["null", "zero", "full", "random", "urandom"] {
+        for name in ["null", "zero", "full", "random", "urandom", "tty"] {
             let path = format!("/dev/{name}");
             add(&["--dev-bind", &path, &path]);
         }

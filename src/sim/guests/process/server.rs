@@ -13,6 +13,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use super::machine::Machine;
+use super::pty::PtyRequest;
 use super::{command, sftp, windows, windows_sftp};
 
 /// The server closes a connection whose login takes longer.
@@ -24,6 +25,9 @@ const CHANNELS_MAX: usize = 32;
 /// The most variables that a client can set in one session, and the longest value.
 const VARIABLES_MAX: usize = 64;
 const VARIABLE_BYTES_MAX: usize = 32 * 1024;
+
+/// The shell of a terminal: the more comfortable one where it is installed.
+const INTERACTIVE: &str = "command -v bash >/dev/null && exec bash -i; exec /bin/sh -i";
 
 /// Serves until the future is dropped, which ends all connections.
 pub(super) async fn serve(listener: TcpListener, machine: Arc<Machine>, key: &PrivateKey) {
@@ -90,6 +94,7 @@ pub(super) struct SshConnection {
 struct IdleChannel {
     channel: Channel<Msg>,
     variables: BTreeMap<String, String>,
+    terminal: Option<PtyRequest>,
 }
 
 impl SshConnection {
@@ -105,19 +110,24 @@ impl SshConnection {
         if known { Auth::Accept } else { Auth::reject() }
     }
 
+    fn has_terminal(&self, id: ChannelId) -> bool {
+        self.idle_channels.get(&id).is_some_and(|channel| channel.terminal.is_some())
+    }
+
     fn start(
         &mut self,
         id: ChannelId,
         words: Vec<String>,
         session: &mut server::Session,
     ) -> Result<(), russh::Error> {
-        let Some(IdleChannel { channel, variables }) = self.idle_channels.remove(&id) else {
+        let Some(IdleChannel { channel, variables, terminal }) = self.idle_channels.remove(&id)
+        else {
             return session.channel_failure(id);
         };
         session.channel_success(id)?;
         while self.commands.try_join_next().is_some() {}
-        let session_command =
-            command::SessionCommand { machine: Arc::clone(&self.machine), words, variables };
+        let machine = Arc::clone(&self.machine);
+        let session_command = command::SessionCommand { machine, words, variables, terminal };
         self.commands.spawn(session_command.serve(channel, session.handle()));
         Ok(())
     }
@@ -155,7 +165,7 @@ impl server::Handler for SshConnection {
             reply.reject(ChannelOpenFailure::ResourceShortage).await;
             return Ok(());
         }
-        let idle_channels = IdleChannel { channel, variables: BTreeMap::new() };
+        let idle_channels = IdleChannel { channel, variables: BTreeMap::new(), terminal: None };
         self.idle_channels.insert(idle_channels.channel.id(), idle_channels);
         reply.accept().await;
         Ok(())
@@ -194,15 +204,27 @@ impl server::Handler for SshConnection {
     async fn pty_request(
         &mut self,
         id: ChannelId,
-        _term: &str,
-        _col_width: u32,
-        _row_height: u32,
+        term: &str,
+        col_width: u32,
+        row_height: u32,
         _pix_width: u32,
         _pix_height: u32,
         _modes: &[(Pty, u32)],
         session: &mut server::Session,
     ) -> Result<(), russh::Error> {
-        session.channel_failure(id)
+        // The stand-ins for Windows commands know no terminal, and neither do the few commands of a host
+        // without isolation.
+        let machine = &self.machine;
+        let has_none =
+            machine.identity.windows().is_some() || machine.host.sandbox.restricts_commands();
+        let asked = PtyRequest::new(term, col_width, row_height).filter(|_| !has_none);
+        match (self.idle_channels.get_mut(&id), asked) {
+            (Some(channel), Some(asked)) => {
+                channel.terminal = Some(asked);
+                session.channel_success(id)
+            }
+            _ => session.channel_failure(id),
+        }
     }
 
     async fn exec_request(
@@ -228,6 +250,9 @@ impl server::Handler for SshConnection {
     ) -> Result<(), russh::Error> {
         let words = match self.machine.identity.windows() {
             Some(_) => windows::refuse_terminal(),
+            None if self.has_terminal(id) => {
+                ["/bin/sh", "-c", INTERACTIVE].map(str::to_owned).into()
+            }
             None => vec!["/bin/sh".to_owned()],
         };
         self.start(id, words, session)

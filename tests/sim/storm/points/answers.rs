@@ -34,7 +34,7 @@ pub fn method(call: &str) -> Option<&'static str> {
         "Snapshot" => "snapshot",
         "Rollback" => "rollback",
         "Greet" => "greet",
-        "Run" => "run",
+        "Run" | "Report" => "run",
         "Upload" => "upload",
         "Admit" | "Unlock" => "admit",
         "Expel" => "expel",
@@ -54,6 +54,8 @@ pub const SILENCE: Duration = Duration::from_secs(30);
 /// A way to this answer of this call in this state, where one is known.
 pub fn way(state: AgentPhase, call: &str, after: Option<&str>, answer: &str) -> Option<Way> {
     let prelude = match state {
+        // A guest is asked once a step failed in it.
+        _ if call == "Report" => Some(("run", Turn::blow(failed()))),
         AgentPhase::InDoubt => {
             let made = !["free", "a stranger's"].contains(&answer);
             Some(("clone_vm", Turn::blow(Hit::Lose { done: made, after: SILENCE })))
@@ -137,14 +139,16 @@ fn reported(state: AgentPhase, call: &str, answer: &str) -> Option<(Deed, Hit)> 
             let none = |_: Result<Vec<String>, Fault>| Ok(Vec::new());
             Some((Deed::Nothing, Hit::Alter(Alteration::of(none))))
         }
-        ("Run" | "Upload", "exit 1") => {
-            let failed = |_: Result<Ran, Fault>| Ok(Ran { exit: Some(1), tail: "no".into() });
-            Some((Deed::Nothing, Hit::Alter(Alteration::of(failed))))
-        }
+        ("Run" | "Report" | "Upload", "exit 1") => Some((Deed::Nothing, failed())),
         (_, "ok") => pass(Deed::Nothing),
         (_, "UnknownOutcome") => Some((Deed::Nothing, Hit::Lose { done: true, after: SILENCE })),
         (_, kind) => Some((Deed::Nothing, Hit::Fail(fault(kind)?))),
     }
+}
+
+/// A step ends with exit status 1.
+fn failed() -> Hit {
+    Hit::Alter(Alteration::of(|_: Result<Ran, Fault>| Ok(Ran { exit: Some(1), tail: "no".into() })))
 }
 
 /// A fault of a kind, charged to whom it usually is.

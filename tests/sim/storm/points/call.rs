@@ -38,9 +38,10 @@ pub async fn play(transition: &Transition, blow: Blow) -> Result<(), String> {
     };
     let target =
         Target::Call { state: transition.state, call: method_of, after: before, nth: *nth };
-    let prelude = prelude.map(|(call, turn)| Prelude { state: None, call, turn });
+    let preludes: VecDeque<Prelude> =
+        prelude.map(|(call, turn)| Prelude { state: None, call, turn }).into_iter().collect();
     let plan = Plan {
-        preludes: prelude.into_iter().collect(),
+        preludes: preludes.clone(),
         target: target.clone(),
         turns: turns(blow, &turn),
         cut_after: blow == Blow::DoneAndNotJournalled,
@@ -96,7 +97,9 @@ pub async fn play(transition: &Transition, blow: Blow) -> Result<(), String> {
         let turns = script.remaining();
         world.crash();
         tokio::time::sleep(AWAY).await;
-        let plan = Plan { preludes: VecDeque::new(), target, turns, cut_after: false, hush: None };
+        // The steps of a guest are run again, so the one that failed fails again.
+        let preludes = if call == "Report" { preludes } else { VecDeque::new() };
+        let plan = Plan { preludes, target, turns, cut_after: false, hush: None };
         script.take(&world, plan);
         world.start().await;
     } else if blow == Blow::None {

@@ -113,11 +113,20 @@ pub fn transitions() -> Vec<Transition> {
 }
 
 fn answered(calls: &[(AgentPhase, String)], call: &str, answer: &str) -> Cause {
+    if call == "Report" {
+        // A life without faults has none: it is the next after a step that fails.
+        return Cause::Answered {
+            call: call.to_owned(),
+            after: None,
+            nth: 1,
+            answer: answer.to_owned(),
+        };
+    }
     // What is beside the straight way has no part in what comes before a call on it.
     let beside = |(state, call): &(AgentPhase, String)| {
         [AgentPhase::InDoubt, AgentPhase::Resetting, AgentPhase::Held, AgentPhase::Stranded]
             .contains(state)
-            || call == "Snapshot"
+            || ["Snapshot", "Report"].contains(&call.as_str())
     };
     let here = calls.last().filter(|last| beside(last)).map(|(state, _)| state);
     let counts = |one: &&(AgentPhase, String)| match here {

@@ -134,6 +134,7 @@ pub(super) fn going(
         Reason::Idle
         | Reason::UsedUp
         | Reason::Old
+        | Reason::AskedBy { .. }
         | Reason::Outdated
         | Reason::Asked
         | Reason::HoldOver

@@ -168,15 +168,23 @@ fn a_guest_in_which_a_step_failed_is_asked_once_what_is_wrong_with_it() {
 }
 
 #[test]
-fn a_guest_is_not_asked_what_is_wrong_where_little_time_is_left_or_it_is_a_windows() {
+fn a_guest_is_not_asked_what_is_wrong_where_little_time_is_left_and_windows_needs_more() {
     let mut drive = at_preparing(spec());
     drive.wait(spec().limits.prepare - secs(9));
     says(&mut drive, Some(3), "");
     assert_eq!(drive.state(), AgentPhase::Retiring);
     let os = Os::Windows(LoginShell::Auto);
+    for (left, state) in [(39, AgentPhase::Retiring), (41, AgentPhase::Preparing)] {
+        let spec = TemplateSpec { os, remote_fs: r"C:\ci".into(), ..spec() };
+        let mut drive = at_preparing(spec.clone());
+        drive.wait(spec.limits.prepare - secs(left));
+        says(&mut drive, Some(3), "");
+        assert_eq!(drive.state(), state, "{left} s");
+    }
     let mut drive = at_preparing(TemplateSpec { os, remote_fs: r"C:\ci".into(), ..spec() });
     says(&mut drive, Some(3), "");
-    assert_eq!(drive.state(), AgentPhase::Retiring);
+    let Some((_, Call::Run(_, command, limit))) = drive.asked() else { panic!("no command") };
+    assert_eq!((command, limit), (windows::report(), secs(20)));
 }
 
 #[test]

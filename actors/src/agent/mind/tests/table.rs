@@ -10,6 +10,7 @@ use drover_model::overrides::{Change, OverrideChange};
 use drover_model::phase::AgentPhase;
 use drover_model::ports::{AddressObservation, Ran, TaskEnd};
 use drover_model::record::Reason;
+use drover_scripts::guest;
 
 use crate::agent::event::{Answer, Call, Event};
 use crate::agent::state::usual;
@@ -88,6 +89,9 @@ fn commands() -> Vec<(&'static str, AgentCommand)> {
 }
 
 fn name(call: &Call) -> String {
+    if matches!(call, Call::Run(_, command, _) if *command == guest::report()) {
+        return "Report".to_owned();
+    }
     let text = format!("{call:?}");
     text.split(['(', ' ', '{']).next().unwrap_or_default().to_owned()
 }

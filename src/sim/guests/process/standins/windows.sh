@@ -79,6 +79,16 @@ cards)
     . /etc/guest.env
     say "$mac"
     ;;
+report)
+    say '-- Cloudbase-Init
+not installed
+-- memory
+2048 KiB of 4096 KiB free
+-- disks
+C: 1000 of 2000 bytes free
+-- event log
+nothing'
+    ;;
 remote-fs)
     mkdir -p "$(place "$1")" || fail "user \`$USER\` cannot make the directory \`$1\`"
     runs "$2" || runs java || say "warning: there is no Java, neither at \`$2\` nor on PATH"

@@ -9,6 +9,7 @@ mod host;
 mod life;
 mod scripts;
 mod sftp;
+mod terminals;
 mod windows;
 
 use base64::Engine;

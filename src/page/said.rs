@@ -1,0 +1,290 @@
+//! Reasons as HTML: names of things lead to their pages, and commands that the page can carry out have a button.
+
+use drover_api::Role;
+use serde_json::json;
+
+use crate::frame::Frame;
+
+/// The most characters that a name of a thing has.
+const LONGEST_NAME: usize = 200;
+
+/// Text as HTML: what stands between backticks as code, and agents, leases, templates, clouds and nodes as
+/// links to their pages.
+pub(crate) fn marked(text: &str) -> String {
+    written(text, |_| ())
+}
+
+/// The same with a button at the end for each command that the page can carry out for this role.
+pub(crate) fn with_orders(text: &str, frame: &Frame) -> String {
+    let mut ordered: Vec<&str> = Vec::new();
+    let mut buttons = String::new();
+    let html = written(text, |command| {
+        // One is enough, however often it is named.
+        if !ordered.contains(&command) {
+            ordered.push(command);
+            let order = Order::of(command, frame.role);
+            buttons.extend(order.map(|order| order.button(command)));
+        }
+    });
+    html + &buttons
+}
+
+/// What a button sends.
+#[derive(Debug, PartialEq, Eq)]
+struct Order {
+    label: String,
+    call: String,
+    body: Option<String>,
+    /// What is asked before; blank where it takes nothing away.
+    ask: String,
+}
+
+impl Order {
+    /// What carries out a command; none where no call does, or not for this role.
+    fn of(command: &str, role: Role) -> Option<Self> {
+        let words: Vec<&str> = command.split_whitespace().collect();
+        let (verb, name) = match *words.as_slice() {
+            ["drover", "uncordon", node] => ("uncordon", node),
+            ["drover", "breakers", "reset", breaker] => ("reset", breaker),
+            ["drover", "hold-next", template] => ("hold-next", template),
+            ["drover", "release", lease] => ("release", lease),
+            ["drover", "reload"] => ("reload", ""),
+            ["drover", "resync"] => ("resync", ""),
+            ["drover", "sync"] => ("sync", ""),
+            _ => return None,
+        };
+        let id = encoded(name);
+        let least = match verb {
+            "release" | "resync" => Role::Operator,
+            _ => Role::Admin,
+        };
+        let order = |label: String, call: String, body: Option<serde_json::Value>, ask: &str| {
+            Self { label, call, body: body.map(|body| body.to_string()), ask: ask.to_owned() }
+        };
+        let order = match verb {
+            "uncordon" => order(
+                format!("Use {name} again"),
+                format!("POST /v1/nodes/{id}/drain"),
+                Some(json!({ "undrain": true })),
+                "",
+            ),
+            "reset" => {
+                order("Try again now".to_owned(), format!("POST /v1/breakers/{id}/reset"), None, "")
+            }
+            "hold-next" => order(
+                "Hold the next failure".to_owned(),
+                format!("POST /v1/templates/{id}/hold-next"),
+                Some(json!({ "seconds": 7200 })),
+                "Hold the next agent of this template that fails? It stays for two hours, with a login.",
+            ),
+            "release" => order(
+                "End the lease".to_owned(),
+                format!("DELETE /v1/leases/{id}"),
+                None,
+                "End this lease? What runs under it ends, too.",
+            ),
+            "reload" => {
+                order("Read it again".to_owned(), "POST /v1/reload".to_owned(), Some(json!({})), "")
+            }
+            "sync" => order(
+                "Sync".to_owned(),
+                "POST /v1/sync".to_owned(),
+                Some(json!({})),
+                "Bring into force what git has?",
+            ),
+            _ => order(
+                "Resync".to_owned(),
+                "POST /v1/resync".to_owned(),
+                Some(json!({})),
+                "Read every cluster and carry out what is found? drover also reads its configuration again.",
+            ),
+        };
+        (role >= least).then_some(order)
+    }
+
+    fn button(&self, command: &str) -> String {
+        let body = self.body.as_ref().map(|body| format!(" data-body=\"{}\"", escaped(body)));
+        let ask = match self.ask.as_str() {
+            "" => String::new(),
+            ask => format!(" data-ask=\"{}\"", escaped(ask)),
+        };
+        format!(
+            " <button type=\"button\" class=\"small\" data-do=\"{}\"{}{ask} data-command=\"{}\">{}</button>",
+            escaped(&self.call),
+            body.unwrap_or_default(),
+            escaped(command),
+            escaped(&self.label)
+        )
+    }
+}
+
+/// Text as HTML; `seen` gets each piece of code in it.
+fn written<'a>(text: &'a str, mut seen: impl FnMut(&'a str)) -> String {
+    let mut html = String::with_capacity(text.len() + 16);
+    let mut parts = text.split('`').peekable();
+    let (mut is_code, mut before) = (false, "");
+    while let Some(part) = parts.next() {
+        match (is_code, parts.peek().is_some()) {
+            (true, true) => {
+                let code = format!("<code>{}</code>", escaped(part));
+                html += &match listed(part).or_else(|| address(before, part, true)) {
+                    Some(address) => format!("<a href=\"{}\">{code}</a>", escaped(&address)),
+                    None => code,
+                };
+                seen(part);
+                before = "";
+            }
+            // A backtick that nothing closes is one.
+            (true, false) => html.extend(["`", &escaped(part)]),
+            (false, _) => before = plain(&mut html, part),
+        }
+        is_code = !is_code;
+    }
+    html
+}
+
+/// Adds text without code; gives its last word where a name may follow.
+fn plain<'a>(html: &mut String, text: &'a str) -> &'a str {
+    let mut before = "";
+    for piece in text.split_inclusive(' ') {
+        let word = piece.trim_end_matches(' ');
+        let name = word.trim_end_matches([',', ';', ':', '.', ')']);
+        let is_ended = name.len() < word.len();
+        match address(before, name, is_ended).filter(|_| !name.is_empty()) {
+            Some(address) => {
+                let rest = piece.get(name.len()..).unwrap_or_default();
+                let (address, name) = (escaped(&address), escaped(name));
+                *html += &format!("<a href=\"{address}\">{name}</a>{}", escaped(rest));
+            }
+            None => *html += &escaped(piece),
+        }
+        before = word.trim_start_matches('(');
+    }
+    if text.ends_with(' ') { before } else { "" }
+}
+
+fn escaped(text: &str) -> String {
+    let mut html = String::with_capacity(text.len());
+    for one in text.chars() {
+        match one {
+            '&' => html.push_str("&amp;"),
+            '<' => html.push_str("&lt;"),
+            '>' => html.push_str("&gt;"),
+            '"' => html.push_str("&quot;"),
+            '\'' => html.push_str("&#39;"),
+            other => html.push(other),
+        }
+    }
+    html
+}
+
+/// The page that lists what a command lists.
+fn listed(command: &str) -> Option<String> {
+    let name = command.strip_prefix("drover ")?;
+    ["leases", "agents", "jobs", "events"].contains(&name).then(|| format!("/{name}"))
+}
+
+/// The page of what has this name behind that word; none where it may be a word of the sentence. A name that
+/// stands as code, or before a comma, is one for certain.
+fn address(before: &str, name: &str, is_certain: bool) -> Option<String> {
+    let is_of_name = |one: char| one.is_ascii_alphanumeric() || "-_./".contains(one);
+    if name.is_empty() || name.len() > LONGEST_NAME || !name.chars().all(is_of_name) {
+        return None;
+    }
+    let has_digit = name.chars().any(|one| one.is_ascii_digit());
+    let is_id = has_digit && !name.contains(['/', '.']);
+    match before {
+        "agent" if is_id => Some(format!("/agents/{}", encoded(name))),
+        "lease" if is_id => Some(format!("/leases/{}", encoded(name))),
+        "template" if name.split('/').count() == 2 => Some(format!("/templates/{name}")),
+        "cloud" if is_certain && !name.contains('/') => Some(format!("/#cloud-{name}")),
+        "node" if is_id || is_certain && !name.contains('/') => Some("/nodes".to_owned()),
+        _ => None,
+    }
+}
+
+/// The page of what an alarm is about, such as `cloud lab`.
+pub(crate) fn place(about: &str) -> Option<String> {
+    match about.split_once(' ') {
+        Some((kind @ ("agent" | "template" | "cloud"), name)) => address(kind, name, true),
+        Some(("source", name)) => Some(format!("/jobs?q=source:{}", encoded(name))),
+        Some(_) => (about == "audit log").then(|| "/audit".to_owned()),
+        None => (about == "configuration").then(|| "/configuration".to_owned()),
+    }
+}
+
+/// A name as a part of an address.
+pub(crate) fn encoded(name: &str) -> String {
+    let mut text = String::with_capacity(name.len());
+    for byte in name.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' => {
+                text.push(char::from(byte));
+            }
+            other => text += &format!("%{other:02X}"),
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::frame;
+
+    // Invariant: text stays text, whatever is in it.
+
+    #[test]
+    fn text_stays_text_with_code_between_backticks() {
+        assert_eq!(
+            marked("run `drover why <id>` & \"wait\""),
+            "run <code>drover why &lt;id&gt;</code> &amp; &quot;wait&quot;"
+        );
+        assert_eq!(marked("a ` b"), "a ` b");
+        assert_eq!(marked("`<b>` and `"), "<code>&lt;b&gt;</code> and `");
+    }
+
+    // Invariant: a name leads to the page of what it names, and a word of a sentence leads nowhere.
+
+    #[test]
+    fn names_behind_their_kind_are_links() {
+        for (text, html) in [
+            ("on agent a1, gone", "on agent <a href=\"/agents/a1\">a1</a>, gone"),
+            ("agent `x7` goes", "agent <a href=\"/agents/x7\"><code>x7</code></a> goes"),
+            ("the agent goes", "the agent goes"),
+            ("lease lease-7f:", "lease <a href=\"/leases/lease-7f\">lease-7f</a>:"),
+            ("(template lab/linux)", "(template <a href=\"/templates/lab/linux\">lab/linux</a>)"),
+            ("template `linux`", "template <code>linux</code>"),
+            ("cloud lab: gone", "cloud <a href=\"/#cloud-lab\">lab</a>: gone"),
+            ("no cloud that works", "no cloud that works"),
+            ("node pve2 is offline", "node <a href=\"/nodes\">pve2</a> is offline"),
+            ("agent <b>1", "agent &lt;b&gt;1"),
+            ("`drover leases`", "<a href=\"/leases\"><code>drover leases</code></a>"),
+        ] {
+            assert_eq!(marked(text), html);
+        }
+        assert_eq!(place("cloud lab").as_deref(), Some("/#cloud-lab"));
+        assert_eq!(place("configuration").as_deref(), Some("/configuration"));
+        assert_eq!(place("another drover"), None);
+    }
+
+    // Invariant: a command that the page can carry out has a button for those who may, once.
+
+    #[test]
+    fn a_command_has_a_button_for_the_roles_that_may_give_it() {
+        let text = "drained: `drover uncordon pve1` ends that; `drover uncordon pve1`";
+        let html = with_orders(text, &frame(Role::Admin));
+        assert_eq!(html.matches("<button").count(), 1, "{html}");
+        assert!(html.contains("data-do=\"POST /v1/nodes/pve1/drain\""), "{html}");
+        assert!(html.contains("data-body=\"{&quot;undrain&quot;:true}\""), "{html}");
+        assert!(html.contains(">Use pve1 again</button>"), "{html}");
+        assert!(!with_orders(text, &frame(Role::Operator)).contains("<button"));
+        let release = with_orders("`drover release l7`", &frame(Role::Operator));
+        assert!(release.contains("data-do=\"DELETE /v1/leases/l7\" data-ask="), "{release}");
+        let reset = with_orders("`drover breakers reset lab/linux`", &frame(Role::Admin));
+        assert!(reset.contains("POST /v1/breakers/lab%2Flinux/reset"), "{reset}");
+        let other =
+            with_orders("`drover doctor --cloud lab` `drover uncordon`", &frame(Role::Admin));
+        assert!(!other.contains("<button"), "{other}");
+    }
+}
