@@ -1,3 +1,5 @@
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::time::Duration;
 
 use drover_spans::Header;
