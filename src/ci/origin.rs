@@ -111,6 +111,7 @@ impl GitLabJob {
 }
 
 #[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
     use serde_json::{Value, json};
 

@@ -123,6 +123,7 @@ pub fn answer(status: u16, after: Option<&str>, body: &[u8], now: Timestamp) -> 
 }
 
 #[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
     use super::*;
 
@@ -181,9 +182,10 @@ mod tests {
 
     #[test]
     fn a_refusal_says_what_the_collector_says() {
-        let why = |status, body: &str| match read(status, None, body) {
-            Answer::Refused { why } => why,
-            other => panic!("{other:?}"),
+        let why = |status, body: &str| {
+            let answer = read(status, None, body);
+            let Answer::Refused { why } = answer else { panic!("{answer:?}") };
+            why
         };
         assert_eq!(
             why(400, r#"{"code":3,"message":"no\tspan"}"#),

@@ -94,11 +94,13 @@ struct Attribute<'a> {
 
 /// `AnyValue`.
 #[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
 enum Any<'a> {
-    StringValue(&'a str),
-    IntValue(String),
-    ArrayValue(Array<'a>),
+    #[serde(rename = "stringValue")]
+    Text(&'a str),
+    #[serde(rename = "intValue")]
+    Whole(String),
+    #[serde(rename = "arrayValue")]
+    Texts(Array<'a>),
 }
 
 #[derive(Serialize)]
@@ -107,16 +109,16 @@ struct Array<'a> {
 }
 
 fn text<'a>(key: &'static str, value: &'a str) -> Attribute<'a> {
-    Attribute { key, value: Any::StringValue(value) }
+    Attribute { key, value: Any::Text(value) }
 }
 
 fn attribute<'a>((key, value): &'a (&'static str, Value)) -> Attribute<'a> {
     let value = match value {
-        Value::Text(text) => Any::StringValue(text),
-        Value::Whole(number) => Any::IntValue(number.to_string()),
+        Value::Text(text) => Any::Text(text),
+        Value::Whole(number) => Any::Whole(number.to_string()),
         Value::Texts(texts) => {
-            let values = texts.iter().map(|text| Any::StringValue(text)).collect();
-            Any::ArrayValue(Array { values })
+            let values = texts.iter().map(|text| Any::Text(text)).collect();
+            Any::Texts(Array { values })
         }
     };
     Attribute { key, value }
@@ -181,6 +183,7 @@ pub fn batch<'a>(spans: impl IntoIterator<Item = &'a Span>) -> usize {
 }
 
 #[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
     use drover_model::time::WallTime;
     use serde_json::Value as Json;

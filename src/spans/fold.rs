@@ -74,10 +74,12 @@ fn before(at: WallTime, ms: u64) -> WallTime {
     WallTime(at.0.saturating_sub_unsigned(ms))
 }
 
-/// Whether an agent's end is a failure.
-fn is_failure(reason: &Reason) -> bool {
+/// The phase in which an agent failed, and in a word why; none where its end is no failure.
+fn failure(reason: &Reason) -> Option<(Option<AgentPhase>, &str)> {
     match reason {
-        Reason::Failed { .. } | Reason::TooSlow { .. } | Reason::Vanished => true,
+        Reason::Failed { state, kind, .. } => Some((Some(*state), kind)),
+        Reason::TooSlow { state, .. } => Some((Some(*state), reason.label())),
+        Reason::Vanished => Some((None, reason.label())),
         Reason::Idle
         | Reason::UsedUp
         | Reason::Old
@@ -97,16 +99,7 @@ fn is_failure(reason: &Reason) -> bool {
         | Reason::WindowClosed
         | Reason::TrialOver
         | Reason::Altered
-        | Reason::Cancelled => false,
-    }
-}
-
-/// The phase in which an agent failed, and in a word why.
-fn failure(reason: &Reason) -> Option<(Option<AgentPhase>, &str)> {
-    match reason {
-        Reason::Failed { state, kind, .. } => Some((Some(*state), kind)),
-        Reason::TooSlow { state, .. } => Some((Some(*state), reason.label())),
-        reason => is_failure(reason).then(|| (None, reason.label())),
+        | Reason::Cancelled => None,
     }
 }
 

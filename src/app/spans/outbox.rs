@@ -118,8 +118,7 @@ impl Outbox {
         }
         self.lost += dropped;
         // While the collector is silent, all of this is one outage.
-        let say =
-            self.trouble.is_none().then(|| self.troubled(Trouble::Full, now)).unwrap_or(false);
+        let say = self.trouble.is_none() && self.troubled(Trouble::Full, now);
         Outcome { dropped, say: say.then_some(Say::Full), ..Outcome::default() }
     }
 

@@ -1,3 +1,5 @@
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::time::Duration;
 
 use drover_spans::Header;
@@ -47,16 +49,33 @@ async fn text(answer: &str) -> (String, String) {
 #[tokio::test]
 async fn what_a_collector_answers_is_reported_with_what_to_do() {
     let (taken, sent) = text("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}").await;
-    insta::assert_snapshot!(taken, @"");
+    insta::assert_snapshot!(taken, @r"
+    traces to http://otel
+      ok    takes traces: it took a request without spans
+    1 ok, 0 warn, 0 fail
+    ");
     let sent = sent.to_ascii_lowercase();
     assert!(sent.starts_with("post /v1/traces http/1.1\r\n"), "{sent}");
     assert!(sent.contains("content-type: application/json\r\n"), "{sent}");
     assert!(sent.contains("authorization: bearer hidden\r\n"), "{sent}");
     let (refused, _) = text("HTTP/1.1 401 Unauthorized\r\ncontent-length: 8\r\n\r\nno login").await;
-    insta::assert_snapshot!(refused, @"");
+    insta::assert_snapshot!(refused, @r"
+    traces to http://otel
+      fail  takes traces: it answered with status 401: no login
+            in `service.traces` or at the collector:
+            > compare the path of `endpoint` with the OTLP/HTTP receiver's (`/v1/traces`)
+            > compare the values of Authorization with what it expects
+    0 ok, 0 warn, 1 fail
+    ");
     assert!(!refused.contains("hidden"));
     let (busy, _) = text("HTTP/1.1 503 Busy\r\ncontent-length: 0\r\n\r\n").await;
-    insta::assert_snapshot!(busy, @"");
+    insta::assert_snapshot!(busy, @r"
+    traces to http://otel
+      fail  takes traces: it answered with status 503
+            in `service.traces` and at the collector:
+            > check `endpoint`, and that the collector runs with an OTLP/HTTP receiver
+    0 ok, 0 warn, 1 fail
+    ");
 }
 
 #[tokio::test]
@@ -69,5 +88,11 @@ async fn a_collector_that_is_not_there_is_reported_as_that() {
     let report = Report { collector: Some(collector), ..Report::default() };
     assert!(!report.is_well());
     let text = report.text().replace(&address.to_string(), "otel");
-    insta::assert_snapshot!(text, @"");
+    insta::assert_snapshot!(text, @r"
+    traces to http://otel/v1/traces
+      fail  takes traces: error sending request: client error (Connect): tcp connect error: Connection refused (os error 111)
+            in `service.traces` and at the collector:
+            > check `endpoint`, and that the collector runs with an OTLP/HTTP receiver
+    0 ok, 0 warn, 1 fail
+    ");
 }
