@@ -8,6 +8,7 @@ use regex_lite::Regex;
 
 use super::stage::{Stage, TOKEN, masked};
 use crate::browser::Browser;
+use crate::harness::note;
 
 /// The most clicks from the first page.
 const CLICKS_MAX: usize = 3;
@@ -218,7 +219,8 @@ impl Seat {
         let base = stage.page();
         let own = seat.0.complaints().into_iter().filter(|line| line.contains(&base));
         assert_eq!(own.collect::<Vec<_>>(), Vec::<String>::new());
-        eprintln!("{case}: {} clicks, {} ms", way.clicks.len(), start.elapsed().as_millis());
+        let (clicks, took) = (way.clicks.len(), start.elapsed().as_millis());
+        note(&format!("page, {case}: found after {clicks} clicks, {took} ms"));
         let whens = Regex::new(WHENS).unwrap();
         let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
         let text = masked(&lines.collect::<Vec<_>>().join("\n"));

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use super::seat::WAYS;
 use super::stage::{Staged, TOKEN};
 use super::{capacity, clusters, guests};
+use crate::harness::note;
 
 /// How long a stage stays.
 const STAYS: Duration = Duration::from_secs(600);
@@ -62,8 +63,9 @@ fn each_case_has_a_way_on_the_page_and_a_stand_for_a_person() {
     let Staged { stage, .. } = set();
     let file = stage.site.dir.path().join("stay");
     std::fs::write(&file, "").unwrap();
-    println!("page   {}/\ntoken  {TOKEN}", stage.page());
-    println!("files  {}\nend    rm {}", stage.site.dir.path().display(), file.display());
+    let (page, folder) = (stage.page(), stage.site.dir.path().display());
+    let end = file.display();
+    note(&format!("page {page}/\ntoken {TOKEN}\nfiles {folder}\nend rm {end}"));
     let start = Instant::now();
     while file.exists() && start.elapsed() < STAYS {
         // A person has no other sign.
