@@ -2,8 +2,8 @@
 
 use askama::Template;
 use drover_api::{
-    AccountOut, AlarmOut, BreakerOut, CloudOut, DrainIn, FaultOut, GoneOut, KindOut, Part,
-    SourceOut, StatusOut, TemplateOut, count, health, part,
+    AccountOut, AgentOut, AlarmOut, BreakerOut, CloudOut, DrainIn, FaultOut, GoneOut, KindOut,
+    LeaseOut, Part, SourceOut, StatusOut, TemplateOut, count, health, part,
 };
 use drover_model::phase::{AgentPhase, BreakerPhase};
 
@@ -12,6 +12,9 @@ use crate::{said, show};
 
 /// Agents that are gone, and jobs that were lost, as many of each as are shown.
 const LAST: usize = 8;
+
+/// Labels of the ends that are failures on the way to a ready agent.
+const FAILURES: [&str; 2] = ["failed", "too-slow"];
 
 /// The herd at a glance.
 #[derive(Template)]
@@ -26,6 +29,8 @@ pub struct HerdPage {
     tiles: Vec<Tile>,
     waits: Vec<Wait>,
     kept_out: Vec<KeptOut>,
+    stuck: Vec<AgentOut>,
+    lost_leases: Vec<LeaseOut>,
     /// Breakers of nodes and storages that are not closed.
     breakers: Vec<(BreakerOut, &'static str)>,
     clouds: Vec<Cloud>,
@@ -53,6 +58,8 @@ struct Wait {
     /// What lists it.
     list: String,
     when: String,
+    /// The agent that went last of those that failed for it, where the cause does not say so.
+    failed: Option<GoneOut>,
 }
 
 /// A node that an operator cordoned or drained.
@@ -78,6 +85,10 @@ pub struct HerdAsides {
     pub waits: Vec<AccountOut>,
     /// Nodes that operators keep out.
     pub kept_out: Vec<KeptOutNode>,
+    /// Agents that do not go on.
+    pub stuck: Vec<AgentOut>,
+    /// Leases that lost their machines lately.
+    pub lost_leases: Vec<LeaseOut>,
 }
 
 /// A number that says how things stand.
@@ -143,7 +154,7 @@ impl HerdPage {
         asides: HerdAsides,
         mut gone: Vec<GoneOut>,
     ) -> Self {
-        let HerdAsides { leases, waits, kept_out } = asides;
+        let HerdAsides { leases, waits, kept_out, stuck, lost_leases } = asides;
         gone.reverse();
         gone.truncate(LAST);
         let mut lost = status.lost_jobs.clone();
@@ -171,8 +182,10 @@ impl HerdPage {
             trouble,
             refused,
             faults: config.faults.clone(),
-            waits: waits.into_iter().flat_map(|one| waits_of(one, &alarms)).collect(),
+            waits: waits.into_iter().flat_map(|one| waits_of(one, &alarms, &gone)).collect(),
             kept_out: kept_out.into_iter().map(|one| kept_out_of(one, &status.clouds)).collect(),
+            stuck,
+            lost_leases,
             breakers: places(&status.breakers),
             tiles: tiles(&status, leases),
             clouds: status.clouds.iter().map(|one| cloud(one, &status, &alarms)).collect(),
@@ -248,7 +261,7 @@ fn silent(source: &SourceOut) -> Option<AlarmOut> {
 }
 
 /// What of each kind waits at a source.
-fn waits_of(account: AccountOut, alarms: &[Alarm]) -> impl Iterator<Item = Wait> {
+fn waits_of(account: AccountOut, alarms: &[Alarm], gone: &[GoneOut]) -> impl Iterator<Item = Wait> {
     let source = account.source;
     let list = match source.as_str() {
         "leases" => "/leases?q=state:waiting".to_owned(),
@@ -260,9 +273,20 @@ fn waits_of(account: AccountOut, alarms: &[Alarm]) -> impl Iterator<Item = Wait>
         why: format!("/why?of={}", said::encoded(&source)),
         list: list.clone(),
         when: show::served(&kind),
+        failed: failed(&kind, gone).cloned(),
         source: source.clone(),
         kind,
     })
+}
+
+/// The newest failure of an agent that would have served a kind; none where its text is the cause already.
+fn failed<'a>(kind: &KindOut, gone: &'a [GoneOut]) -> Option<&'a GoneOut> {
+    let serves = |agent: &&GoneOut| kind.serve.iter().any(|one| one.template == agent.template);
+    let last =
+        gone.iter().filter(serves).find(|agent| FAILURES.contains(&agent.reason.as_str()))?;
+    let cause = last.detail.rsplit(": ").next().unwrap_or_default();
+    let cause = cause.split(';').next().unwrap_or_default();
+    (!kind.why.contains(cause)).then_some(last)
 }
 
 /// The cloud that alone keeps a kind from being served.

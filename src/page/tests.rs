@@ -87,9 +87,20 @@ fn herd(role: Role) -> String {
             node: "pve3".to_owned(),
             is_drained: false,
         }],
+        stuck: vec![out(json!({
+            "id": "a7", "template": "lab/linux", "state": "Retiring", "since": AT, "vmid": 10418, "node": "pve1",
+            "leases": [], "uses": 1, "phases": [],
+            "detail": "guest 10418 is locked by Proxmox (backup); when no task needs this lock any more, run \
+                       `qm unlock 10418` on its node",
+        }))],
+        lost_leases: vec![out(json!({
+            "id": "l9", "state": "ended", "agent": "a8", "owner": "ci", "principal": "uid:0", "wants": "template `linux`",
+            "askedAt": AT, "expiresAt": null, "endedAt": AT, "ssh": null,
+            "detail": "lost: node pve2 is offline, and its SSH does not answer",
+        }))],
     };
     let gone = json!([{ "id": "a5", "template": "lab/linux", "reason": "failed", "phases": [],
-                        "detail": "node pve2 is offline", "goneAt": AT }]);
+                        "detail": "Booting failed (unreachable): node pve2 is offline", "goneAt": AT }]);
     content(&HerdPage::new(frame(role), out(status()), asides, out(gone)))
 }
 

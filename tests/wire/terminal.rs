@@ -31,17 +31,24 @@ fn lines(browser: &Browser) -> u64 {
     lines.as_u64().unwrap()
 }
 
-/// Columns and rows that the shell has, once they are those of the page.
+/// Columns and rows that the shell has, once they are those of the page: it measures again when its parts move.
 fn size(browser: &Browser) -> (u64, u64) {
-    enter(browser, "clear; stty size | tr ' ' x");
-    browser.until("the size of the page", || {
-        let lines = lines(browser);
-        let shown = browser.text("#terminal-screen");
-        let found = shown.split_once(&format!("{lines}x"));
-        let columns = found.map(|(_, rest)| rest.chars().take_while(char::is_ascii_digit));
-        let columns = columns.map(Iterator::collect::<String>).and_then(|text| text.parse().ok());
-        columns.map(|columns| (columns, lines)).ok_or(format!("{lines} lines, and `{shown}`"))
-    })
+    for round in 0..20 {
+        enter(browser, &format!("clear; echo round{round}:$(stty size | tr ' ' x)"));
+        let (rows, columns): (u64, u64) = browser.until("a size", || {
+            let shown = browser.text("#terminal-screen");
+            let sizes = shown.split_whitespace().find_map(|word| {
+                let (rows, columns) =
+                    word.strip_prefix(&format!("round{round}:"))?.split_once('x')?;
+                Some((rows.parse().ok()?, columns.parse().ok()?))
+            });
+            sizes.ok_or(shown)
+        });
+        if rows == lines(browser) {
+            return (columns, rows);
+        }
+    }
+    panic!("the shell never had the size of the page");
 }
 
 // Invariant: a person works in an agent from the page alone, with programs of the whole screen, and everybody

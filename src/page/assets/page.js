@@ -84,6 +84,14 @@
   let last = 0;
   let took = 0; // of the last look, in milliseconds: who is slow is asked less often
   let timer = null;
+  // Where the page goes next. The first wins: a look that finds the session over does not undo a logout.
+  let leaving = false;
+  let acting = false; // an action runs that leads elsewhere
+  const go = (place) => {
+    if (leaving) return;
+    leaving = true;
+    location.href = place;
+  };
   const look = async () => {
     if (looking) { wanted = true; return; }
     looking = true;
@@ -91,7 +99,7 @@
     last = Date.now();
     try {
       const answer = await fetch(location.href, { headers: { Accept: "text/html" }, credentials: "same-origin" });
-      if (answer.redirected && new URL(answer.url).pathname === "/login") { location.href = answer.url; return; }
+      if (answer.redirected && new URL(answer.url).pathname === "/login") { if (!acting) go(answer.url); return; }
       if (answer.ok) {
         const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
         // What a script of its own draws stays as it is.
@@ -174,13 +182,14 @@
     try {
       const headers = { "X-Csrf-Token": find('meta[name="csrf"]').content };
       if (body) headers["Content-Type"] = "application/json";
+      acting = Boolean(then);
       const answer = await fetch(path, { method, headers, body, credentials: "same-origin" });
       const text = await answer.text();
       let out = {};
       try { out = JSON.parse(text); } catch { /* Nothing is said. */ }
       if (!answer.ok) { note(out.detail || `drover answered ${answer.status}`, true); return; }
-      if (out.continueAt) { location.href = out.continueAt; return; }
-      if (then) { location.href = then; return; }
+      if (out.continueAt) { go(out.continueAt); return; }
+      if (then) { go(then); return; }
       const unread = out.unread || [];
       for (const one of unread) note(`${label}: cluster ${one.cluster} was not read: ${one.why}`, true);
       if (out.refused) note(`${label}: the configuration was not read again: ${out.refused}`, true);
@@ -191,6 +200,7 @@
     } catch {
       note("drover was not reached. Nobody knows whether it was done: look again.", true);
     } finally {
+      acting = false;
       button.disabled = false;
     }
   };

@@ -10,6 +10,7 @@
 //! - `login.rs` takes a token and gives a session; `openid.rs` asks the provider for one, and `logout.rs` ends it.
 //! - `views.rs` has one handler a page, `happened.rs` the events as they show them.
 
+mod attention;
 mod happened;
 mod login;
 mod logout;

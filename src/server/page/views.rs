@@ -12,7 +12,7 @@ use drover_page::{
 };
 use serde::Deserialize;
 
-use super::happened;
+use super::{attention, happened};
 use crate::alarms::alarms;
 use crate::answers::{Answer, Asked, html};
 use crate::auth::Caller;
@@ -29,6 +29,9 @@ use crate::{
 
 type ByCaller = web::ReqData<Caller>;
 type Data = web::Data<State>;
+
+/// Agents and leases that need a look, as many of each as are shown.
+const LOOKS: usize = 8;
 
 /// Records of the audit log that are looked through.
 const RECORDS: usize = 200;
@@ -87,7 +90,14 @@ pub(super) async fn herd(state: Data, caller: ByCaller, request: HttpRequest) ->
     let ask = async { Ok(of_nodes::kept_out(&state).await) };
     let kept_out = state.looks.kept_out.look("", ask).await.unwrap_or_default();
     let waits = waits(&state).await;
-    let asides = HerdAsides { leases, waits, kept_out };
+    let (at, by) = (now(), caller.by());
+    let agents = view.agents();
+    let stuck = agents.iter().filter(|one| attention::is_stuck(one, at)).take(LOOKS);
+    let stuck = stuck.map(|one| shapes::agent(view, one, &by)).collect();
+    let ended = view.leases();
+    let lost = ended.iter().filter(|one| attention::is_lost(one, view.lease_ended(&one.lease), at));
+    let lost_leases = lost.take(LOOKS).map(|one| shapes::lease(view, one, &by)).collect();
+    let asides = HerdAsides { leases, waits, kept_out, stuck, lost_leases };
     Ok(html(&HerdPage::new(frame, status::glance(view), asides, gone(&state))))
 }
 
