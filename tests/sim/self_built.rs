@@ -81,7 +81,7 @@ async fn without_the_key_nothing_is_built_and_the_lease_says_what_builds_it() {
     assert_eq!(builds(world.view()).len(), 0);
     assert_eq!(
         world.view().lease(&lease).unwrap().detail,
-        "rack/linux pauses, and drover tries it again by itself: image `debian` has no version on \
+        "rack/linux starts nothing as long as this lasts: image `debian` has no version on \
          cloud `rack`: `drover image build debian` builds one"
     );
     world.release(&lease).await;

@@ -114,7 +114,7 @@ async fn without_a_template_it_pauses_and_goes_on_when_there_is_one() {
     let why = world.view().lease(&lease).unwrap().detail;
     assert_eq!(
         why,
-        "rack/linux pauses, and drover tries it again by itself: no template carries the tag `golden` on cloud `rack`"
+        "rack/linux starts nothing as long as this lasts: no template carries the tag `golden` on cloud `rack`"
     );
     world.side.set_config(9001, "tags", Some("golden"));
     world.keep_planted(9001);

@@ -157,7 +157,7 @@ impl Scheduler {
                 format!("{id} pauses until {at}, then drover tries it again by itself: {why}")
             }
             Some(Pause { why, retry: None }) => {
-                format!("{id} pauses, and drover tries it again by itself: {why}")
+                format!("{id} starts nothing as long as this lasts: {why}")
             }
             None => format!("{id} pauses, for it could not start agents"),
         })
