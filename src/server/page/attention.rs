@@ -36,6 +36,11 @@ pub(super) fn is_stuck(agent: &AgentStatus, now: WallTime) -> bool {
     is_older(agent.since, limit, now)
 }
 
+/// From when on a lost lease is shown.
+pub(super) fn lately(now: WallTime) -> WallTime {
+    WallTime(now.0.saturating_sub(i64::try_from(LATELY.as_millis()).unwrap_or(i64::MAX)))
+}
+
 /// Whether a lease lost its machine within the last hour.
 pub(super) fn is_lost(lease: &LeaseStatus, ended: Option<WallTime>, now: WallTime) -> bool {
     lease.state == LeasePhase::Ended

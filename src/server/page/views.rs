@@ -91,12 +91,11 @@ pub(super) async fn herd(state: Data, caller: ByCaller, request: HttpRequest) ->
     let kept_out = state.looks.kept_out.look("", ask).await.unwrap_or_default();
     let waits = waits(&state).await;
     let (at, by) = (now(), caller.by());
-    let agents = view.agents();
-    let stuck = agents.iter().filter(|one| attention::is_stuck(one, at)).take(LOOKS);
-    let stuck = stuck.map(|one| shapes::agent(view, one, &by)).collect();
-    let ended = view.leases();
-    let lost = ended.iter().filter(|one| attention::is_lost(one, view.lease_ended(&one.lease), at));
-    let lost_leases = lost.take(LOOKS).map(|one| shapes::lease(view, one, &by)).collect();
+    let stuck = view.agents_where(|one| attention::is_stuck(one, at));
+    let stuck = stuck.iter().take(LOOKS).map(|one| shapes::agent(view, one, &by)).collect();
+    let ended = view.ended_since(attention::lately(at));
+    let lost = ended.iter().filter(|(one, ended)| attention::is_lost(one, Some(*ended), at));
+    let lost_leases = lost.take(LOOKS).map(|(one, _)| shapes::lease(view, one, &by)).collect();
     let asides = HerdAsides { leases, waits, kept_out, stuck, lost_leases };
     Ok(html(&HerdPage::new(frame, status::glance(view), asides, gone(&state))))
 }

@@ -323,7 +323,13 @@ impl View {
 
     /// Live agents, by id.
     pub fn agents(&self) -> Vec<Arc<AgentStatus>> {
-        let mut all: Vec<_> = self.agents.iter().map(|entry| entry.value().clone()).collect();
+        self.agents_where(|_| true)
+    }
+
+    /// Live agents that are `wanted`, by id.
+    pub fn agents_where(&self, wanted: impl Fn(&AgentStatus) -> bool) -> Vec<Arc<AgentStatus>> {
+        let found = self.agents.iter().filter(|entry| wanted(entry.value()));
+        let mut all: Vec<_> = found.map(|entry| entry.value().clone()).collect();
         all.sort_by(|a, b| a.agent.cmp(&b.agent));
         all
     }
@@ -363,6 +369,17 @@ impl View {
     /// When a lease ended; none while it has not.
     pub fn lease_ended(&self, lease: &LeaseId) -> Option<WallTime> {
         self.past().ended_at.get(lease).copied()
+    }
+
+    /// The leases that ended since then, with their ends, the oldest first.
+    pub fn ended_since(&self, from: WallTime) -> Vec<(LeaseStatus, WallTime)> {
+        let past = self.past();
+        let ends = past.ended.iter().rev().filter_map(|id| Some((id, *past.ended_at.get(id)?)));
+        let late = ends.take_while(|(_, at)| *at >= from);
+        let late: Vec<(LeaseId, WallTime)> = late.map(|(id, at)| (id.clone(), at)).collect();
+        drop(past);
+        let known = late.into_iter().rev().filter_map(|(id, at)| Some((self.lease(&id)?, at)));
+        known.collect()
     }
 
     /// Waits until `done` holds for a lease or the deadline passes, and gives its last status;

@@ -341,6 +341,9 @@ fn an_ended_lease_has_the_time_of_its_end_until_it_leaves_the_history() {
     assert_eq!(view.lease_ended(&LeaseId::new("l")), None);
     reported(&view, lease("l", LeasePhase::Ended));
     assert_eq!(view.lease_ended(&LeaseId::new("l")), Some(WallTime(1)));
+    let since = |from| view.ended_since(WallTime(from)).into_iter().map(|(_, at)| at).collect();
+    let (with, without): (Vec<WallTime>, Vec<WallTime>) = (since(1), since(2));
+    assert_eq!((with, without), (vec![WallTime(1)], vec![]));
     for n in 0..ENDED_LEASES_KEPT {
         reported(&view, lease(&format!("l{n}"), LeasePhase::Ended));
     }
