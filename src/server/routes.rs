@@ -85,6 +85,7 @@ pub(super) fn places() -> Vec<Place> {
         Place::at("/v1/leases/{id}/snapshots/{name}/revert")
             .post(OPERATOR, machines::leased::revert),
         Place::at("/v1/agents/{id}/terminals").post(OPERATOR, terminal_calls::open),
+        Place::at("/v1/terminals").get(OPERATOR, terminal_calls::list),
         Place::at("/v1/terminals/{id}")
             .get(OPERATOR, terminal_calls::show)
             .delete(OPERATOR, terminal_calls::close),

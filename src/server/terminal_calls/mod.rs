@@ -27,7 +27,9 @@ use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, web};
 use bytes::Bytes;
 use drover_actors::message::{HerdCommand, Refusal};
-use drover_api::{Problem, TerminalIn, TerminalKeysIn, TerminalOut, TerminalSizeIn};
+use drover_api::{
+    OpenTerminalOut, Problem, TerminalIn, TerminalKeysIn, TerminalOut, TerminalSizeIn, TerminalsOut,
+};
 use drover_audit::Entry;
 use drover_model::id::AgentId;
 use drover_model::ports::ShellTarget;
@@ -120,6 +122,35 @@ pub(super) async fn open(
         idle_seconds: IDLE_LIMIT.as_secs(),
         longest_seconds: LIFE_LIMIT.as_secs(),
     }))
+}
+
+/// Lists the terminals that are open: the caller's own, and to an admin all.
+#[utoipa::path(get, path = "/v1/terminals", responses((status = 200, body = TerminalsOut)))]
+pub(super) async fn list(
+    state: web::Data<State>,
+    caller: web::ReqData<Caller>,
+) -> web::Json<TerminalsOut> {
+    web::Json(TerminalsOut { terminals: seen(&state, &caller) })
+}
+
+/// The open terminals that a caller may know of.
+pub(super) fn seen(state: &State, caller: &Caller) -> Vec<OpenTerminalOut> {
+    let now = std::time::Instant::now();
+    let all = state.terminals.all().into_iter();
+    let visible = all.filter(|one| caller.by().all || one.caller.principal == caller.principal);
+    visible
+        .map(|one| {
+            let ages = one.ages(now);
+            OpenTerminalOut {
+                id: one.id.clone(),
+                agent: one.agent.to_string(),
+                principal: one.caller.principal.clone(),
+                peer: one.peer.clone(),
+                open_seconds: ages.opened.as_secs(),
+                last_key_seconds: ages.last_key.as_secs(),
+            }
+        })
+        .collect()
 }
 
 /// Shows a terminal: its whole screen, then what changes. A new reader takes the place of the one before.

@@ -260,3 +260,19 @@ async fn the_audit_log_has_who_was_where_for_how_long_and_no_key() {
     assert!(whole.contains("/v1/terminals/{id}/keys"), "{whole}");
     served.stop().await;
 }
+
+#[tokio::test]
+async fn an_operator_lists_their_own_terminals_and_an_admin_all() {
+    let served = served();
+    let id = opened(&served, "build").await;
+    let listed = |who: &'static str| served.call(Some(who), Method::GET, "/v1/terminals", "");
+    let own = listed("build").await.body["terminals"].clone();
+    assert_eq!(own[0]["id"], id.as_str());
+    assert_eq!(own[0]["agent"], "a1");
+    assert_eq!(own[0]["principal"], "token:build");
+    assert_eq!(own[0]["openSeconds"], 0);
+    assert_eq!(listed("operator").await.body["terminals"], json!([]));
+    assert_eq!(listed("admin").await.body["terminals"], own);
+    let page = served.call(Some("admin"), Method::GET, "/metrics", "").await;
+    assert!(page.body.to_string().contains("drover_terminals 1"), "{}", page.body);
+}

@@ -72,6 +72,18 @@ impl Terminals {
         }))
     }
 
+    /// How many are open.
+    pub(crate) fn count(&self) -> usize {
+        self.known.lock().open.len()
+    }
+
+    /// Those that are open, the oldest first.
+    pub(crate) fn all(&self) -> Vec<Arc<Terminal>> {
+        let mut all: Vec<_> = self.known.lock().open.values().cloned().collect();
+        all.sort_by_key(|one| one.opened);
+        all
+    }
+
     /// The terminal of that id, of any principal.
     pub(crate) fn of_anybody(&self, id: &str) -> Option<Arc<Terminal>> {
         self.known.lock().open.get(id).cloned()

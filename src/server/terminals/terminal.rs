@@ -30,7 +30,7 @@ pub(crate) struct Terminal {
     pub standing: Standing,
     /// Where they were.
     pub peer: String,
-    opened: Instant,
+    pub opened: Instant,
     live: Mutex<Live>,
     /// Counts what a reader should look at again.
     changes: watch::Sender<u64>,
