@@ -91,7 +91,7 @@ pub(super) async fn pass(
         Ok(Entered { command, _body }) => {
             let response = next.call(request).await?;
             if guard.is_part && response.status().is_success() {
-                audited::note_part(response.request());
+                audited::note_recorded(response.request());
                 return Ok(response);
             }
             if let Some(principal) = command {
@@ -220,10 +220,7 @@ fn identify(house: &House, request: &ServiceRequest) -> Result<Caller, Rejection
     let caller = match (voucher, request.conn_data::<LocalPeer>()) {
         (Some(voucher), _) => voucher.caller,
         (None, Some(peer)) => {
-            // A browser may reach the socket by a forward or a proxy, and then any site can make it call.
-            if !request.method().is_safe() && !is_own(request.headers()) {
-                return Err(Rejection::forbidden("another site made the browser send this"));
-            }
+            of_own_site(request)?;
             Some(local(&auth, *peer)?)
         }
         (None, None) => None,
@@ -242,6 +239,17 @@ fn identify(house: &House, request: &ServiceRequest) -> Result<Caller, Rejection
         )));
     }
     Ok(caller)
+}
+
+/// Refuses what another site made a browser send: it may reach the socket by a forward or a proxy.
+///
+/// # Errors
+/// 403.
+pub(super) fn of_own_site(request: &ServiceRequest) -> Result<(), Rejection> {
+    if request.method().is_safe() || is_own(request.headers()) {
+        return Ok(());
+    }
+    Err(Rejection::forbidden("another site made the browser send this"))
 }
 
 /// The token of an `Authorization` header.

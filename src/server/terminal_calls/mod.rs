@@ -24,6 +24,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix_web::http::StatusCode;
+use actix_web::http::header::{self, HeaderMap};
 use actix_web::{HttpRequest, HttpResponse, web};
 use bytes::Bytes;
 use drover_actors::message::{HerdCommand, Refusal};
@@ -45,11 +46,13 @@ use crate::auth::Caller;
 use crate::body::Fields;
 use crate::events::one_of;
 use crate::holds;
+use crate::house::now;
 use crate::peer::origin_of;
 use crate::problem::{Rejection, printable};
+use crate::session::sealed;
 use crate::share::Share;
 use crate::state::State;
-use crate::terminals::{IDLE_LIMIT, LIFE_LIMIT, Next, NotTyped, Reader, Right, Terminal};
+use crate::terminals::{IDLE_LIMIT, LIFE_LIMIT, Next, NotTyped, Pass, Reader, Right, Terminal};
 
 /// The longest hold.
 const LONGEST_HOLD_SECONDS: u64 = 7 * 24 * 60 * 60;
@@ -98,19 +101,25 @@ pub(super) async fn open(
     let TerminalIn { columns, rows, hold_seconds } = fields.finish()?;
     let (state, caller) = (state.into_inner(), caller.into_inner());
     let agent = AgentId::new(&*id);
-    let status = enterable(&state, &caller, &agent, hold_seconds).await?;
+    // Nothing is held for a terminal that has no place.
     let place = state.terminals.place(&caller.principal)?;
     // What let them in is read before the login, so that a change meanwhile is one.
-    let standing = state.auth().standing(&caller.principal);
+    let pass = pass(&state, &caller, request.headers());
+    let status = enterable(&state, &caller, &agent, hold_seconds).await?;
+    let is_held = hold_seconds.is_some() && status.hold_owner.is_some();
     let size = TerminalSize { columns, rows };
     let opened = (state.doors.terminal)(target(&status)?, size).await.map_err(|fault| {
         let (status, title) = (StatusCode::BAD_GATEWAY, "no terminal was opened");
-        let text = format!("agent `{}` gave no terminal: {fault}", printable(agent.as_str()));
+        let shown = printable(agent.as_str());
+        let mut text = format!("agent `{shown}` gave no terminal: {fault}");
+        if is_held {
+            text += &format!("; it stays held: `drover release-hold {shown}` ends that");
+        }
         Rejection::new(status, "no-terminal", title, text)
     })?;
     let peer = origin_of(&request).to_string();
     let name = format!("{:032x}", rand::random::<u128>());
-    let who = (caller.clone(), standing, peer);
+    let who = (caller.clone(), pass, peer);
     let terminal = Arc::new(Terminal::new(name, agent.clone(), who, size, opened.input.clone()));
     state.terminals.add(&terminal);
     state.audit.note(Entry::TerminalOpened(terminal.named()));
@@ -305,6 +314,16 @@ pub(super) async fn close(
         (Err(problem), None) => return Err(problem),
     }
     Ok(HttpResponse::NoContent().finish())
+}
+
+/// What lets a caller in.
+fn pass(state: &State, caller: &Caller, headers: &HeaderMap) -> Pass {
+    let session = sealed(headers).filter(|_| !headers.contains_key(header::AUTHORIZATION));
+    let is_theirs = |sealed: &&str| {
+        state.sessions.caller_of(sealed, &state.auth(), now().0).as_ref() == Some(caller)
+    };
+    let session = session.filter(is_theirs).map(str::to_owned);
+    Pass { standing: state.auth().standing(&caller.principal), session }
 }
 
 fn not_typed(why: NotTyped) -> Rejection {

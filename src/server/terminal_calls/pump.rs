@@ -10,6 +10,7 @@ use drover_ssh::{TerminalEnd, TerminalOutput};
 use tokio::sync::mpsc;
 
 use crate::auth::Caller;
+use crate::house::now;
 use crate::share::Share;
 use crate::state::State;
 use crate::terminals::{Right, Terminal, over, right};
@@ -107,8 +108,14 @@ fn must_end(state: &State, terminal: &Terminal) -> Option<String> {
         return Some(why.to_owned());
     }
     let caller = &terminal.caller;
-    if state.auth().standing(&caller.principal) != terminal.standing {
+    let (auth, pass) = (state.auth(), &terminal.pass);
+    if auth.standing(&caller.principal) != pass.standing {
         return Some("the login of its owner changed".to_owned());
+    }
+    if let Some(session) = &pass.session
+        && state.sessions.caller_of(session, &auth, now().0).as_ref() != Some(caller)
+    {
+        return Some("the session of its owner ended, or may do less".to_owned());
     }
     match right_of(state, caller, terminal) {
         None => Some("its agent is gone".to_owned()),

@@ -27,7 +27,7 @@ pub(crate) struct Terminal {
     /// Who opened it, and may use it alone.
     pub caller: Caller,
     /// What let them in: a terminal ends when it does not any more.
-    pub standing: Standing,
+    pub pass: Pass,
     /// Where they were.
     pub peer: String,
     pub opened: Instant,
@@ -36,6 +36,13 @@ pub(crate) struct Terminal {
     changes: watch::Sender<u64>,
     /// Why it is to end, once somebody closed it.
     closed: watch::Sender<Option<&'static str>>,
+}
+
+/// What let somebody in.
+pub(crate) struct Pass {
+    pub standing: Standing,
+    /// The cookie of their session, where they have one: it ends by itself, and with the groups of a person.
+    pub session: Option<String>,
 }
 
 struct Live {
@@ -79,7 +86,7 @@ impl Terminal {
     pub(crate) fn new(
         id: String,
         agent: AgentId,
-        (caller, standing, peer): (Caller, Standing, String),
+        (caller, pass, peer): (Caller, Pass, String),
         size: TerminalSize,
         keys: mpsc::Sender<TerminalInput>,
     ) -> Self {
@@ -96,7 +103,7 @@ impl Terminal {
         };
         let (changes, closed) = (watch::Sender::new(0), watch::Sender::new(None));
         let live = Mutex::new(live);
-        Self { id, agent, caller, standing, peer, opened: now, live, changes, closed }
+        Self { id, agent, caller, pass, peer, opened: now, live, changes, closed }
     }
 
     /// Puts what the guest sent on the screen; gives what the terminal answers by itself.
