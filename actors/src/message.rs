@@ -265,10 +265,10 @@ pub enum HerdCommand {
         /// Receives the nodes of each readable cluster, and why other clusters were not readable.
         reply: Reply<NodesSeen>,
     },
-    /// Lists the nodes that operators cordoned or drained, without asking any cluster.
-    NodesKeptOut {
-        /// Receives them by cluster and name.
-        reply: Reply<Vec<NodeKeptOut>>,
+    /// Says what is known of nodes without asking any cluster.
+    NodesKnown {
+        /// Receives it, each part by cluster and name.
+        reply: Reply<NodesKnown>,
     },
     /// Finds what keeps a template from starting agents, on each node.
     Why {
@@ -411,6 +411,24 @@ pub struct NodeKeptOut {
     pub cluster: ClusterId,
     pub node: NodeName,
     pub order: NodeOrder,
+}
+
+/// A node that is offline by the last list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeOffline {
+    pub cluster: ClusterId,
+    pub node: NodeName,
+    pub since: WallTime,
+}
+
+/// The result of [`HerdCommand::NodesKnown`].
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NodesKnown {
+    /// Nodes that operators cordoned or drained.
+    pub kept_out: Vec<NodeKeptOut>,
+    pub offline: Vec<NodeOffline>,
+    /// Nodes that a template never tries, since it names others, each with why.
+    pub untried: BTreeMap<TemplateId, Vec<(NodeName, String)>>,
 }
 
 /// The result of [`HerdCommand::Nodes`].

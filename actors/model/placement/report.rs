@@ -47,6 +47,8 @@ pub struct WhyReport {
     pub verdict: Result<String, String>,
     /// Each node it may be on with what keeps it from there; none where nothing does.
     pub nodes: Vec<(NodeName, Option<String>)>,
+    /// The other nodes of the cluster, which it never tries, each with why.
+    pub untried: Vec<(NodeName, String)>,
     /// The keys of the configuration without whose change no node ever takes one, where that is so.
     pub keys: BTreeSet<&'static str>,
     /// Agents that are handed out to nobody, of whatever template: another drover may own them.
