@@ -4,6 +4,7 @@
 
 mod copy;
 mod schedule;
+mod untried;
 mod version;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -313,32 +314,6 @@ impl TemplateSpec {
             [] => self.node.iter().cloned().collect(),
             nodes => nodes.to_vec(),
         }
-    }
-
-    /// Those of a cluster's nodes that it never tries, since it names others, each with why.
-    pub fn untried<'a>(
-        &self,
-        all: impl Iterator<Item = &'a NodeName>,
-    ) -> Vec<(NodeName, String)> {
-        let named = self.nodes();
-        if named.is_empty() || self.placement.anywhere {
-            return Vec::new();
-        }
-        let names: Vec<&str> = named.iter().map(NodeName::as_str).collect();
-        let key = if self.nodes.is_empty() { "node" } else { "nodes" };
-        let named_alone = format!("the template has `{key}: {}`", names.join(", "));
-        let placement = &self.placement;
-        let why = |node: &NodeName| {
-            let own = placement.labels.get(node);
-            let has_all = own.is_some_and(|own| placement.selector.is_subset(own));
-            if placement.selector.is_empty() || !has_all {
-                return named_alone.clone();
-            }
-            let labels: Vec<String> =
-                placement.selector.iter().map(|label| format!("`{label}`")).collect();
-            format!("{named_alone}, though it has {}, which `nodeSelector` requires", labels.join(", "))
-        };
-        all.filter(|node| !named.contains(node)).map(|node| (node.clone(), why(node))).collect()
     }
 
     /// Whether the cluster's storages decide on which nodes its agents may be: every node will do,

@@ -45,7 +45,7 @@ use drover_model::order::{MachineView, Order, OrderStatus, Work};
 use drover_model::overridden::{CloudOverrides, TemplateChange, TemplateOverrides};
 use drover_model::overrides::{Change, OverrideChange, Overrides};
 use drover_model::phase::NodeOrder;
-use drover_model::placement::report::{NodeReport, WhyReport};
+use drover_model::placement::report::{NodeReport, NodesKnown, WhyReport};
 use drover_model::plan::Plan;
 use drover_model::record::{Hold, LeaseAsk, Reason, Want};
 use drover_model::spec::HerdSpec;
@@ -403,32 +403,6 @@ pub struct NodeOrdered {
     pub changed: bool,
     /// Agents on the node at this moment.
     pub agents: usize,
-}
-
-/// A node that an operator cordoned or drained.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NodeKeptOut {
-    pub cluster: ClusterId,
-    pub node: NodeName,
-    pub order: NodeOrder,
-}
-
-/// A node that is offline by the last list.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NodeOffline {
-    pub cluster: ClusterId,
-    pub node: NodeName,
-    pub since: WallTime,
-}
-
-/// The result of [`HerdCommand::NodesKnown`].
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct NodesKnown {
-    /// Nodes that operators cordoned or drained.
-    pub kept_out: Vec<NodeKeptOut>,
-    pub offline: Vec<NodeOffline>,
-    /// Nodes that a template never tries, since it names others, each with why.
-    pub untried: BTreeMap<TemplateId, Vec<(NodeName, String)>>,
 }
 
 /// The result of [`HerdCommand::Nodes`].

@@ -126,11 +126,7 @@ pub fn survey(
 }
 
 /// The nodes of the cluster that a template never tries, each with why.
-pub fn untried(
-    spec: &TemplateSpec,
-    found: &Found,
-    ground: &dyn Ground,
-) -> Vec<(NodeName, String)> {
+pub fn untried(spec: &TemplateSpec, found: &Found, ground: &dyn Ground) -> Vec<(NodeName, String)> {
     let by_name = spec.untried(found.fleet.nodes().keys());
     if !by_name.is_empty() {
         return by_name;

@@ -69,7 +69,10 @@ mod tests {
             ("no; once repaired, `drover uncordon pve1` tries", "no"),
             ("a; `drover uncordon a` b; `drover uncordon b` c; d", "a; d"),
             ("`drover uncordon pve1` ends that", "`drover uncordon pve1` ends that"),
-            ("see 10.0.0.7:22; `drover doctor` checks it", "see 10.0.0.7:22; `drover doctor` checks it"),
+            (
+                "see 10.0.0.7:22; `drover doctor` checks it",
+                "see 10.0.0.7:22; `drover doctor` checks it",
+            ),
             ("a: `drover uncordon a` at 10:22 says more", "a"),
             ("", ""),
         ] {

@@ -247,7 +247,12 @@ impl HerdPage {
                 .iter()
                 .map(|one| cloud(one, &status, &counted, &alarms))
                 .collect(),
-            templates: status.templates.iter().zip(&counted).map(|(one, of)| pool(one, *of)).collect(),
+            templates: status
+                .templates
+                .iter()
+                .zip(&counted)
+                .map(|(one, of)| pool(one, *of))
+                .collect(),
             findings: found.collect(),
             sources: status.sources,
             alarms,
@@ -326,13 +331,7 @@ fn tiles(status: &StatusOut, counted: &[Counts], asides: &HerdAsides) -> Vec<Til
             "/jobs",
             jobs > 0 || unread > 0,
         ),
-        tile(
-            "stranded",
-            all.stranded,
-            String::new(),
-            "/agents?q=state:stranded",
-            all.stranded > 0,
-        ),
+        tile("stranded", all.stranded, String::new(), "/agents?q=state:stranded", all.stranded > 0),
     ]
 }
 

@@ -61,11 +61,13 @@ mod tests {
         ] {
             let mut text = before.to_owned();
             add(&mut text, "2026-11-29T02:00:00Z");
-            let text = text.replace("2026-11-29T02:00:00Z", "M").replace("2026-11-29 02:00:00", "S");
+            let text =
+                text.replace("2026-11-29T02:00:00Z", "M").replace("2026-11-29 02:00:00", "S");
             assert_eq!(text, html);
         }
         assert!(is_moment("2026-11-29T02:00:00Z") && is_moment("2026-11-29T02:00:00.123456Z"));
-        for text in ["2026-11-29", "2026-11-29T02:00:00", "2026-11-29T02:00:00.Z", "ääää-ää", ""] {
+        for text in ["2026-11-29", "2026-11-29T02:00:00", "2026-11-29T02:00:00.Z", "ääää-ää", ""]
+        {
             assert!(!is_moment(text), "{text}");
         }
     }

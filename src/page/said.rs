@@ -22,9 +22,8 @@ pub(crate) fn with_orders(text: &str, frame: &Frame) -> String {
     let mut ordered: Vec<&str> = Vec::new();
     let mut buttons = String::new();
     // Where no address may be used, whoever looks cannot log in, either.
-    let is_vain = |command: &str| {
-        command.starts_with("drover hold-next ") && text.contains("guestNetworks")
-    };
+    let is_vain =
+        |command: &str| command.starts_with("drover hold-next ") && text.contains("guestNetworks");
     for command in text.split('`').skip(1).step_by(2) {
         // One is enough, however often it is named.
         if !ordered.contains(&command) && !is_vain(command) {
@@ -137,7 +136,9 @@ fn written(text: &str) -> String {
                 let code = format!("<code>{}</code>", escaped(part));
                 html += &match (listed(part), address(before, part, true)) {
                     (Some((page, name)), _) => format!("<a href=\"{page}\">{name}</a>"),
-                    (None, Some(address)) => format!("<a href=\"{}\">{code}</a>", escaped(&address)),
+                    (None, Some(address)) => {
+                        format!("<a href=\"{}\">{code}</a>", escaped(&address))
+                    }
                     (None, None) => code,
                 };
                 before = "";

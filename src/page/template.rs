@@ -99,8 +99,10 @@ mod tests {
                         "minimum": 0, "idleMinimum": 0, "breaker": "flowing", "retryAt": null, "cause": null }))
         };
         let cloud = |cap: u32| -> CloudOut {
-            out(json!({ "id": "lab", "cluster": null, "health": "well", "version": null, "detail": "",
-                        "agents": 3, "cap": cap, "toldAt": "2026-11-29T02:00:00Z" }))
+            out(
+                json!({ "id": "lab", "cluster": null, "health": "well", "version": null, "detail": "",
+                        "agents": 3, "cap": cap, "toldAt": "2026-11-29T02:00:00Z" }),
+            )
         };
         let of = |cap, cloud: &CloudOut| {
             let counts = Counts::of(&template(cap).states, 0, Some(CloudHealth::Well));
@@ -114,7 +116,9 @@ mod tests {
     #[test]
     fn a_failure_is_held_where_its_guest_shows_it() {
         assert!(shows_in_guest("no sshd; `drover hold-next lab/linux` keeps the next"));
-        assert!(!shows_in_guest("set `guestNetworks`; `drover hold-next lab/linux` keeps the next"));
+        assert!(!shows_in_guest(
+            "set `guestNetworks`; `drover hold-next lab/linux` keeps the next"
+        ));
         assert!(!shows_in_guest("task `qmclone` failed: no space"));
     }
 }

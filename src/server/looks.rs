@@ -8,8 +8,8 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use drover_actors::message::NodesKnown;
 use drover_api::{AccountOut, NodesOut, WhyOut, WhySubjectOut};
+use drover_model::placement::report::NodesKnown;
 use parking_lot::Mutex;
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::Instant;

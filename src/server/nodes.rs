@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use actix_web::web;
-use drover_actors::message::{HerdCommand, NodesKnown};
+use drover_actors::message::HerdCommand;
 use drover_api::{
     CordonIn, DrainIn, DrainOut, FailedOut, NodeOut, NodesOut, Problem, RefusesOut, RoomOut,
     UnreadOut, UntriedOut, WhyNodeOut, WhyOut,
@@ -11,7 +11,7 @@ use drover_api::{
 use drover_model::fault::FaultKind;
 use drover_model::id::{AgentId, CloudId, NodeName};
 use drover_model::phase::{AgentPhase, NodeOrder};
-use drover_model::placement::report::{NodeReport, WhyReport};
+use drover_model::placement::report::{NodeReport, NodesKnown, WhyReport};
 use drover_model::record::Reason;
 use drover_model::status::AgentStatus;
 

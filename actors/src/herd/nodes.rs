@@ -8,7 +8,9 @@ use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
 use drover_model::fault::Fault;
 use drover_model::id::{CloudId, ClusterId, NodeName, TemplateId};
 use drover_model::phase::{AgentPhase, NodeOrder, NodeStatus};
-use drover_model::placement::report::{NodeReport, WhyReport};
+use drover_model::placement::report::{
+    NodeKeptOut, NodeOffline, NodeReport, NodesKnown, WhyReport,
+};
 use drover_model::placement::{Fleet, NodeObservation, Sizes};
 use drover_model::record::{Body, Reason, Want};
 use drover_model::scope::Scope;
@@ -21,9 +23,7 @@ use futures_util::future::join_all;
 use super::Herd;
 use crate::cloud::CloudCommand;
 use crate::cluster::ClusterCommand;
-use crate::message::{
-    AgentCommand, NodeKeptOut, NodeOffline, NodeOrdered, NodesKnown, NodesSeen, Refusal,
-};
+use crate::message::{AgentCommand, NodeOrdered, NodesSeen, Refusal};
 use crate::placement::{Claim, Room, Scene};
 use crate::roster::Living;
 use crate::source::Standing;

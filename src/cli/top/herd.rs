@@ -45,7 +45,9 @@ pub(super) fn listing(status: &StatusOut, now: Timestamp) -> Listing {
         let of_it = |template: &&TemplateOut| {
             template.id.strip_prefix(&cloud.id).is_some_and(|rest| rest.starts_with('/'))
         };
-        rows.extend(status.templates.iter().filter(of_it).map(|one| of_template(one, status, &view)));
+        rows.extend(
+            status.templates.iter().filter(of_it).map(|one| of_template(one, status, &view)),
+        );
     }
     for source in &status.sources {
         let state = match source.silent_since {

@@ -66,7 +66,8 @@ impl Summary {
         let Counts { queued, coming, held_up, ready, busy, .. } = self.agents;
         let going = going(self.agents);
         let more = [(queued, "queued"), (held_up, "held up")].into_iter();
-        let more = more.filter(|(count, _)| *count > 0).map(|(count, word)| format!("{count} {word}, "));
+        let more =
+            more.filter(|(count, _)| *count > 0).map(|(count, word)| format!("{count} {word}, "));
         let more: String = more.collect();
         let (waiting, granted) = (self.waiting_leases, self.leases - self.waiting_leases);
         let (waiting_jobs, running) = (self.waiting_jobs, self.running_jobs);

@@ -229,7 +229,8 @@
       note("drover was not reached. Nobody knows whether it was done: look again.", true);
     } finally {
       acting = false;
-      button.disabled = false;
+      // What the look found may keep it, with the reason beside it.
+      button.disabled = button.hasAttribute("aria-describedby");
     }
   };
   document.addEventListener("click", (event) => {

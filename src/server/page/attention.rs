@@ -4,9 +4,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use drover_actors::message::{NodeOffline, NodesKnown};
 use drover_api::AlarmOut;
 use drover_model::phase::{AgentPhase, LeasePhase};
+use drover_model::placement::report::{NodeOffline, NodesKnown};
 use drover_model::record::LOST;
 use drover_model::status::{AgentStatus, LeaseStatus};
 use drover_model::time::WallTime;

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use actix_web::{HttpRequest, HttpResponse, web};
-use drover_actors::message::{NodeKeptOut, NodesKnown};
 use drover_api::{AccountOut, GoneOut, Role, is_let_go};
 use drover_model::id::{AgentId, LeaseId, NodeName};
 use drover_model::phase::{AgentPhase, LeasePhase, NodeOrder};
+use drover_model::placement::report::{NodeKeptOut, NodesKnown};
 use drover_model::status::AgentStatus;
 use drover_page::{
     AgentFilter, AgentPage, AgentWords, AgentsPage, AuditPage, Clusters, ConfigurationPage,
@@ -143,15 +143,21 @@ pub(super) async fn herd(state: Data, caller: ByCaller, request: HttpRequest) ->
     for one in view.agents_where(|one| is_let_go(one.phase, !one.leases.is_empty())) {
         *let_go.entry(one.template.to_string()).or_default() += 1;
     }
-    let untried = nodes.untried.iter().map(|(template, nodes)| {
-        (template.to_string(), nodes.iter().map(Shown::shown).collect())
-    });
+    let untried = nodes
+        .untried
+        .iter()
+        .map(|(template, nodes)| (template.to_string(), nodes.iter().map(Shown::shown).collect()));
     let asides = HerdAsides {
         leases,
         waits,
         kept_out: nodes.kept_out.iter().map(kept_out).collect(),
         stuck: seen.stuck.iter().take(LOOKS).map(agent).collect(),
-        lost_leases: seen.lost.iter().take(LOOKS).map(|one| shapes::lease(view, one, &by)).collect(),
+        lost_leases: seen
+            .lost
+            .iter()
+            .take(LOOKS)
+            .map(|one| shapes::lease(view, one, &by))
+            .collect(),
         down: down.collect(),
         more_looks,
         held: held.collect(),

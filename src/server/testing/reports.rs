@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use drover_actors::message::{NodeKeptOut, NodeOffline, NodeOrdered, NodesKnown, Refusal};
+use drover_actors::message::{NodeOrdered, Refusal};
 use drover_api::{BlackBoxOut, GuestCallOut, GuestTaskOut, MomentOut, PhaseOut, ValueOut};
 use drover_model::demand::report::{
     Account, Estimate, Kind, Outage, RowlessRunner, RunningJob, Serving, SourceJobs, Unoffered,
@@ -13,7 +13,7 @@ use drover_model::id::{
     AgentId, CloudId, ClusterId, LeaseId, NodeName, RunnerName, SourceId, TemplateId,
 };
 use drover_model::phase::{NodeOrder, NodeStatus};
-use drover_model::placement::report::NodeReport;
+use drover_model::placement::report::{NodeKeptOut, NodeOffline, NodeReport, NodesKnown};
 use drover_model::ports::JobObservation;
 use drover_model::record::Want;
 use drover_notify::{Delivered, Failure, Tested};
