@@ -21,7 +21,7 @@ pub(crate) fn with_orders(text: &str, frame: &Frame) -> String {
     let text = frame.named(text);
     let mut ordered: Vec<&str> = Vec::new();
     let mut buttons = String::new();
-    // Where no address may be used, whoever looks cannot log in, either.
+    // Where no address may be used, nobody can log in, either.
     let is_vain =
         |command: &str| command.starts_with("drover hold-next ") && text.contains("guestNetworks");
     for command in text.split('`').skip(1).step_by(2) {

@@ -20,7 +20,7 @@ pub struct TemplatePage {
     kept_idle: u32,
     breaker: &'static str,
     is_closed: bool,
-    /// Why it may begin no agent now, whoever asks; blank where it may.
+    /// Why the caps let it begin no agent now; blank where they do not.
     is_full: String,
     /// Whether its next failure leaves a guest in which something can be seen.
     may_hold_next: bool,

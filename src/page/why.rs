@@ -1,4 +1,4 @@
-//! What keeps a template from each node, told apart from what keeps the template itself.
+//! What keeps a template from each node, apart from what keeps the template itself.
 
 use drover_api::{FailedOut, KindOut, ServingOut, UntriedOut, WhyNodeOut, WhyOut, WhySubjectOut};
 
