@@ -1,7 +1,7 @@
 //! Moments within sentences: how far they are, as people say it, with the exact time behind.
 //!
 //! A sentence of drover has a moment in RFC 3339. Without a script the page has it to the second; the script says
-//! `for 42 s` in the place of `since 2026-11-29T02:00:00Z`, and keeps that up to date.
+//! `for 42 s now` in the place of `since 2026-11-29T02:00:00Z`, and keeps that up to date.
 
 use crate::show;
 

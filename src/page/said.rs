@@ -36,6 +36,12 @@ pub(crate) fn with_orders(text: &str, frame: &Frame) -> String {
     marked(&clauses::without(&text, has_button)) + &buttons
 }
 
+/// Text as HTML, without what a button says that stands elsewhere on the page.
+pub(crate) fn without_orders(text: &str, frame: &Frame) -> String {
+    let has_button = |command: &str| Order::of(command, frame.role).is_some();
+    marked(&clauses::without(&frame.named(text), has_button))
+}
+
 /// What a button sends.
 #[derive(Debug, PartialEq, Eq)]
 struct Order {

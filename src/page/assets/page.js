@@ -15,7 +15,7 @@
     const size = Math.abs(seconds);
     const text = size < 60 ? `${size} s` : size < 3600 ? `${Math.floor(size / 60)} min`
       : size < 172800 ? `${Math.floor(size / 3600)} h` : `${Math.floor(size / 86400)} d`;
-    if (word === "since" && seconds >= 0) return `for ${text}`;
+    if (word === "since" && seconds >= 0) return `for ${text} now`;
     if (word === "until") return seconds < 0 ? `for ${text} more` : `until ${text} ago`;
     return seconds >= 0 ? `${text} ago` : `in ${text}`;
   };
