@@ -164,6 +164,8 @@ struct Pool {
     is_closed: bool,
     /// What keeps it from beginning more; blank where nothing does.
     why: String,
+    /// The row of what waits that says it, too.
+    see: Option<String>,
 }
 
 /// Agents that wait until they may go on, in words.
@@ -225,15 +227,17 @@ impl HerdPage {
             lines.extend(one.unread.iter().map(|why| format!("it was not read: {why}")));
             (one.cluster.clone(), one.at.clone(), lines)
         });
+        let all = waits.into_iter().flat_map(|one| waits_of(one, &alarms, &gone, &untried));
+        let shown_waits: Vec<Wait> = all.collect();
+        let templates = status.templates.iter().zip(&counted);
+        let templates = templates.map(|(one, of)| pool(one, *of, &shown_waits));
+        let templates: Vec<Pool> = templates.collect();
         Self {
             is_ready: status.ready,
             trouble,
             refused,
             faults: config.faults.clone(),
-            waits: waits
-                .into_iter()
-                .flat_map(|one| waits_of(one, &alarms, &gone, &untried))
-                .collect(),
+            waits: shown_waits,
             kept_out: kept_out.into_iter().map(|one| kept_out_of(one, &status.clouds)).collect(),
             stuck,
             lost_leases,
@@ -247,12 +251,7 @@ impl HerdPage {
                 .iter()
                 .map(|one| cloud(one, &status, &counted, &alarms))
                 .collect(),
-            templates: status
-                .templates
-                .iter()
-                .zip(&counted)
-                .map(|(one, of)| pool(one, *of))
-                .collect(),
+            templates,
             findings: found.collect(),
             sources: status.sources,
             alarms,
@@ -443,7 +442,7 @@ fn cloud(out: &CloudOut, status: &StatusOut, counted: &[Counts], alarms: &[Alarm
     }
 }
 
-fn pool(out: &TemplateOut, counts: Counts) -> Pool {
+fn pool(out: &TemplateOut, counts: Counts, waits: &[Wait]) -> Pool {
     let on_way = counts.coming;
     let waits = counts.queued + counts.held_up;
     let parts: [(&'static str, &'static str, u32); 6] = [
@@ -478,6 +477,10 @@ fn pool(out: &TemplateOut, counts: Counts) -> Pool {
         leaving: counts.leaving + counts.stranded,
         breaker: show::breaker(out.breaker),
         is_closed: out.breaker == BreakerPhase::Closed,
+        see: why.first().and_then(|cause| {
+            let place = waits.iter().position(|wait| wait.kind.why.contains(cause.as_str()))?;
+            Some(format!("wait-{}-{}", waits.get(place)?.source, place + 1))
+        }),
         why: why.join("; "),
         out: out.clone(),
     }
