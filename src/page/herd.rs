@@ -444,12 +444,12 @@ fn cloud(out: &CloudOut, status: &StatusOut, counted: &[Counts], alarms: &[Alarm
 
 fn pool(out: &TemplateOut, counts: Counts, waits: &[Wait]) -> Pool {
     let on_way = counts.coming;
-    let waits = counts.queued + counts.held_up;
+    let not_yet = counts.queued + counts.held_up;
     let parts: [(&'static str, &'static str, u32); 6] = [
         ("in use", "busy", counts.busy),
         ("ready", "ready", counts.ready),
         ("on the way", "coming", on_way),
-        ("not on the way", "queued", waits),
+        ("not on the way", "queued", not_yet),
         ("leaving", "leaving", counts.leaving),
         ("stranded", "stranded", counts.stranded),
     ];
