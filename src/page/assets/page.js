@@ -217,7 +217,7 @@
       const unread = out.unread || [];
       for (const one of unread) {
         const which = one.cloud ? `the cluster of cloud ${one.cloud}` : `cluster ${one.cluster}`;
-        note(`${label}: ${which} was not read, and drover tries again by itself: ${one.why}`, true);
+        note(`${label}: ${which} was not read: ${one.why}; drover tries again by itself`, true);
       }
       if (out.refused) note(`${label}: the configuration was not read again: ${out.refused}`, true);
       const [outcome, isLess] = came(out);
