@@ -19,6 +19,7 @@ mod agent;
 mod agents;
 mod assets;
 mod audit;
+mod clauses;
 mod configuration;
 mod docs;
 mod events;
@@ -29,6 +30,7 @@ mod herd;
 mod jobs;
 mod leases;
 mod login;
+mod moments;
 mod nodes;
 mod plan;
 mod said;
@@ -41,6 +43,7 @@ mod testing;
 mod tests;
 mod usage;
 mod waterfall;
+mod why;
 
 pub use agent::{AgentPage, GonePage};
 pub use agents::{AgentFilter, AgentWords, AgentsPage};
@@ -50,8 +53,10 @@ pub use configuration::{ConfigurationPage, ValuesShown};
 pub use docs::{DocsPage, DocsTopic};
 pub use events::{EventRow, EventsPage};
 pub use fault::FaultPage;
-pub use frame::{Frame, Tab};
-pub use herd::{HerdAsides, HerdPage, KeptOutNode, LeaseCounts};
+pub use frame::{Clusters, Frame, Tab};
+pub use herd::{
+    HeldAgent, HerdAsides, HerdPage, KeptOutNode, LeaseCounts, NodeDown, standing_alarms,
+};
 pub use jobs::{JobPage, JobsPage};
 pub use leases::{LeasePage, LeasesPage};
 pub use login::LoginPage;

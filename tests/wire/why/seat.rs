@@ -13,7 +13,8 @@ use crate::harness::note;
 /// The most clicks from the first page.
 const CLICKS_MAX: usize = 3;
 /// Times as the page shows them.
-const WHENS: &str = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d|in N (s|min|h)|N (s|min|h) ago";
+const WHENS: &str =
+    r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d|in N (s|min|h)|N (s|min|h) ago|for N (s|min|h)( more| now)?";
 
 /// How a cause is found.
 pub struct Way {
@@ -44,7 +45,7 @@ const ALARMS: &str = "#alarms li";
 const WHY: &str = "#waits th a";
 /// What keeps a template from each node, in the whole answer.
 const NODES: &str = "#why > section.why:last-of-type";
-const OPEN: &str = "breaker tripped until";
+const OPEN: &str = "breaker tripped for";
 const AGAIN: &str = "Try again now";
 
 /// A way for each case. The last one of the field's table, a service that does not start, has no page.
@@ -80,7 +81,7 @@ pub const WAYS: [Way; 24] = [
         "once instanceCap of cloud lab is raised",
     ),
     way("ready_command", &[], WAITS, &["exit status 3; last: the image has no docker"], AGAIN),
-    way("storage_lock", &[], WAITS, &["pve-storage-local-lvm", "got timeout"], "by itself at"),
+    way("storage_lock", &[], WAITS, &["pve-storage-local-lvm", "got timeout"], "by itself in"),
     way("no_space", &[], WAITS, &[OPEN, "Insufficient free space"], AGAIN),
     way(
         "wrong_guest_networks",
@@ -120,7 +121,7 @@ pub const WAYS: [Way; 24] = [
         &["is locked by Proxmox (backup)"],
         "qm unlock",
     ),
-    way("no_quorum", &[], ALARMS, &["has no quorum since"], "pvecm status on a node"),
+    way("no_quorum", &[], ALARMS, &["has no quorum for"], "pvecm status on a node"),
     way(
         "certificate_changed",
         &[],
@@ -128,7 +129,7 @@ pub const WAYS: [Way; 24] = [
         &["the certificate is not trusted", "saw SHA-256"],
         "the keys of cloud lab for that are caFile and pinSha256",
     ),
-    way("template_full", &[], WAITS, &["lab/linux is full: 1 of 1"], "drover leases"),
+    way("template_full", &[], WAITS, &["lab/linux is full: 1 of 1"], "Leases says who has them"),
     way(
         "configuration_broken",
         &[],
@@ -138,10 +139,10 @@ pub const WAYS: [Way; 24] = [
     ),
     way(
         "machine_lost_under_its_job",
-        &["header.top a[href='/leases']", "#leases tr a"],
-        "main",
-        &["lost: node pve2 is offline, and its SSH does not answer"],
-        "Ask for a new lease",
+        &[],
+        "#look li[id^=lost]",
+        &["lease lost", "lost: node pve2 is offline, and its SSH does not answer"],
+        "ask for a new lease",
     ),
     way(
         "node_maintenance",
