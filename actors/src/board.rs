@@ -37,7 +37,7 @@ impl Board {
         }
         Some(match breaker.tripped() {
             Some((until, cause)) => {
-                format!("its breaker is tripped until {}: {cause}", until.rfc3339())
+                format!("{cause}; its breaker is open until {}", until.rfc3339())
             }
             None => "it failed before, and a single agent tries it first (its breaker)".to_owned(),
         })

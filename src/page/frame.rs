@@ -1,8 +1,11 @@
 //! What surrounds each page: who looks, what they may do, and where they are.
 
+use std::sync::Arc;
+
 use drover_api::{EventKind, Role};
 
 use crate::assets;
+use crate::hints::Hints;
 
 /// A page of the navigation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,6 +57,8 @@ pub struct Frame {
     pub alarms: usize,
     /// The version of drover.
     pub version: &'static str,
+    /// What reasons lead to.
+    pub hints: Arc<Hints>,
 }
 
 impl Frame {

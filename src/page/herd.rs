@@ -3,7 +3,7 @@
 use askama::Template;
 use drover_api::{
     AccountOut, AgentOut, AlarmOut, BreakerOut, CloudOut, DrainIn, FaultOut, GoneOut, KindOut,
-    LeaseOut, Part, SourceOut, StatusOut, TemplateOut, count, health, part,
+    LeaseOut, Part, SourceOut, StatusOut, TemplateOut, count, part, standing,
 };
 use drover_model::phase::{AgentPhase, BreakerPhase};
 
@@ -58,6 +58,8 @@ struct Wait {
     /// What lists it.
     list: String,
     when: String,
+    /// What the cause is about, where that is one thing.
+    about: String,
     /// The agent that went last of those that failed for it, where the cause does not say so.
     failed: Option<GoneOut>,
 }
@@ -254,7 +256,10 @@ fn silent(source: &SourceOut) -> Option<AlarmOut> {
     Some(AlarmOut {
         about: format!("source {}", source.id),
         agent: String::new(),
-        text: format!("not read: {}", source.detail.clone().unwrap_or_default()),
+        text: format!(
+            "cannot be polled, so no new job of it is seen: {}",
+            source.detail.clone().unwrap_or_default()
+        ),
         command: "drover doctor".to_owned(),
         since: Some(since),
     })
@@ -273,6 +278,10 @@ fn waits_of(account: AccountOut, alarms: &[Alarm], gone: &[GoneOut]) -> impl Ite
         why: format!("/why?of={}", said::encoded(&source)),
         list: list.clone(),
         when: show::served(&kind),
+        about: match &*kind.serve {
+            [one] => format!("template {}", one.template),
+            _ => format!("source {source}"),
+        },
         failed: failed(&kind, gone).cloned(),
         source: source.clone(),
         kind,
@@ -320,7 +329,7 @@ fn cloud(out: &CloudOut, status: &StatusOut, alarms: &[Alarm]) -> Cloud {
     let of_it = status.breakers.iter().filter(|one| one.id == format!("cloud:{}", out.id));
     Cloud {
         see: alarm_of(alarms, &out.id),
-        health: health(out.health),
+        health: standing(out),
         agents: show::of_most(out.agents, out.cap),
         share: out.cap.filter(|cap| *cap > 0).map_or(0, |cap| (out.agents * BAR / cap).min(BAR)),
         breakers: of_it.cloned().collect(),

@@ -118,7 +118,7 @@ impl Mind {
         let was_parked = self.reachability.park(down && self.guest.is_some());
         let back = was_parked && !down;
         if let Some(guest) = self.guest.as_ref().filter(|_| self.reachability.is_parked()) {
-            self.report.say(format!("node {} is down; waiting for it", guest.node));
+            self.report.say(format!("node {} is offline; drover waits for it", guest.node));
         }
         if self.reachability.is_parked() {
             self.lose_where_parked(out);

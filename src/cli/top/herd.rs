@@ -8,9 +8,9 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::super::options::TopNoun;
-use super::super::sentences::health;
 use super::super::table::{Cell, Column, Kind, Tone, View, column};
 use super::listing::{Entry, Listing};
+use drover_api::standing;
 
 /// Alarms that stand here; `:alarms` has all of them.
 const ALARMS_SHOWN: usize = 5;
@@ -136,7 +136,7 @@ fn of_cloud(cloud: &CloudOut, status: &StatusOut) -> Row {
     let [coming, ready, busy] = counts.cells();
     let cells = vec![
         Cell::of(format!("cloud {}", cloud.id)),
-        Cell::State(health(cloud.health).to_owned(), tone),
+        Cell::State(standing(cloud).to_owned(), tone),
         Cell::of(of_cap(cloud.agents, cloud.cap)),
         coming,
         ready,

@@ -59,7 +59,7 @@ impl Keys for About {
     const TAKEN: &'static str = "`of` is taken";
 }
 
-fn frame(state: &State, request: &HttpRequest, caller: &Caller, tab: Tab) -> Frame {
+async fn frame(state: &State, request: &HttpRequest, caller: &Caller, tab: Tab) -> Frame {
     let csrf = state.sessions.csrf(request.headers());
     Frame {
         tab,
@@ -69,6 +69,7 @@ fn frame(state: &State, request: &HttpRequest, caller: &Caller, tab: Tab) -> Fra
         csrf: csrf.unwrap_or_default(),
         alarms: alarms(&state.doors.view).len(),
         version: env!("CARGO_PKG_VERSION"),
+        hints: state.hints.of(caller.role, &state.doors.values, &state.doors.book).await,
     }
 }
 
@@ -83,7 +84,7 @@ async fn waits(state: &Data) -> Vec<AccountOut> {
 }
 
 pub(super) async fn herd(state: Data, caller: ByCaller, request: HttpRequest) -> Answer {
-    let frame = frame(&state, &request, &caller, Tab::Herd);
+    let frame = frame(&state, &request, &caller, Tab::Herd).await;
     let view = &state.doors.view;
     let granted = view.count_leases(LeasePhase::Granted) + view.count_leases(LeasePhase::Ready);
     let leases = LeaseCounts { waiting: view.count_leases(LeasePhase::Waiting), granted };
@@ -106,7 +107,7 @@ pub(super) async fn agents(
     request: HttpRequest,
     Asked(Filtered { q }): Asked<Filtered>,
 ) -> Answer {
-    let frame = frame(&state, &request, &caller, Tab::Agents);
+    let frame = frame(&state, &request, &caller, Tab::Agents).await;
     let (view, by) = (&state.doors.view, caller.by());
     let filter = AgentFilter::new(&q);
     let mut agents = view.agents();
@@ -135,7 +136,7 @@ pub(super) async fn agent(
 ) -> Answer {
     let (view, by) = (&state.doors.view, caller.by());
     let id = AgentId::new(&*id);
-    let frame = frame(&state, &request, &caller, Tab::Agents);
+    let frame = frame(&state, &request, &caller, Tab::Agents).await;
     let events = happened::rows(view, &by, Some(&id));
     if let Some(agent) = view.agent(&id) {
         let in_state = now().0.saturating_sub(agent.since.0);
@@ -166,7 +167,7 @@ pub(super) async fn terminal(
         Rejection::not_found(format!("no agent `{}` lives, so it has no terminal", printable(&id)))
     })?;
     let entry = terminal_calls::entry(&state, &caller, &agent);
-    let frame = frame(&state, &request, &caller, Tab::Agents);
+    let frame = frame(&state, &request, &caller, Tab::Agents).await;
     Ok(html(&TerminalPage::new(frame, shapes::agent(view, &agent, &by), entry)))
 }
 
@@ -178,7 +179,7 @@ pub(super) async fn leases(
 ) -> Answer {
     let (view, by) = (&state.doors.view, caller.by());
     let leases = view.leases().iter().map(|lease| shapes::lease(view, lease, &by)).collect();
-    let frame = frame(&state, &request, &caller, Tab::Leases);
+    let frame = frame(&state, &request, &caller, Tab::Leases).await;
     Ok(html(&LeasesPage::new(frame, leases, &q)))
 }
 
@@ -198,7 +199,7 @@ pub(super) async fn lease(
         true => asked(&state, id.to_string()).await.ok(),
         false => None,
     };
-    let frame = frame(&state, &request, &caller, Tab::Leases);
+    let frame = frame(&state, &request, &caller, Tab::Leases).await;
     Ok(html(&LeasePage::new(frame, shapes::lease(view, &lease, &by), why)))
 }
 
@@ -208,7 +209,7 @@ pub(super) async fn jobs(
     request: HttpRequest,
     Asked(Filtered { q }): Asked<Filtered>,
 ) -> Answer {
-    let frame = frame(&state, &request, &caller, Tab::Jobs);
+    let frame = frame(&state, &request, &caller, Tab::Jobs).await;
     let out = demand::list(state.clone()).await?.into_inner();
     Ok(html(&JobsPage::new(frame, out, &q, &waits(&state).await)))
 }
@@ -224,13 +225,13 @@ pub(super) async fn why(
     request: HttpRequest,
     Asked(About { of }): Asked<About>,
 ) -> Answer {
-    let frame = frame(&state, &request, &caller, Tab::Jobs);
+    let frame = frame(&state, &request, &caller, Tab::Jobs).await;
     Ok(html(&JobPage::new(frame, asked(&state, of).await?)))
 }
 
 pub(super) async fn nodes(state: Data, caller: ByCaller, request: HttpRequest) -> Answer {
     let (view, by) = (&state.doors.view, caller.by());
-    let frame = frame(&state, &request, &caller, Tab::Nodes);
+    let frame = frame(&state, &request, &caller, Tab::Nodes).await;
     let ask = async { Ok(of_nodes::list(state.clone()).await?.into_inner()) };
     let out = state.looks.nodes.look("", ask).await?;
     let agents: Vec<_> = view.agents().iter().map(|one| shapes::agent(view, one, &by)).collect();
@@ -238,7 +239,7 @@ pub(super) async fn nodes(state: Data, caller: ByCaller, request: HttpRequest) -
 }
 
 pub(super) async fn plan(state: Data, caller: ByCaller, request: HttpRequest) -> Answer {
-    let frame = frame(&state, &request, &caller, Tab::Herd);
+    let frame = frame(&state, &request, &caller, Tab::Herd).await;
     let out = control::plan_resync(state).await?.into_inner();
     Ok(html(&PlanPage::new(frame, out)))
 }
@@ -262,7 +263,7 @@ pub(super) async fn template(
         true => state.looks.templates.look(&id, of_nodes::why_of(&state, &id)).await.ok(),
         false => None,
     };
-    let frame = frame(&state, &request, &caller, Tab::Other);
+    let frame = frame(&state, &request, &caller, Tab::Other).await;
     Ok(html(&TemplatePage::new(frame, template, agents, why)))
 }
 
@@ -276,7 +277,7 @@ pub(super) async fn configuration(
     let mut config: drover_api::ConfigOut = view.config().shown();
     config.path = Some(state.doors.configuration.clone());
     let members = (state.doors.members)();
-    let frame = frame(&state, &request, &caller, Tab::Configuration);
+    let frame = frame(&state, &request, &caller, Tab::Configuration).await;
     let shown = match caller.role >= Role::Operator {
         true => Some(ValuesShown::of(&values::in_force(&state).await?, &q)),
         false => None,
@@ -291,7 +292,7 @@ pub(super) async fn events(
     Asked(Filtered { q }): Asked<Filtered>,
 ) -> Answer {
     let rows = happened::rows(&state.doors.view, &caller.by(), None);
-    let frame = frame(&state, &request, &caller, Tab::Events);
+    let frame = frame(&state, &request, &caller, Tab::Events).await;
     Ok(html(&EventsPage::new(frame, rows, &q)))
 }
 
@@ -302,7 +303,7 @@ pub(super) async fn audit(
     Asked(Filtered { q }): Asked<Filtered>,
 ) -> Answer {
     let out = of_audit::newest(&state, RECORDS).await?;
-    let frame = frame(&state, &request, &caller, Tab::Audit);
+    let frame = frame(&state, &request, &caller, Tab::Audit).await;
     Ok(html(&AuditPage::new(frame, out, &q)))
 }
 
@@ -317,12 +318,12 @@ pub(super) async fn usage(
     if is_csv {
         return Ok(history::csv(&out));
     }
-    let frame = frame(&state, &request, &caller, Tab::Usage);
+    let frame = frame(&state, &request, &caller, Tab::Usage).await;
     Ok(html(&UsagePage::new(frame, out, request.query_string())))
 }
 
 pub(super) async fn book(state: Data, caller: ByCaller, request: HttpRequest) -> Answer {
-    shown(&state, &caller, &request, None)
+    shown(&state, &caller, &request, None).await
 }
 
 pub(super) async fn docs(
@@ -331,11 +332,16 @@ pub(super) async fn docs(
     request: HttpRequest,
     topic: web::Path<String>,
 ) -> Answer {
-    shown(&state, &caller, &request, Some(&topic))
+    shown(&state, &caller, &request, Some(&topic)).await
 }
 
 /// A page of the book: the first where none is named.
-fn shown(state: &State, caller: &Caller, request: &HttpRequest, topic: Option<&str>) -> Answer {
+async fn shown(
+    state: &State,
+    caller: &Caller,
+    request: &HttpRequest,
+    topic: Option<&str>,
+) -> Answer {
     let book = &state.doors.book;
     let found = match topic {
         Some(topic) => {
@@ -353,6 +359,6 @@ fn shown(state: &State, caller: &Caller, request: &HttpRequest, topic: Option<&s
     }
     let pages = book.iter().filter(|(name, _)| !name.ends_with(".svg"));
     let topics = pages.map(|(topic, text)| DocsTopic::new(topic, text)).collect();
-    let frame = frame(state, request, caller, Tab::Docs);
+    let frame = frame(state, request, caller, Tab::Docs).await;
     Ok(html(&DocsPage::new(frame, topics, name, text)))
 }

@@ -257,7 +257,7 @@ fn a_lease_on_an_offline_node_is_lost_after_the_grace_where_ssh_is_silent_too() 
     let lost = "ended: lost: node n1 is offline, and its SSH does not answer";
     assert_eq!(last.as_deref(), Some(lost));
     assert_eq!((drive.state(), standing(&drive)), (AgentPhase::Draining, Standing::Parked));
-    assert!(drive.mind.detail().contains("is down; waiting for it"));
+    assert!(drive.mind.detail().contains("is offline; drover waits for it"));
     drive.command(AgentCommand::NodeDown(false));
     assert_eq!(drive.state(), AgentPhase::Retiring);
 }
