@@ -267,6 +267,21 @@ fn what_is_for_tests_alone_has_the_name_of_tests() {
     assert!(wrong.is_empty(), "call these `tests` or `testing`:\n{}", wrong.join("\n"));
 }
 
+// Invariant: a file holds one noun. One of more lines than this holds several.
+
+#[test]
+fn no_source_file_is_over_600_lines() {
+    const LINES_MAX: usize = 600;
+    let folders = ["actors", "src", "tests"];
+    let files = folders.iter().flat_map(|folder| files(&root().join(folder), &["rs"]));
+    let long: Vec<String> = files
+        .map(|path| (std::fs::read_to_string(&path).unwrap().lines().count(), path))
+        .filter(|(lines, _)| *lines > LINES_MAX)
+        .map(|(lines, path)| format!("{lines} {}", path.display()))
+        .collect();
+    assert!(long.is_empty(), "split these:\n{}", long.join("\n"));
+}
+
 // Invariant: what people read goes through writers that report a full disk or a closed pipe: `println!`
 // panics there. The lint finds each use; nothing may turn it off.
 

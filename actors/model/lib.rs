@@ -26,6 +26,7 @@ pub mod noted;
 pub mod operations;
 pub mod order;
 pub mod os;
+pub mod outside;
 pub mod overridden;
 pub mod overrides;
 pub mod phase;

@@ -110,7 +110,8 @@ pub use sync::{
 };
 pub use templates::{CanaryOut, GivenUpOut, ProvisionIn, ProvisionOut, TemplateOut, TemplatesOut};
 pub use terminals::{
-    TerminalIn, TerminalKeysIn, TerminalOut, TerminalPiece, TerminalScreenOut, TerminalSizeIn,
+    OpenTerminalOut, TerminalIn, TerminalKeysIn, TerminalOut, TerminalPiece, TerminalScreenOut,
+    TerminalSizeIn, TerminalsOut,
 };
 pub use usage::{UsageOut, UsageRowOut};
 pub use values::{ValueOut, ValuesOut};

@@ -33,6 +33,32 @@ pub struct TerminalOut {
     pub longest_seconds: u64,
 }
 
+/// Terminals that are open: those of the caller, and to an admin all.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct TerminalsOut {
+    /// The oldest first.
+    pub terminals: Vec<OpenTerminalOut>,
+}
+
+/// A terminal as lists have it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct OpenTerminalOut {
+    pub id: String,
+    pub agent: String,
+    /// Who opened it.
+    pub principal: String,
+    /// From where.
+    pub peer: String,
+    /// For how many seconds it is open.
+    pub open_seconds: u64,
+    /// How many seconds ago the last key came.
+    pub last_key_seconds: u64,
+}
+
 /// What is typed into a terminal.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

@@ -4,27 +4,19 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use drover_audit::Audit;
-use drover_ci::Hooks;
-use drover_hypervisor::CallInKey;
 use drover_members::SendBy;
 use drover_model::ambient::mint_lease;
 use drover_model::ports::Ambient;
 use drover_notify::Notifier;
 use drover_runtime::reply::Reply;
-use drover_server::view::View;
 use drover_server::{Doors, NotReloaded, SessionKey};
-use drover_shell::SshShell;
-use drover_shell::user_data::UserDataStore;
 use futures_util::FutureExt as _;
 use tokio::sync::mpsc;
 
 use super::actors_thread::ActorsThread;
-use super::black_box::BlackBoxes;
 use super::config_sync::ConfigSync;
-use super::history::History;
 use super::lead::Lead;
-use super::service::ReloadReply;
+use super::service::{Records, ReloadReply, Tools};
 use super::{members, notices};
 use crate::pages;
 use crate::telemetry::LevelHandle;
@@ -35,35 +27,30 @@ const RELOAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a guest may take until somebody sits at a terminal in it.
 const TERMINAL_LIMIT: Duration = Duration::from_secs(20);
 
-type Parts<'a> = (
-    &'a Arc<dyn Ambient>,
-    &'a Arc<CallInKey>,
-    &'a Arc<Hooks>,
-    &'a Arc<UserDataStore>,
-    &'a Arc<SshShell>,
-);
-
-type Seen<'a> = (&'a Arc<View>, &'a ConfigSync, &'a Audit, Kept<'a>, &'a Arc<Notifier>);
-
-/// What stays of agents that failed, and what drover has seen.
-type Kept<'a> = (&'a Arc<BlackBoxes>, &'a Arc<History>);
+/// What lies behind the API.
+pub(super) struct Behind<'a> {
+    pub(super) actors: &'a ActorsThread,
+    pub(super) records: &'a Records,
+    pub(super) tools: &'a Tools,
+    pub(super) config_sync: &'a ConfigSync,
+    pub(super) messages: &'a Arc<Notifier>,
+    pub(super) ambient: &'a Arc<dyn Ambient>,
+}
 
 /// Makes the ways from the API into the service.
 pub(super) fn doors(
-    actors: &ActorsThread,
-    (view, config_sync, audit, (black_boxes, history), messages): Seen<'_>,
+    Behind { actors, records, tools, config_sync, messages, ambient }: &Behind<'_>,
     configuration: &Path,
     lead: &Lead,
-    (ambient, key, hooks, user_data, shell): Parts<'_>,
     level: &LevelHandle,
     reloads: mpsc::UnboundedSender<ReloadReply>,
 ) -> Doors {
-    let (level, ambient, key) = (level.clone(), Arc::clone(ambient), Arc::clone(key));
-    let (sync, test_sync) = (config_sync.clone(), config_sync.clone());
-    let (plan, values) = (config_sync.clone(), config_sync.clone());
+    let (level, ambient, key) = (level.clone(), Arc::clone(ambient), Arc::clone(&tools.key));
+    let (sync, test_sync) = (ConfigSync::clone(config_sync), ConfigSync::clone(config_sync));
+    let (plan, values) = (ConfigSync::clone(config_sync), ConfigSync::clone(config_sync));
     let membership = lead.membership().cloned();
-    let black_boxes = Arc::clone(black_boxes);
-    let shell = Arc::clone(shell);
+    let black_boxes = Arc::clone(&records.black_boxes);
+    let shell = Arc::clone(&tools.shell);
     let send_by = lead.send_by();
     let transfer = lead.transfer();
     // Members have one key, also those that stand by.
@@ -72,10 +59,10 @@ pub(super) fn doors(
         |one| SessionKey::of_members(one.key()),
     );
     Doors {
-        audit: audit.clone(),
+        audit: records.audit.clone(),
         black_box: Arc::new(move |agent| black_boxes.read(agent)),
         terminal: Arc::new(move |target, size| shell.terminal(target, size, TERMINAL_LIMIT)),
-        history: history.door(),
+        history: records.history.door(),
         test_notify: notices::door(messages),
         herd: actors.commands.clone(),
         leads: Arc::new(move || send_by.as_ref().is_none_or(SendBy::is_open)),
@@ -85,7 +72,7 @@ pub(super) fn doors(
         members: Arc::new(move || membership.as_ref().map(|one| members::listed(one))),
         transfer: Arc::new(move |next| std::future::ready(transfer(next)).boxed()),
         forget_member: lead.forget(),
-        view: Arc::clone(view),
+        view: Arc::clone(&records.view),
         configuration: std::path::absolute(configuration)
             .unwrap_or_else(|_| configuration.to_owned()),
         reload: Arc::new(move || {
@@ -111,8 +98,8 @@ pub(super) fn doors(
         log_level: Arc::new(move |given| level.set(given).map_err(|error| error.to_string())),
         alive: Arc::clone(&actors.alive),
         call_in: Arc::new(move |token| key.agent(token)),
-        hooks: Arc::clone(hooks),
-        user_data: Arc::clone(user_data),
+        hooks: Arc::clone(&tools.hooks),
+        user_data: Arc::clone(&tools.user_data),
         mint_lease: Arc::new(move || mint_lease(|| ambient.draw())),
     }
 }

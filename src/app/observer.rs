@@ -15,6 +15,7 @@ use tokio::runtime::Handle;
 use super::black_box::BlackBoxes;
 use super::connections::Connections;
 use super::history::History;
+use super::service::Records;
 use super::spans::Spans;
 use drover_server::view::View;
 
@@ -33,13 +34,20 @@ pub struct ServiceObserver {
 impl ServiceObserver {
     /// An observer that removes files on `runtime`.
     pub fn new(
-        view: Arc<View>,
+        records: &Records,
         connections: Arc<Connections>,
         user_data: Arc<UserDataStore>,
-        (black_boxes, history, spans): (Arc<BlackBoxes>, Arc<History>, Arc<Spans>),
         runtime: Handle,
     ) -> Self {
-        Self { view, connections, user_data, black_boxes, history, spans, runtime }
+        Self {
+            view: Arc::clone(&records.view),
+            connections,
+            user_data,
+            black_boxes: Arc::clone(&records.black_boxes),
+            history: Arc::clone(&records.history),
+            spans: Arc::clone(&records.spans),
+            runtime,
+        }
     }
 
     /// Removes the user data of a lease that has ended.

@@ -183,6 +183,8 @@ impl Provider {
         access: Option<&str>,
     ) -> Result<Person, Fault> {
         let Settings { user_claim, groups_claim, .. } = &self.settings;
+        // A claim without a value says nothing, and hides nothing.
+        claims.retain(|_, value| !value.is_null());
         let lacks = [user_claim, groups_claim]
             .into_iter()
             .any(|path| person::claim(&claims, path).is_none());

@@ -246,6 +246,9 @@ async fn what_the_token_does_not_say_userinfo_does_for_the_same_person() {
     fake.answer("/me", 200, &json!({ "sub": "1", "preferred_username": "eve", "groups": ["ci"] }));
     let found = provider.finish(&attempt(), ("c", None), NOW).await.unwrap();
     assert_eq!(found, person("ann", &["ci"]), "what is signed counts first");
+    gives(&fake, &fake.key, json!({ "preferred_username": "ann", "groups": null }));
+    let found = provider.finish(&attempt(), ("c", None), NOW).await.unwrap();
+    assert_eq!(found, person("ann", &["ci"]), "a claim without a value hides nothing");
     fake.answer("/me", 200, &json!({ "sub": "2", "groups": ["admins"] }));
     let fault = provider.finish(&attempt(), ("c", None), NOW).await.unwrap_err();
     assert_eq!(fault, Fault::Token(TokenFault::Person));

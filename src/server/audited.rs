@@ -183,13 +183,9 @@ pub(super) fn note_member(request: &impl HttpMessage, member: &str, origin: Orig
     });
 }
 
-/// Notes that the leader answered a call.
-pub(super) fn note_passed_on(request: &impl HttpMessage) {
-    note(request, |notes| notes.is_recorded = true);
-}
-
-/// Notes that a call is part of something that the log has as a whole, such as keys of a terminal.
-pub(super) fn note_part(request: &impl HttpMessage) {
+/// Notes that the log has a call elsewhere: the leader answered it, or it is part of something that the log has as a
+/// whole, such as keys of a terminal.
+pub(super) fn note_recorded(request: &impl HttpMessage) {
     note(request, |notes| notes.is_recorded = true);
 }
 

@@ -25,6 +25,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::audited;
 use super::auth::Caller;
+use super::hex::hex;
 use super::house::{House, now};
 use super::peer::Origin;
 use super::problem::Rejection;
@@ -80,7 +81,7 @@ pub(super) struct Voucher {
 
 /// What a word says of a body: the SHA-256 in hexadecimal digits.
 pub(super) fn digest_of(body: &[u8]) -> String {
-    Sha256::digest(body).iter().map(|byte| format!("{byte:02x}")).collect()
+    hex(&Sha256::digest(body))
 }
 
 /// Why a header does not count.
@@ -108,8 +109,7 @@ impl Forwarded {
     pub(super) fn sign(&self, key: &ClusterKey) -> String {
         let json = serde_json::to_vec(self).unwrap_or_default();
         let digest = key.digest(PURPOSE, &json);
-        let digest: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-        format!("{}.{digest}", URL_SAFE_NO_PAD.encode(json))
+        format!("{}.{}", URL_SAFE_NO_PAD.encode(json), hex(&digest))
     }
 
     /// Reads a header's value, which counts for this call alone.

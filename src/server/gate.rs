@@ -84,14 +84,17 @@ pub(super) async fn pass(
         return Ok(request.error_response(Rejection::unauthorized("the service is not set up")));
     };
     audited::note_route(&request);
-    match enter(guard, &house, &mut request).await {
+    let entered = match enter(guard, &house, &mut request).await {
         Ok(_) if !request.method().is_safe() && !audited::may_go_on(&house.audit).await => {
-            Ok(request.error_response(Rejection::unaudited()))
+            Err(Rejection::unaudited())
         }
+        entered => entered,
+    };
+    match entered {
         Ok(Entered { command, _body }) => {
             let response = next.call(request).await?;
             if guard.is_part && response.status().is_success() {
-                audited::note_part(response.request());
+                audited::note_recorded(response.request());
                 return Ok(response);
             }
             if let Some(principal) = command {
@@ -220,10 +223,7 @@ fn identify(house: &House, request: &ServiceRequest) -> Result<Caller, Rejection
     let caller = match (voucher, request.conn_data::<LocalPeer>()) {
         (Some(voucher), _) => voucher.caller,
         (None, Some(peer)) => {
-            // A browser may reach the socket by a forward or a proxy, and then any site can make it call.
-            if !request.method().is_safe() && !is_own(request.headers()) {
-                return Err(Rejection::forbidden("another site made the browser send this"));
-            }
+            of_own_site(request)?;
             Some(local(&auth, *peer)?)
         }
         (None, None) => None,
@@ -242,6 +242,17 @@ fn identify(house: &House, request: &ServiceRequest) -> Result<Caller, Rejection
         )));
     }
     Ok(caller)
+}
+
+/// Refuses what another site made a browser send: it may reach the socket by a forward or a proxy.
+///
+/// # Errors
+/// 403.
+pub(super) fn of_own_site(request: &ServiceRequest) -> Result<(), Rejection> {
+    if request.method().is_safe() || is_own(request.headers()) {
+        return Ok(());
+    }
+    Err(Rejection::forbidden("another site made the browser send this"))
 }
 
 /// The token of an `Authorization` header.

@@ -50,6 +50,7 @@ mod openapi;
 mod openid;
 mod overrides;
 mod page;
+mod pass;
 mod peer;
 mod place;
 mod planned;

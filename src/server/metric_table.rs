@@ -252,7 +252,7 @@ const CALL_PLACES: &[Label] = &[
 ];
 
 /// Every metric, in the order of the page.
-pub(crate) const ALL: [&Metric; 50] = [
+pub(crate) const ALL: [&Metric; 51] = [
     &LEADS,
     &LEADER_TERM,
     &MEMBERS,
@@ -292,6 +292,7 @@ pub(crate) const ALL: [&Metric; 50] = [
     &PLACE_BREAKER,
     &BREAKER_OPENINGS,
     &ALARMS,
+    &TERMINALS,
     &ACTOR_RESTARTS,
     &ACTORS_GIVEN_UP,
     &CONFIG_GENERATION,

@@ -28,6 +28,7 @@ mod tests;
 use actix_web::{HttpRequest, HttpResponse, web};
 use drover_api::MembersOut;
 
+use super::metric_table;
 use super::state::State;
 use crate::view::View;
 use page::{Format, Page};
@@ -40,7 +41,8 @@ use page::{Format, Page};
     ))
 )]
 pub(super) async fn show(request: HttpRequest, state: web::Data<State>) -> HttpResponse {
-    let page = of_leader(&state.doors.view, (state.doors.members)().as_ref());
+    let members = (state.doors.members)();
+    let page = of_leader(&state.doors.view, members.as_ref(), state.terminals.count());
     answered(page, Format::wanted(request.headers()))
 }
 
@@ -55,12 +57,13 @@ pub(super) fn of_standby(request: &HttpRequest, members: &MembersOut, name: &str
 }
 
 /// All metrics, with those of a leader where it leads members of a store.
-fn of_leader(view: &View, members: Option<&MembersOut>) -> Page {
+fn of_leader(view: &View, members: Option<&MembersOut>, terminals: usize) -> Page {
     let mut page = Page::whole();
     if let Some(members) = members {
         herd::member(&mut page, members, true);
     }
     herd::all(&mut page, view);
+    page.add(&metric_table::TERMINALS, &[], terminals);
     page
 }
 

@@ -34,7 +34,7 @@ use super::{
         machines::leased::take, machines::leased::delete, machines::leased::revert,
         machines::order_end::of_lease,
         copies::of_agent, copies::of_lease,
-        overrides::template, overrides::cloud, sync::show, sync::sync, sync::test, sync::plan, control::log_level, clusters::confirm, breakers::list, breakers::reset, nodes::list, nodes::cordon, nodes::drain, nodes::why, demand::list, demand::why, health::healthz, health::readyz, health::leaderz, members::list, members::transfer, members::forget, metrics::show, notify::test, terminal_calls::open, terminal_calls::show, terminal_calls::keys, terminal_calls::size, terminal_calls::close, whoami::show, show,
+        overrides::template, overrides::cloud, sync::show, sync::sync, sync::test, sync::plan, control::log_level, clusters::confirm, breakers::list, breakers::reset, nodes::list, nodes::cordon, nodes::drain, nodes::why, demand::list, demand::why, health::healthz, health::readyz, health::leaderz, members::list, members::transfer, members::forget, metrics::show, notify::test, terminal_calls::open, terminal_calls::list, terminal_calls::show, terminal_calls::keys, terminal_calls::size, terminal_calls::close, whoami::show, show,
     ),
     modifiers(&Bearer),
     security(("bearer" = [])),

@@ -85,6 +85,7 @@ pub(super) fn places() -> Vec<Place> {
         Place::at("/v1/leases/{id}/snapshots/{name}/revert")
             .post(OPERATOR, machines::leased::revert),
         Place::at("/v1/agents/{id}/terminals").post(OPERATOR, terminal_calls::open),
+        Place::at("/v1/terminals").get(OPERATOR, terminal_calls::list),
         Place::at("/v1/terminals/{id}")
             .get(OPERATOR, terminal_calls::show)
             .delete(OPERATOR, terminal_calls::close),
@@ -176,4 +177,30 @@ pub(super) fn register(config: &mut ServiceConfig) {
 async fn nothing(request: HttpRequest) -> HttpResponse {
     let problem = problem::no_such_route(request.clone()).await;
     answers::for_whom(&request, &problem)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write as _;
+
+    use insta::assert_snapshot;
+
+    use super::*;
+
+    // Invariant: what each call needs is decided here, and a change of it is seen.
+
+    #[test]
+    fn each_place_asks_for_its_role() {
+        let mut text = String::new();
+        for place in places().into_iter().chain(page::places()) {
+            for (method, access) in &place.methods {
+                let role = match access {
+                    Access::Open => "anybody".to_owned(),
+                    Access::Least(role) => role.to_string(),
+                };
+                writeln!(text, "{role:8} {method:6} {}", place.path).ok();
+            }
+        }
+        assert_snapshot!(text);
+    }
 }

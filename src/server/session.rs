@@ -215,7 +215,11 @@ impl SessionKey {
     /// Who logged in, where the cookie is one of ours and in its time, and its token is still there or its
     /// person still comes in.
     pub(super) fn caller(&self, headers: &HeaderMap, auth: &Auth, now_ms: i64) -> Option<Caller> {
-        let sealed = cookie(headers, COOKIE)?;
+        self.caller_of(sealed(headers)?, auth, now_ms)
+    }
+
+    /// The same of the cookie's value.
+    pub(super) fn caller_of(&self, sealed: &str, auth: &Auth, now_ms: i64) -> Option<Caller> {
         if let Some(person) = self.open::<Person>(OF_PERSON, sealed) {
             let openid = auth.openid()?;
             let age = now_ms.saturating_sub(person.since);
@@ -267,6 +271,11 @@ pub(super) fn is_own(headers: &HeaderMap) -> bool {
         (Some(_), None) => false,
         (None, _) => true,
     }
+}
+
+/// The value of the cookie of a session.
+pub(super) fn sealed(headers: &HeaderMap) -> Option<&str> {
+    cookie(headers, COOKIE)
 }
 
 fn cookie<'a>(headers: &'a HeaderMap, wanted: &str) -> Option<&'a str> {

@@ -7,7 +7,7 @@ use drover_model::placement::report::NodeReport;
 use super::problem::Rejection;
 use super::shapes::{Shown, rfc3339};
 use super::state::State;
-use crate::view::{GoneAgent, View};
+use crate::view::View;
 
 /// The agent that is called so, living or gone.
 ///
@@ -48,7 +48,7 @@ fn known_agent(view: &View, name: &str) -> Option<WhySubjectOut> {
     let gone = view.gone_agents().into_iter().find(|one| one.agent.as_str() == name)?;
     let mut stands =
         format!("gone since {}, of {}: {}", rfc3339(gone.at), gone.template, gone.reason);
-    if GoneAgent::has_failed(&gone.reason) {
+    if gone.reason.failure().is_some() {
         stands += &format!("; `drover blackbox {}` shows what drover kept of it", gone.agent);
     }
     Some(WhySubjectOut::of(subject, Some(stands)))

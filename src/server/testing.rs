@@ -33,7 +33,7 @@ use drover_model::phase::{AgentPhase, BreakerPhase, LeasePhase};
 use drover_model::placement::report::WhyReport;
 use drover_model::plan::Plan;
 use drover_model::ports::Observer;
-use drover_model::record::{LeaseAsk, Want};
+use drover_model::record::{HoldOwner, LeaseAsk, Want};
 use drover_model::status::{AgentStatus, LeaseStatus, TemplateStatus};
 use drover_model::tenant::By;
 use drover_model::time::WallTime;
@@ -219,12 +219,16 @@ fn book(view: Arc<View>, asks: Arc<Mutex<Vec<LeaseAsk>>>) -> impl FnMut(HerdComm
         }
         HerdCommand::UndoOverrides { reply, .. } => reply.send(Ok(0)),
         HerdCommand::Plan { reply, .. } => reply.send(Plan::default()),
-        HerdCommand::Hold { agent, hold, reply, .. } => {
+        HerdCommand::Hold { agent, hold, by, reply } => {
             let missing = || Refusal::Unknown(format!("no agent `{agent}` lives"));
             let answer = view.agent(&agent).ok_or_else(missing).map(|status| {
                 let until = hold.map(|hold| THEN + Duration::from_millis(hold.span_ms));
                 let state = if until.is_some() { AgentPhase::Held } else { AgentPhase::Retiring };
-                let held = AgentStatus { phase: state, held_until: until, ..(*status).clone() };
+                let owner = HoldOwner { principal: by.principal, group: by.group };
+                let hold_owner = until.map(|_| owner);
+                let held_until = until;
+                let held =
+                    AgentStatus { phase: state, held_until, hold_owner, ..(*status).clone() };
                 reported(&view, What::Agent(Arc::new(held)));
             });
             reply.send(answer);

@@ -74,35 +74,6 @@ fn before(at: WallTime, ms: u64) -> WallTime {
     WallTime(at.0.saturating_sub_unsigned(ms))
 }
 
-/// The phase in which an agent failed, and in a word why; none where its end is no failure.
-fn failure(reason: &Reason) -> Option<(Option<AgentPhase>, &str)> {
-    match reason {
-        Reason::Failed { state, kind, .. } => Some((Some(*state), kind)),
-        Reason::TooSlow { state, .. } => Some((Some(*state), reason.label())),
-        Reason::Vanished => Some((None, reason.label())),
-        Reason::Idle
-        | Reason::UsedUp
-        | Reason::Old
-        | Reason::Asked
-        | Reason::AskedBy { .. }
-        | Reason::HoldOver
-        | Reason::Reaped
-        | Reason::Outdated
-        | Reason::Unconfigured
-        | Reason::Stopping
-        | Reason::LeaseExpired
-        | Reason::PoweredOff
-        | Reason::Orphaned
-        | Reason::ReturnedFromPark
-        | Reason::NodeDrained
-        | Reason::MadeRoom
-        | Reason::WindowClosed
-        | Reason::TrialOver
-        | Reason::Altered
-        | Reason::Cancelled => None,
-    }
-}
-
 impl Fold {
     /// A fold that knows nothing yet, of a service that started then.
     pub fn new(started: WallTime) -> Self {
@@ -244,9 +215,9 @@ impl Fold {
                     span.attributes.push((named::EXIT_CODE, Value::Whole(exit.into())));
                 }
                 if let Some((_, reason)) = failed.filter(|(which, _)| *which == number)
-                    && let Some((_, kind)) = failure(reason)
+                    && let Some(failure) = reason.failure()
                 {
-                    span.fail(kind, &reason.to_string());
+                    span.fail(failure.kind, &reason.to_string());
                 }
                 self.out.push(span);
             }
@@ -270,8 +241,8 @@ impl Fold {
         if self.agent_of((id, template), before(at, whole(phases))).is_none() {
             return;
         }
-        let failed = failure(reason);
-        let where_failed = failed.and_then(|(phase, _)| phase).and_then(|phase| {
+        let failed = reason.failure();
+        let where_failed = failed.and_then(|failure| failure.state).and_then(|phase| {
             let is_it = |(part, _): &(String, u64)| AgentPhase::of_part(part) == Some(phase);
             phases.iter().rposition(is_it)
         });
@@ -290,8 +261,8 @@ impl Fold {
         }
         span.attributes.push((named::USES, Value::Whole(open.uses.into())));
         span.set(named::REASON, reason.label());
-        if let Some((_, kind)) = failed {
-            span.fail(kind, &reason.to_string());
+        if let Some(failure) = failed {
+            span.fail(failure.kind, &reason.to_string());
         }
         self.out.push(span);
     }

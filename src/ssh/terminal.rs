@@ -120,6 +120,8 @@ impl Terminal {
         let end = tokio::select! {
             end = drain(&mut read, output) => end,
             end = feed(&write, input) => end,
+            // A guest that reads nothing would keep the connection open behind keys that wait.
+            () = output.closed() => TerminalEnd::Closed,
         };
         let _late = tokio::time::timeout(CLOSE_LIMIT, write.close()).await;
         end

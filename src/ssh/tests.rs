@@ -412,6 +412,18 @@ async fn a_terminal_is_closed_by_its_caller_lost_with_its_guest_and_refused_wher
     drop(keys);
     assert_eq!(terminal.run(input, &sink).await, TerminalEnd::Closed);
 
+    // Nobody shows it any more, and its guest says nothing.
+    let terminal = session.terminal(size, SOON).await.unwrap();
+    let (_keys, input) = mpsc::channel(4);
+    let (unread, mut shown) = mpsc::channel(4);
+    let follow = async {
+        shows(&mut shown, "80x24").await;
+        drop(shown);
+    };
+    let run = tokio::time::timeout(SOON, terminal.run(input, &unread));
+    let (end, ()) = tokio::join!(run, follow);
+    assert_eq!(end.unwrap(), TerminalEnd::Closed);
+
     std::fs::write(server.dir.path().join("no-terminal"), "").unwrap();
     let refused = session.terminal(size, SOON).await.unwrap_err();
     assert!(matches!(refused, ExecError::Refused), "{refused:?}");

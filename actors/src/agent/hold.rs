@@ -40,8 +40,8 @@ impl Mind {
 
     /// Whether the agent is held for a failure on its way, because its template waits for one.
     pub(super) fn is_next_to_hold(&self, reason: &Reason) -> bool {
-        let failed =
-            matches!(reason, Reason::Failed { .. } | Reason::TooSlow { .. } | Reason::PoweredOff);
+        // A guest that is gone cannot be looked at.
+        let failed = reason.failure().is_some() && *reason != Reason::Vanished;
         let is_kept = self.hints.hold_next.is_some();
         self.has_guest_on_its_way() && failed && !self.holding.is_wanted() && is_kept
     }

@@ -10,7 +10,6 @@ use drover_model::phase::AgentPhase;
 use drover_model::record::Reason;
 use drover_model::status::AgentStatus;
 use drover_model::time::WallTime;
-use drover_server::view::GoneAgent;
 
 use super::strip::stripped;
 
@@ -113,8 +112,7 @@ impl Trails {
             }
             What::AgentGone { agent, template, reason, phases } => {
                 let trail = self.0.remove(agent).unwrap_or_default();
-                return GoneAgent::has_failed(reason)
-                    .then(|| trail.ended(agent, template, reason, phases, at));
+                return reason.failure().map(|_| trail.ended(agent, template, reason, phases, at));
             }
             What::ConfigApplied { .. }
             | What::ConfigRefused { .. }

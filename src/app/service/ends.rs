@@ -19,7 +19,7 @@ impl Service {
         self.notifier.stopping(&stop::status(self.stop_timeout));
         let (reply, drained) = Reply::channel();
         self.actors.commands.do_send(HerdCommand::Drain { policy: self.on_stop, reply });
-        let (view, notifier) = (Arc::clone(&self.view), self.notifier);
+        let (view, notifier) = (Arc::clone(&self.records.view), self.notifier);
         let report = move || {
             let agents = stop::describe_agents(&view.agents());
             tracing::info!(agents, "drover waits for work that must not be interrupted");
@@ -34,21 +34,20 @@ impl Service {
             is_drained = stop::is_drained(drained, self.stop_timeout, report) => if is_drained {
                 tracing::info!("drained");
             } else {
-                let agents = self.view.agents();
+                let agents = self.records.view.agents();
                 tracing::warn!("{}", stop::timeout_text(self.stop_timeout, &agents));
             },
         }
         self.server.stop().await;
-        self.systems.stop().await;
+        self.tools.systems.stop().await;
         self.actors.stop().await;
         if let Err(error) = self.journal.flush().await {
             tracing::warn!(%error, "the last records of the journal may be lost");
         }
-        self.past_events.flush().await;
-        self.history.stop().await;
-        self.spans.stop().await;
+        self.records.close().await;
+        self.records.spans.stop().await;
         state_dir::write_heartbeat(&self.state);
-        auditing::record(&self.audit, Entry::Stopped).await;
+        auditing::record(&self.records.audit, Entry::Stopped).await;
         Ok(Ended::Stopped)
     }
 
@@ -57,9 +56,8 @@ impl Service {
         tracing::warn!(why, "this member leads no more, and stands by");
         self.server.stop().await;
         self.actors.stop().await;
-        self.past_events.flush().await;
-        self.history.stop().await;
-        auditing::record(&self.audit, Entry::Stopped).await;
+        self.records.close().await;
+        auditing::record(&self.records.audit, Entry::Stopped).await;
         Ok(Ended::LeadsNoMore(self.files))
     }
 
@@ -71,12 +69,11 @@ impl Service {
         if let Err(error) = self.journal.flush().await {
             tracing::warn!(%error, "the last records of the journal may be lost");
         }
-        self.past_events.flush().await;
-        self.history.stop().await;
+        self.records.close().await;
         if let Some(shared) = &self.shared {
             shared.give_up(Some(next)).await;
         }
-        auditing::record(&self.audit, Entry::Stopped).await;
+        auditing::record(&self.records.audit, Entry::Stopped).await;
         Ok(Ended::LeadsNoMore(self.files))
     }
 
@@ -92,8 +89,7 @@ impl Service {
         }
         self.server.stop().await;
         self.actors.stop().await;
-        self.past_events.flush().await;
-        self.history.stop().await;
+        self.records.close().await;
         let text = fault.map_or_else(|| "its writer panicked".to_owned(), |why| why.to_string());
         Err(RunError::Unjournalled(text))
     }
@@ -104,8 +100,7 @@ impl Service {
         if let Err(error) = self.journal.flush().await {
             tracing::warn!(%error, "the last records of the journal may be lost");
         }
-        self.past_events.flush().await;
-        self.history.stop().await;
+        self.records.close().await;
         let text = given_up.map_or_else(
             || "their thread ended".to_owned(),
             |what| format!("{} panicked {} times: {}", what.name, what.restarts, what.panic),

@@ -137,33 +137,10 @@ impl Fold {
         let start = record.ready.or(record.machine).unwrap_or(record.made);
         record.gone = Some(at.max(start));
         record.reason = Some(reason.label().to_owned());
-        match reason {
-            Reason::Failed { state, kind, .. } => {
-                record.failed_in = Some(state.to_string());
-                record.fault = Some(kind.clone());
-            }
-            Reason::TooSlow { state, .. } => record.failed_in = Some(state.to_string()),
-            Reason::Idle
-            | Reason::UsedUp
-            | Reason::Old
-            | Reason::Asked
-            | Reason::HoldOver
-            | Reason::Reaped
-            | Reason::AskedBy { .. }
-            | Reason::Outdated
-            | Reason::Unconfigured
-            | Reason::Stopping
-            | Reason::LeaseExpired
-            | Reason::PoweredOff
-            | Reason::Vanished
-            | Reason::Orphaned
-            | Reason::ReturnedFromPark
-            | Reason::NodeDrained
-            | Reason::MadeRoom
-            | Reason::WindowClosed
-            | Reason::TrialOver
-            | Reason::Altered
-            | Reason::Cancelled => {}
+        let state = reason.failure().and_then(|failure| failure.state);
+        record.failed_in = state.map(|state| state.to_string());
+        if let Reason::Failed { kind, .. } = reason {
+            record.fault = Some(kind.clone());
         }
         if record.ready.is_none() {
             record.boot = parts(phases);

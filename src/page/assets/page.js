@@ -28,6 +28,8 @@
     }
   };
 
+  const running = new Set(); // buttons whose call has no answer yet
+
   // Puts into `old` what `fresh` has.
   const own = (node) => (node.nodeType === 1 && node.id) || null;
   const attributes = (old, fresh) => {
@@ -35,8 +37,9 @@
       if (old.getAttribute(name) !== value) old.setAttribute(name, value);
     }
     for (const { name } of [...old.attributes]) {
-      // What the reader opened stays open.
-      const kept = (old.tagName === "DETAILS" && name === "open") || (old.tagName === "TIME" && name === "title");
+      // What the reader opened stays open, and a button whose call runs stays off.
+      const kept = (old.tagName === "DETAILS" && name === "open") || (old.tagName === "TIME" && name === "title")
+        || (name === "disabled" && running.has(old));
       if (!fresh.hasAttribute(name) && !kept) old.removeAttribute(name);
     }
   };
@@ -125,14 +128,15 @@
     timer = setTimeout(() => { timer = null; look(); }, Math.max(120, last + pause - Date.now()));
   };
 
-  // The stream of events. A hidden page has none: browsers open few connections to one host.
+  // The stream of events. A hidden page has none, nor one that draws itself: browsers open few connections to one host.
   let stream = null;
   const say = (how, text) => {
     const live = find("#live");
     if (live) { live.className = `live ${how}`; live.textContent = text; }
   };
   const open = () => {
-    if (stream || document.hidden || !find("#live")) return;
+    if (mode() === "own" && find("#live")) find("#live").hidden = true;
+    if (stream || document.hidden || !find("#live") || mode() === "own") return;
     stream = new EventSource("/v1/events");
     stream.onopen = () => { say("on", "live"); soon(); };
     stream.onerror = () => {
@@ -143,9 +147,8 @@
     for (const kind of document.documentElement.dataset.kinds.split(" ")) stream.addEventListener(kind, soon);
   };
   const close = () => {
-    if (stream) stream.close();
+    if (stream) { stream.close(); say("", "paused"); }
     stream = null;
-    say("", "paused");
   };
   document.addEventListener("visibilitychange", () => (document.hidden ? close() : (open(), soon())));
 
@@ -179,6 +182,7 @@
     const [method, path] = button.dataset.do.split(" ");
     if (button.dataset.ask && !(await asked(button))) return;
     button.disabled = true;
+    running.add(button);
     try {
       const headers = { "X-Csrf-Token": find('meta[name="csrf"]').content };
       if (body) headers["Content-Type"] = "application/json";
@@ -201,6 +205,7 @@
       note("drover was not reached. Nobody knows whether it was done: look again.", true);
     } finally {
       acting = false;
+      running.delete(button);
       button.disabled = false;
     }
   };

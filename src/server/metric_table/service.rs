@@ -48,6 +48,11 @@ pub(crate) const ALARMS: Metric = Metric::new(
 .titled("Alarms")
 .act("`drover alarms` has a command for each.");
 
+pub(crate) const TERMINALS: Metric =
+    Metric::new("drover_terminals", Gauge, Service, "Terminals that people have open in agents.")
+        .titled("Open terminals")
+        .act("`GET /v1/terminals` says whose they are; the audit log has who opened one.");
+
 pub(crate) const ACTOR_RESTARTS: Metric =
     Metric::new("drover_actor_restarts_total", Counter, Service, "Actors that panicked.")
         .titled("Actors that panicked in an hour")

@@ -161,7 +161,7 @@ fn full_view() -> Arc<View> {
 }
 
 fn text(view: &View, format: Format) -> String {
-    of_leader(view, Some(&members())).text(format).unwrap()
+    of_leader(view, Some(&members()), 0).text(format).unwrap()
 }
 
 /// The labels that a metric can have, as far as all their values are fixed.
@@ -250,7 +250,7 @@ fn a_name_says_what_its_metric_is_measured_in_and_its_help_is_a_sentence() {
 
 #[test]
 fn each_series_of_fixed_labels_is_there_before_anything_happened() {
-    let page = of_leader(&View::new(1), None);
+    let page = of_leader(&View::new(1), None, 0);
     let mut seen = 0;
     for metric in ALL {
         let Some(expected) = fixed_series(metric) else { continue };
@@ -267,7 +267,7 @@ fn each_series_of_fixed_labels_is_there_before_anything_happened() {
 
 #[test]
 fn each_metric_has_samples_with_its_own_labels_and_no_value_beside_the_list() {
-    let page = of_leader(&full_view(), Some(&members()));
+    let page = of_leader(&full_view(), Some(&members()), 0);
     for metric in ALL {
         let series = page.series(metric);
         assert!(!series.is_empty(), "{} has no sample", metric.name);
@@ -292,7 +292,7 @@ fn each_metric_has_samples_with_its_own_labels_and_no_value_beside_the_list() {
 
 #[test]
 fn the_reasons_are_those_for_which_an_agent_can_go() {
-    let source = include_str!("../../../actors/model/record.rs");
+    let source = include_str!("../../../actors/model/record/reason.rs");
     let (_, label) = source.split_once("pub fn label(&self)").unwrap();
     let (label, _) = label.split_once("\n    }\n").unwrap();
     let words = label.lines().filter_map(|line| line.split('"').nth(1));

@@ -2,13 +2,14 @@
 
 use actix_web::http::StatusCode;
 use actix_web::http::header::{self, HeaderMap, HeaderValue};
-use actix_web::{HttpRequest, HttpResponse, web};
+use actix_web::{HttpMessage as _, HttpRequest, HttpResponse, web};
 use drover_page::{LoginPage, Written};
 use serde::Deserialize;
 
 use crate::answers::{Answer, Asked, leads_to, page_of};
 use crate::audited;
 use crate::auth::{Auth, digest};
+use crate::forwarded::Voucher;
 use crate::gate;
 use crate::house::{House, now};
 use crate::peer::peer_of;
@@ -42,7 +43,9 @@ pub(super) async fn enter(
     house: web::Data<House>,
     body: web::Bytes,
 ) -> Answer {
-    if !is_own(request.headers()) {
+    // A member that forwarded it has looked: only that one knows by which name the browser came.
+    let is_forwarded = request.extensions().get::<Voucher>().is_some();
+    if !is_forwarded && !is_own(request.headers()) {
         return Err(Rejection::forbidden("another site sent this form; log in at /login").into());
     }
     let (mut token, mut next) = (String::new(), String::new());
@@ -100,7 +103,10 @@ pub(super) fn within(next: &str) -> String {
 
 /// Whether the browser came by TLS, as the proxy before drover says.
 pub(super) fn is_secure(headers: &HeaderMap) -> bool {
-    headers.get("x-forwarded-proto").is_some_and(|value| value.as_bytes() == b"https")
+    let said = headers.get("x-forwarded-proto").and_then(|value| value.to_str().ok());
+    // Of several proxies the first one met the browser.
+    let first = said.and_then(|said| said.split(',').next()).map(str::trim);
+    first.is_some_and(|first| first.eq_ignore_ascii_case("https"))
 }
 
 #[cfg(test)]

@@ -314,7 +314,7 @@ pub(super) async fn usage(
     Asked(of): Asked<UsageOf>,
 ) -> Answer {
     let is_csv = of.is_csv(None)?;
-    let out = history::usage_of(&state, &of).await?;
+    let out = history::usage_of(&state, &of, &caller).await?;
     if is_csv {
         return Ok(history::csv(&out));
     }

@@ -77,6 +77,10 @@ pub(super) fn first(house: &House, request: &ServiceRequest) -> Result<Sender, R
     let origin = origin_of(request.request());
     let auth = house.auth();
     let authorization = request.headers().get(header::AUTHORIZATION);
+    // The leader does not see under which name the browser reached this member.
+    if authorization.is_none() {
+        gate::of_own_site(request)?;
+    }
     let (caller, is_known) = match (authorization, request.conn_data::<LocalPeer>()) {
         // The leader judges the token. What this member thinks of it only decides how much room it has.
         (Some(value), _) => {
@@ -181,7 +185,7 @@ async fn to_leader(
             return Err(unanswered(request.method(), &name, &why));
         }
     };
-    audited::note_passed_on(&request);
+    audited::note_recorded(&request);
     let is_proven = !request.method().is_safe() && answer.status().is_success();
     if let Some(seat) = request.conn_data::<Arc<Seat>>().filter(|_| is_proven) {
         // The leader changes nothing for a caller who proves nothing.

@@ -27,7 +27,9 @@ use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, web};
 use bytes::Bytes;
 use drover_actors::message::{HerdCommand, Refusal};
-use drover_api::{Problem, TerminalIn, TerminalKeysIn, TerminalOut, TerminalSizeIn};
+use drover_api::{
+    OpenTerminalOut, Problem, TerminalIn, TerminalKeysIn, TerminalOut, TerminalSizeIn, TerminalsOut,
+};
 use drover_audit::Entry;
 use drover_model::id::AgentId;
 use drover_model::ports::ShellTarget;
@@ -43,6 +45,7 @@ use crate::auth::Caller;
 use crate::body::Fields;
 use crate::events::one_of;
 use crate::holds;
+use crate::pass::Pass;
 use crate::peer::origin_of;
 use crate::problem::{Rejection, printable};
 use crate::share::Share;
@@ -96,19 +99,25 @@ pub(super) async fn open(
     let TerminalIn { columns, rows, hold_seconds } = fields.finish()?;
     let (state, caller) = (state.into_inner(), caller.into_inner());
     let agent = AgentId::new(&*id);
-    let status = enterable(&state, &caller, &agent, hold_seconds).await?;
+    // Nothing is held for a terminal that has no place.
     let place = state.terminals.place(&caller.principal)?;
     // What let them in is read before the login, so that a change meanwhile is one.
-    let standing = state.auth().standing(&caller.principal);
+    let pass = Pass::of(&state, &caller, request.headers());
+    let status = enterable(&state, &caller, &agent, hold_seconds).await?;
+    let is_held = hold_seconds.is_some() && status.hold_owner.is_some();
     let size = TerminalSize { columns, rows };
     let opened = (state.doors.terminal)(target(&status)?, size).await.map_err(|fault| {
         let (status, title) = (StatusCode::BAD_GATEWAY, "no terminal was opened");
-        let text = format!("agent `{}` gave no terminal: {fault}", printable(agent.as_str()));
+        let shown = printable(agent.as_str());
+        let mut text = format!("agent `{shown}` gave no terminal: {fault}");
+        if is_held {
+            text += &format!("; it stays held: `drover release-hold {shown}` ends that");
+        }
         Rejection::new(status, "no-terminal", title, text)
     })?;
     let peer = origin_of(&request).to_string();
     let name = format!("{:032x}", rand::random::<u128>());
-    let who = (caller.clone(), standing, peer);
+    let who = (caller.clone(), pass, peer);
     let terminal = Arc::new(Terminal::new(name, agent.clone(), who, size, opened.input.clone()));
     state.terminals.add(&terminal);
     state.audit.note(Entry::TerminalOpened(terminal.named()));
@@ -120,6 +129,35 @@ pub(super) async fn open(
         idle_seconds: IDLE_LIMIT.as_secs(),
         longest_seconds: LIFE_LIMIT.as_secs(),
     }))
+}
+
+/// Lists the terminals that are open: the caller's own, and to an admin all.
+#[utoipa::path(get, path = "/v1/terminals", responses((status = 200, body = TerminalsOut)))]
+pub(super) async fn list(
+    state: web::Data<State>,
+    caller: web::ReqData<Caller>,
+) -> web::Json<TerminalsOut> {
+    web::Json(TerminalsOut { terminals: seen(&state, &caller) })
+}
+
+/// The open terminals that a caller may know of.
+pub(super) fn seen(state: &State, caller: &Caller) -> Vec<OpenTerminalOut> {
+    let now = std::time::Instant::now();
+    let all = state.terminals.all().into_iter();
+    let visible = all.filter(|one| caller.by().all || one.caller.principal == caller.principal);
+    visible
+        .map(|one| {
+            let ages = one.ages(now);
+            OpenTerminalOut {
+                id: one.id.clone(),
+                agent: one.agent.to_string(),
+                principal: one.caller.principal.clone(),
+                peer: one.peer.clone(),
+                open_seconds: ages.opened.as_secs(),
+                last_key_seconds: ages.last_key.as_secs(),
+            }
+        })
+        .collect()
 }
 
 /// Shows a terminal: its whole screen, then what changes. A new reader takes the place of the one before.

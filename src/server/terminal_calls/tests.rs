@@ -163,9 +163,12 @@ async fn a_terminal_is_for_those_whose_the_agent_is_and_for_admins() {
     let mut deaf = agent("a3", AgentPhase::Preparing);
     deaf.way_in.as_mut().unwrap().ssh.user = "nobody".into();
     reported(&served.view, What::Agent(Arc::new(deaf)));
-    let refused = open(&served, "admin", "a3", none).await;
+    assert_eq!(open(&served, "admin", "a3", none).await.status, 409, "it goes to anybody yet");
+    let refused = open(&served, "admin", "a3", json!({ "holdSeconds": 60 })).await;
     assert_eq!(refused.status, 502);
-    assert!(refused.body["detail"].as_str().unwrap().contains("nobody answers"));
+    let detail = refused.body["detail"].as_str().unwrap();
+    assert!(detail.contains("nobody answers"), "{detail}");
+    assert!(detail.contains("`drover release-hold a3`"), "{detail}");
     // An admin closes what somebody else opened.
     let path = format!("/v1/terminals/{id}");
     assert_eq!(served.call(Some("operator"), Method::DELETE, &path, "").await.status, 404);
@@ -206,6 +209,12 @@ async fn terminals_and_keys_have_bounds() {
         ids.push(opened(&served, "build").await);
     }
     assert_eq!(open(&served, "build", "a1", json!({})).await.status, 429);
+    // Nothing is held for a terminal that has no place.
+    reported(&served.view, What::Agent(Arc::new(agent("a2", AgentPhase::Ready))));
+    let hold = json!({ "holdSeconds": 60 });
+    assert_eq!(open(&served, "build", "a2", hold).await.status, 429);
+    let phase = served.view.agent(&drover_model::id::AgentId::new("a2")).unwrap().phase;
+    assert_eq!(phase, AgentPhase::Ready);
     let admins = opened(&served, "admin").await;
     let path = format!("/v1/terminals/{}", ids[0]);
     let mut reader = Reader::of(&served, "build", &ids[0]).await;
@@ -259,4 +268,20 @@ async fn the_audit_log_has_who_was_where_for_how_long_and_no_key() {
     let whole = served.admin(Method::GET, "/v1/audit", "").await.body.to_string();
     assert!(whole.contains("/v1/terminals/{id}/keys"), "{whole}");
     served.stop().await;
+}
+
+#[tokio::test]
+async fn an_operator_lists_their_own_terminals_and_an_admin_all() {
+    let served = served();
+    let id = opened(&served, "build").await;
+    let listed = |who: &'static str| served.call(Some(who), Method::GET, "/v1/terminals", "");
+    let own = listed("build").await.body["terminals"].clone();
+    assert_eq!(own[0]["id"], id.as_str());
+    assert_eq!(own[0]["agent"], "a1");
+    assert_eq!(own[0]["principal"], "token:build");
+    assert_eq!(own[0]["openSeconds"], 0);
+    assert_eq!(listed("operator").await.body["terminals"], json!([]));
+    assert_eq!(listed("admin").await.body["terminals"], own);
+    let page = served.call(Some("admin"), Method::GET, "/metrics", "").await;
+    assert!(page.body.to_string().contains("drover_terminals 1"), "{}", page.body);
 }

@@ -55,7 +55,11 @@ pub(crate) fn right(by: &By, agent: &AgentStatus, is_theirs: impl Fn(&LeaseId) -
             false => Right::Forbidden("somebody else holds it"),
         },
         AgentPhase::Booting | AgentPhase::Connecting | AgentPhase::Preparing => {
-            held_or(by, agent, Right::Enter)
+            match agent.hold_owner {
+                // It is kept for them, and nobody else gets it.
+                Some(_) => held_or(by, agent, Right::Enter),
+                None => Right::Hold,
+            }
         }
         AgentPhase::Stranded if by.all => Right::Enter,
         AgentPhase::Stranded => Right::Forbidden("it is Stranded, and only an admin may enter it"),
@@ -122,7 +126,8 @@ mod tests {
     fn leases_and_holds_open_an_agent_to_those_whose_they_are_and_to_admins() {
         let (hold, enter) = (Right::Hold, Right::Enter);
         let mut one = agent("a1", AgentPhase::Ready);
-        assert_eq!(rights(&one), [hold.clone(), hold.clone(), hold.clone(), hold]);
+        let all_hold = [hold.clone(), hold.clone(), hold.clone(), hold.clone()];
+        assert_eq!(rights(&one), all_hold);
         one.phase = AgentPhase::Leased;
         one.leases = vec![LeaseId::new("l1")];
         let other = Right::Forbidden("a lease of somebody else is on it");
@@ -140,8 +145,9 @@ mod tests {
         // On its way, and kept for ann once it is ready.
         one.phase = AgentPhase::Preparing;
         assert_eq!(rights(&one), [enter.clone(), enter.clone(), other, enter.clone()]);
+        // On its way to anybody: who was in it may have left something there.
         one.hold_owner = None;
-        assert_eq!(rights(&one), [enter.clone(), enter.clone(), enter.clone(), enter]);
+        assert_eq!(rights(&one), all_hold);
     }
 
     #[test]

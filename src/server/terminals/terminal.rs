@@ -15,7 +15,8 @@ use tokio::sync::{mpsc, watch};
 
 use super::right::Ages;
 use super::screen::{Known, Screen};
-use crate::auth::{Caller, Standing};
+use crate::auth::Caller;
+use crate::pass::Pass;
 
 /// How long keys wait for a guest that reads none.
 const KEYS_LIMIT: Duration = Duration::from_secs(2);
@@ -27,10 +28,10 @@ pub(crate) struct Terminal {
     /// Who opened it, and may use it alone.
     pub caller: Caller,
     /// What let them in: a terminal ends when it does not any more.
-    pub standing: Standing,
+    pub pass: Pass,
     /// Where they were.
     pub peer: String,
-    opened: Instant,
+    pub opened: Instant,
     live: Mutex<Live>,
     /// Counts what a reader should look at again.
     changes: watch::Sender<u64>,
@@ -79,7 +80,7 @@ impl Terminal {
     pub(crate) fn new(
         id: String,
         agent: AgentId,
-        (caller, standing, peer): (Caller, Standing, String),
+        (caller, pass, peer): (Caller, Pass, String),
         size: TerminalSize,
         keys: mpsc::Sender<TerminalInput>,
     ) -> Self {
@@ -96,7 +97,7 @@ impl Terminal {
         };
         let (changes, closed) = (watch::Sender::new(0), watch::Sender::new(None));
         let live = Mutex::new(live);
-        Self { id, agent, caller, standing, peer, opened: now, live, changes, closed }
+        Self { id, agent, caller, pass, peer, opened: now, live, changes, closed }
     }
 
     /// Puts what the guest sent on the screen; gives what the terminal answers by itself.

@@ -94,35 +94,6 @@ pub struct GoneAgent {
 }
 
 impl GoneAgent {
-    /// Whether it failed or was lost: drover keeps what it knows of it.
-    pub fn has_failed(reason: &Reason) -> bool {
-        match reason {
-            Reason::Failed { .. }
-            | Reason::TooSlow { .. }
-            | Reason::PoweredOff
-            | Reason::Vanished => true,
-            Reason::Idle
-            | Reason::UsedUp
-            | Reason::Old
-            | Reason::Asked
-            | Reason::HoldOver
-            | Reason::Reaped
-            | Reason::AskedBy { .. }
-            | Reason::Outdated
-            | Reason::Unconfigured
-            | Reason::Stopping
-            | Reason::LeaseExpired
-            | Reason::Orphaned
-            | Reason::ReturnedFromPark
-            | Reason::NodeDrained
-            | Reason::MadeRoom
-            | Reason::WindowClosed
-            | Reason::TrialOver
-            | Reason::Altered
-            | Reason::Cancelled => false,
-        }
-    }
-
     /// The agent that a fact says is gone, if it says so.
     pub(super) fn of(fact: &Fact) -> Option<Self> {
         let What::AgentGone { agent, template, reason, phases } = &fact.what else { return None };

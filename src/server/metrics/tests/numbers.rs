@@ -15,7 +15,7 @@ fn at(view: &View, seconds: i64, what: What) {
 
 /// The value of a series on the page.
 fn figure(view: &View, series: &str) -> String {
-    let text = of_leader(view, None).text(Format::Prometheus).unwrap();
+    let text = of_leader(view, None, 0).text(Format::Prometheus).unwrap();
     let found = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
     found.unwrap_or_else(|| panic!("no series {series}")).to_owned()
 }

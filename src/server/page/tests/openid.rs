@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use drover_api::Role;
 use drover_audit::{Audit, Options};
+use drover_model::fact::What;
+use drover_model::phase::AgentPhase;
 use drover_openid::testing::{Fake, SigningKey};
 use reqwest::header::{LOCATION, SET_COOKIE};
 use reqwest::{Method, Response, Url};
@@ -19,7 +21,7 @@ use crate::house::{Limits, now};
 use crate::openid::{GroupGrant, OpenId};
 use crate::server::{Listen, Running, bind};
 use crate::standby::StandbyDoors;
-use crate::testing::{Served, auth, members, members_key};
+use crate::testing::{Served, agent, auth, members, members_key, reported};
 
 const HOUR: Duration = Duration::from_secs(60 * 60);
 
@@ -224,6 +226,45 @@ async fn a_standby_takes_logins_too_and_the_session_counts_at_every_member() {
     assert!(records.contains(r#""member":"b""#), "{records}");
     standby.stop().await;
     leader.stop().await;
+}
+
+#[tokio::test]
+async fn a_form_is_judged_by_the_member_that_the_browser_reached() {
+    let leader = Served::leading();
+    let standby = standing_by(&leader);
+    let base = format!("http://{}", standby.addrs[0]);
+    let http = Browser::new(&leader).http;
+    let form = |origin: String| {
+        let request = http.post(format!("{base}/login")).header("origin", origin);
+        let kind = "application/x-www-form-urlencoded";
+        request.header("content-type", kind).body("token=admin-token&next=%2F").send()
+    };
+    let own = form(base.clone()).await.unwrap();
+    assert_eq!(own.status(), 303, "{:?}", own.text().await);
+    let other = form("http://evil.test".to_owned()).await.unwrap();
+    assert_eq!(other.status(), 403);
+    standby.stop().await;
+    leader.stop().await;
+}
+
+#[tokio::test]
+async fn a_terminal_ends_once_the_session_of_its_person_may_do_less() {
+    let (fake, served) = served().await;
+    reported(&served.view, What::Agent(Arc::new(agent("a1", AgentPhase::Held))));
+    let browser = logged_in(&fake, &served, &json!(["/ops"])).await;
+    let page = browser.get("/").await.text().await.unwrap();
+    let (_, rest) = page.split_once("name=\"csrf\" content=\"").unwrap();
+    let csrf = rest.split('"').next().unwrap();
+    let opened = browser.ask(Method::POST, "/v1/agents/a1/terminals", Some(csrf)).await;
+    assert_eq!(opened.status(), 201);
+    let opened: Value = opened.json().await.unwrap();
+    let screens = browser.get(&format!("/v1/terminals/{}", opened["id"].as_str().unwrap())).await;
+    assert_eq!(screens.status(), 200);
+    let lower = vec![grant("/ops", Role::Operator, None)];
+    served.running.replace_auth(with(&fake, &served, lower));
+    let text = screens.text().await.unwrap();
+    assert!(text.contains("the session of its owner ended, or may do less"), "{text}");
+    served.stop().await;
 }
 
 #[tokio::test]
