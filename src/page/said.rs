@@ -51,7 +51,7 @@ pub(crate) fn keys(keys: &[String], frame: &Frame, id: &str) -> String {
 fn what_to_do(text: &str, hints: &Hints) -> String {
     let Some(heading) = hints.heading(text) else { return String::new() };
     format!(
-        " <a class=\"help\" href=\"/docs/{TROUBLESHOOTING}#{}\" title=\"{}\">What to do</a>",
+        " <a class=\"remedy\" href=\"/docs/{TROUBLESHOOTING}#{}\" title=\"{}\">What to do</a>",
         escaped(&heading.anchor),
         escaped(&heading.title)
     )
@@ -65,7 +65,7 @@ fn key_of(key: &str, found: &KeyInForce<'_>, is_said: bool) -> String {
         return link;
     }
     let (value, origin) = (escaped(found.value), escaped(found.origin));
-    format!("{link} <span class=\"quiet\">({value}, {origin})</span>")
+    format!("{link} <span class=\"value\">({value}, {origin})</span>")
 }
 
 /// What a button sends.
@@ -335,18 +335,18 @@ mod tests {
         let memory = link("agentConfigurations.linux.memoryMb", "memoryMb");
         assert_eq!(
             of("lower `memoryMb`, `memoryMb`", "template lab/linux"),
-            format!("lower {memory} <span class=\"quiet\">(2048, drover.yaml:14)</span>, {memory}")
+            format!("lower {memory} <span class=\"value\">(2048, drover.yaml:14)</span>, {memory}")
         );
         // The text says which entry it is.
         let cap = link("cloudConfigurations.lab.instanceCap", "instanceCap");
         let full = of("cloud lab is full: 8 of 8 (`instanceCap`)", "template lab/linux");
         assert!(
-            full.contains(&format!("({cap} <span class=\"quiet\">(8, drover.yaml:9)")),
+            full.contains(&format!("({cap} <span class=\"value\">(8, drover.yaml:9)")),
             "{full}"
         );
         let own = link("agentConfigurations.linux.instanceCap", "instanceCap");
         let full = of("lab/linux is full: 4 of 4 (`instanceCap`)", "");
-        assert!(full.contains(&format!("({own} <span class=\"quiet\">(4, default)")), "{full}");
+        assert!(full.contains(&format!("({own} <span class=\"value\">(4, default)")), "{full}");
         // A word is none, nor is a key of something else, nor what has no code.
         for (text, about) in [
             ("the url", "source git"),
@@ -366,7 +366,7 @@ mod tests {
         let frame = frame(Role::Viewer);
         assert_eq!(
             with_orders("512 MiB are needed", &frame),
-            "512 MiB are needed <a class=\"help\" href=\"/docs/troubleshooting#no-node-takes-an-agent\" \
+            "512 MiB are needed <a class=\"remedy\" href=\"/docs/troubleshooting#no-node-takes-an-agent\" \
              title=\"No node takes an agent\">What to do</a>"
         );
         assert_eq!(with_orders("all is well", &frame), "all is well");

@@ -23,7 +23,6 @@ use drover_model::time::Moment;
 use crate::agent::event::{Answer, Call, Effect};
 use crate::agent::leases::Stage;
 use crate::agent::mind::{Mind, Out};
-use crate::agent::said::parked_away;
 use crate::agent::state::State;
 use crate::message::{Observed, Shown};
 
@@ -266,10 +265,9 @@ impl Mind {
             return;
         }
         let why = format!("node {} is offline, and its SSH does not answer", guest.node);
-        let node = guest.node.clone();
         self.lose_leases(&why, out);
         self.enter(State::Draining(Reason::ReturnedFromPark), out);
-        self.report.say(parked_away(&node));
+        self.report.say(self.parked_text().unwrap_or_default());
     }
 
     /// Records at the end of a step whether leases may be given out.

@@ -42,7 +42,6 @@ use crate::agent::leases::Leases;
 use crate::agent::machine::Machine;
 use crate::agent::reachability::Reachability;
 use crate::agent::report::Report;
-use crate::agent::said::parked_away;
 use crate::agent::state::{BootStep, CloneStep, ConnectStep, PrepareStep, State};
 use crate::agent::timers::Timers;
 use crate::agent::tries::Tries;
@@ -340,13 +339,7 @@ impl Mind {
 
     /// Keeps a fault as the last one in this state.
     pub(super) fn hinder(&mut self, fault: Fault) {
-        self.report.say(match &self.guest {
-            // What a call says of a node that is off is no news.
-            Some(guest) if self.reachability.is_parked() && !self.state.is_alive() => {
-                parked_away(&guest.node)
-            }
-            Some(_) | None => fault.text.clone(),
-        });
+        self.report.say(self.parked_text().unwrap_or_else(|| fault.text.clone()));
         self.tries.keep(fault);
     }
 

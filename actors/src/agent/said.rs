@@ -1,19 +1,36 @@
 //! What people read of an agent whose node is off, or whose clone finds no space.
 
 use drover_model::fault::{Culprit, Fault, FaultKind};
-use drover_model::id::NodeName;
 
-use super::mind::Mind;
-
-/// How an agent stands that is destroyed as soon as its node is back.
-pub(super) fn parked_away(node: &NodeName) -> String {
-    format!(
-        "node {node} is offline: what ran on this machine is lost, and drover destroys it once the \
-         node is back; nothing is left to do here"
-    )
-}
+use crate::agent::mind::Mind;
+use crate::agent::state::State;
 
 impl Mind {
+    /// How it stands while its node is off: what a call says of such a node is no news.
+    pub(super) fn parked_text(&self) -> Option<String> {
+        let guest = self.guest.as_ref().filter(|_| self.reachability.is_parked())?;
+        let node = &guest.node;
+        Some(match &self.state {
+            State::Draining(_) | State::Retiring { .. } => format!(
+                "node {node} is offline: what ran on this machine is lost, and drover destroys it \
+                 once the node is back; nothing is left to do here"
+            ),
+            State::Queued
+            | State::Cloning { .. }
+            | State::InDoubt { .. }
+            | State::Configuring
+            | State::Booting(_)
+            | State::Connecting { .. }
+            | State::Preparing(_)
+            | State::Ready
+            | State::Leased
+            | State::Resetting { .. }
+            | State::Held { .. }
+            | State::Stranded { .. }
+            | State::Gone { .. } => format!("node {node} is offline; drover waits for it"),
+        })
+    }
+
     /// A clone's fault; where space is missing, with the storage, the size and what helps.
     pub(super) fn with_storage(&self, fault: Fault) -> Fault {
         let is_node = matches!(fault.culprit, Culprit::Node(_));
