@@ -294,7 +294,9 @@ impl<'a> Choosing<'a> {
         let nodes = self.found.fleet.nodes();
         match nodes.get(node) {
             Some(observation) if observation.offline => return reported(Refusal::Offline),
-            Some(observation) if observation.maintenance => return reported(Refusal::Maintenance),
+            Some(observation) if observation.maintenance => {
+                return reported(Refusal::Maintenance(node.clone()));
+            }
             None if !nodes.is_empty() => return reported(Refusal::Unknown),
             Some(_) | None => {}
         }

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
 
-use drover_model::phase::{AgentPhase, CloudHealth};
+use drover_model::addresses::POOL_USED_UP;
+use drover_model::phase::{AgentPhase, CloudHealth, NO_ENDPOINT};
 
-use crate::{AgentOut, StatusOut, TemplateOut};
+use crate::{AgentOut, CloudOut, StatusOut, TemplateOut};
 
 /// A number of things, such as `1 agent` or `no agents`.
 pub fn count(number: usize, thing: &str) -> String {
@@ -22,6 +23,18 @@ pub fn health(health: CloudHealth) -> &'static str {
         CloudHealth::Well => "healthy",
         CloudHealth::Connecting | CloudHealth::Degraded => health.name(),
     }
+}
+
+/// A cloud's state in a word for people, who read of one without an endpoint that it cannot be reached.
+pub fn standing(cloud: &CloudOut) -> &'static str {
+    let is_silent = cloud.health == CloudHealth::Degraded && cloud.detail.contains(NO_ENDPOINT);
+    if is_silent { "unreachable" } else { health(cloud.health) }
+}
+
+/// Whether the last failure of a template's agents is said beside what keeps it from starting more: that has
+/// the same cause, or an older one, unless addresses rest after that failure.
+pub fn shows_failure(waits: Option<&str>) -> bool {
+    waits.is_none_or(|why| why.contains(POOL_USED_UP))
 }
 
 /// What an agent is to those who look at a herd.

@@ -1,10 +1,12 @@
 //! What surrounds each page: who looks, what they may do, and where they are.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use drover_api::{EventKind, Role};
 
 use crate::assets;
+use crate::hints::Hints;
 
 /// A page of the navigation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,6 +63,8 @@ pub struct Frame {
     pub clusters: Clusters,
     /// The version of drover.
     pub version: &'static str,
+    /// What reasons lead to.
+    pub hints: Arc<Hints>,
 }
 
 impl Frame {

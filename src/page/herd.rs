@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use askama::Template;
 use drover_api::{
     AccountOut, AgentOut, AlarmOut, BreakerOut, CloudOut, Counts, DrainIn, FaultOut, GoneOut,
-    KindOut, LeaseOut, SourceOut, StatusOut, TemplateOut, UntriedOut, count, health,
+    KindOut, LeaseOut, SourceOut, StatusOut, TemplateOut, UntriedOut, count, standing,
 };
 use drover_model::phase::{AgentPhase, BreakerPhase};
 
@@ -64,6 +64,8 @@ struct Wait {
     /// What lists it.
     list: String,
     when: String,
+    /// What the cause is about, where that is one thing.
+    about: String,
     /// The agent that went last of those that failed for it, where the cause does not say so.
     failed: Option<GoneOut>,
     /// Nodes that its templates never try, where the cause is about nodes.
@@ -346,7 +348,10 @@ fn silent(source: &SourceOut) -> Option<AlarmOut> {
     Some(AlarmOut {
         about: format!("source {}", source.id),
         agent: String::new(),
-        text: format!("not read: {}", source.detail.clone().unwrap_or_default()),
+        text: format!(
+            "cannot be polled, so no new job of it is seen: {}",
+            source.detail.clone().unwrap_or_default()
+        ),
         command: "drover doctor".to_owned(),
         since: Some(since),
     })
@@ -370,6 +375,10 @@ fn waits_of(
         why: format!("/why?of={}", said::encoded(&source)),
         list: list.clone(),
         when: show::served(&kind),
+        about: match &*kind.serve {
+            [one] => format!("template {}", one.template),
+            _ => format!("source {source}"),
+        },
         failed: failed(&kind, gone).cloned(),
         untried: left_out(&kind, untried),
         source: source.clone(),
@@ -434,7 +443,7 @@ fn cloud(out: &CloudOut, status: &StatusOut, counted: &[Counts], alarms: &[Alarm
     };
     Cloud {
         see: alarm_of(alarms, &out.id),
-        health: health(out.health),
+        health: standing(out),
         agents,
         share: out.cap.filter(|cap| *cap > 0).map_or(0, |cap| (out.agents * BAR / cap).min(BAR)),
         breakers: of_it.cloned().collect(),

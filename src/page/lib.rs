@@ -27,6 +27,7 @@ mod fault;
 pub mod filter;
 mod frame;
 mod herd;
+mod hints;
 mod jobs;
 mod leases;
 mod login;
@@ -57,6 +58,7 @@ pub use frame::{Clusters, Frame, Tab};
 pub use herd::{
     HeldAgent, HerdAsides, HerdPage, KeptOutNode, LeaseCounts, NodeDown, standing_alarms,
 };
+pub use hints::Hints;
 pub use jobs::{JobPage, JobsPage};
 pub use leases::{LeasePage, LeasesPage};
 pub use login::LoginPage;

@@ -1,9 +1,10 @@
 //! Reasons as HTML: names of things lead to their pages, and commands that the page can carry out have a button.
 
-use drover_api::Role;
+use drover_api::{Role, TROUBLESHOOTING};
 use serde_json::json;
 
 use crate::frame::Frame;
+use crate::hints::{Entries, Hints, KeyInForce};
 use crate::{clauses, moments};
 
 /// The most characters that a name of a thing has.
@@ -12,12 +13,18 @@ const LONGEST_NAME: usize = 200;
 /// Text as HTML: what stands between backticks as code, and agents, leases, templates, clouds and nodes as
 /// links to their pages.
 pub(crate) fn marked(text: &str) -> String {
-    written(text)
+    written(text, None)
 }
 
-/// The same with clusters by the names of their clouds, and with a button at the end for each command that the page
-/// can carry out for this role, in the place of its clause.
+/// The same with clusters by the names of their clouds, the values of keys of the configuration, a link to the heading
+/// of the book that says what to do, and a button at the end for each command that the page can carry out for this
+/// role, in the place of its clause.
 pub(crate) fn with_orders(text: &str, frame: &Frame) -> String {
+    with_orders_of(text, frame, "")
+}
+
+/// The same of what is about something, such as `cloud lab`, whose keys the text may name.
+pub(crate) fn with_orders_of(text: &str, frame: &Frame, about: &str) -> String {
     let text = frame.named(text);
     let mut ordered: Vec<&str> = Vec::new();
     let mut buttons = String::new();
@@ -33,13 +40,47 @@ pub(crate) fn with_orders(text: &str, frame: &Frame) -> String {
         }
     }
     let has_button = |command: &str| is_vain(command) || Order::of(command, frame.role).is_some();
-    marked(&clauses::without(&text, has_button)) + &buttons
+    let shown = clauses::without(&text, has_button);
+    let html = written(&shown, Some((&frame.hints, Entries::of(about))));
+    html + &what_to_do(&text, &frame.hints) + &buttons
 }
 
 /// Text as HTML, without what a button says that stands elsewhere on the page.
 pub(crate) fn without_orders(text: &str, frame: &Frame) -> String {
     let has_button = |command: &str| Order::of(command, frame.role).is_some();
     marked(&clauses::without(&frame.named(text), has_button))
+}
+
+/// The same of what is about a template, `cloud/template`.
+pub(crate) fn of_template(text: &str, frame: &Frame, id: &str) -> String {
+    with_orders_of(text, frame, &format!("template {id}"))
+}
+
+/// Keys of the configuration of a template.
+pub(crate) fn keys(keys: &[String], frame: &Frame, id: &str) -> String {
+    let text = keys.iter().map(|key| format!("`{key}`")).collect::<Vec<_>>().join(", ");
+    of_template(&text, frame, id)
+}
+
+/// A link to the heading of the book that says what to do; blank where none does.
+fn what_to_do(text: &str, hints: &Hints) -> String {
+    let Some(heading) = hints.heading(text) else { return String::new() };
+    format!(
+        " <a class=\"remedy\" href=\"/docs/{TROUBLESHOOTING}#{}\" title=\"{}\">What to do</a>",
+        escaped(&heading.anchor),
+        escaped(&heading.title)
+    )
+}
+
+/// A key as a link to its line of the configuration, with its value where that was not said yet.
+fn key_of(key: &str, found: &KeyInForce<'_>, is_said: bool) -> String {
+    let address = format!("/configuration?q=key:{}#values-title", encoded(&found.path));
+    let link = format!("<a href=\"{}\"><code>{}</code></a>", escaped(&address), escaped(key));
+    if is_said {
+        return link;
+    }
+    let (value, origin) = (escaped(found.value), escaped(found.origin));
+    format!("{link} <span class=\"value\">({value}, {origin})</span>")
 }
 
 /// What a button sends.
@@ -131,27 +172,38 @@ impl Order {
     }
 }
 
-/// Text as HTML.
-fn written(text: &str) -> String {
+/// Text as HTML, with the values of keys where there are hints.
+fn written(text: &str, hints: Option<(&Hints, Entries)>) -> String {
     let mut html = String::with_capacity(text.len() + 16);
     let mut parts = text.split('`').peekable();
     let (mut is_code, mut before) = (false, "");
+    let mut known: Vec<String> = Vec::new();
+    let (hints, mut entries) = hints.unzip();
+    let mut entries = entries.take().unwrap_or_default();
     while let Some(part) = parts.next() {
         match (is_code, parts.peek().is_some()) {
             (true, true) => {
+                entries.names(before, part);
                 let code = format!("<code>{}</code>", escaped(part));
-                html += &match (listed(part), address(before, part, true)) {
-                    (Some((page, name)), _) => format!("<a href=\"{page}\">{name}</a>"),
-                    (None, Some(address)) => {
+                let key = hints.and_then(|hints| entries.key(hints, part));
+                html += &match (listed(part), address(before, part, true), key) {
+                    (Some((page, name)), ..) => format!("<a href=\"{page}\">{name}</a>"),
+                    (None, Some(address), _) => {
                         format!("<a href=\"{}\">{code}</a>", escaped(&address))
                     }
-                    (None, None) => code,
+                    (None, None, Some(found)) => {
+                        let is_said = known.contains(&found.path);
+                        let link = key_of(part, &found, is_said);
+                        known.push(found.path);
+                        link
+                    }
+                    (None, None, None) => code,
                 };
                 before = "";
             }
             // A backtick that nothing closes is one.
             (true, false) => html.extend(["`", &escaped(part)]),
-            (false, _) => before = plain(&mut html, part),
+            (false, _) => before = plain(&mut html, part, &mut entries),
         }
         is_code = !is_code;
     }
@@ -159,7 +211,7 @@ fn written(text: &str) -> String {
 }
 
 /// Adds text without code; gives its last word where a name may follow.
-fn plain<'a>(html: &mut String, text: &'a str) -> &'a str {
+fn plain<'a>(html: &mut String, text: &'a str, entries: &mut Entries) -> &'a str {
     let mut before = "";
     for piece in text.split_inclusive(' ') {
         let word = piece.trim_end_matches(' ');
@@ -171,6 +223,7 @@ fn plain<'a>(html: &mut String, text: &'a str) -> &'a str {
             before = "";
             continue;
         }
+        entries.names(before, name.trim_start_matches('('));
         match address(before, name, is_ended).filter(|_| !name.is_empty()) {
             Some(address) => {
                 let rest = piece.get(name.len()..).unwrap_or_default();
@@ -298,6 +351,55 @@ mod tests {
         assert_eq!(place("cloud lab").as_deref(), Some("/#cloud-lab"));
         assert_eq!(place("configuration").as_deref(), Some("/configuration"));
         assert_eq!(place("another drover"), None);
+    }
+
+    // Invariant: a key in code leads to its line for what the text is about, with its value, once.
+
+    #[test]
+    fn keys_lead_to_their_values_for_what_the_text_is_about() {
+        let frame = frame(Role::Operator);
+        let of = |text: &str, about: &str| with_orders_of(text, &frame, about);
+        let link = |path: &str, key: &str| {
+            format!("<a href=\"/configuration?q=key:{path}#values-title\"><code>{key}</code></a>")
+        };
+        let memory = link("agentConfigurations.linux.memoryMb", "memoryMb");
+        assert_eq!(
+            of("lower `memoryMb`, `memoryMb`", "template lab/linux"),
+            format!("lower {memory} <span class=\"value\">(2048, drover.yaml:14)</span>, {memory}")
+        );
+        // The text says which entry it is.
+        let cap = link("cloudConfigurations.lab.instanceCap", "instanceCap");
+        let full = of("cloud lab is full: 8 of 8 (`instanceCap`)", "template lab/linux");
+        assert!(
+            full.contains(&format!("({cap} <span class=\"value\">(8, drover.yaml:9)")),
+            "{full}"
+        );
+        let own = link("agentConfigurations.linux.instanceCap", "instanceCap");
+        let full = of("lab/linux is full: 4 of 4 (`instanceCap`)", "");
+        assert!(full.contains(&format!("({own} <span class=\"value\">(4, default)")), "{full}");
+        // A word is none, nor is a key of something else, nor what has no code.
+        for (text, about) in [
+            ("the url", "source git"),
+            ("`url`", "cloud lab"),
+            ("`memoryMb`", ""),
+            ("memoryMb", "template lab/linux"),
+        ] {
+            assert!(!of(text, about).contains("href"), "{text}");
+        }
+        assert!(of("`url`", "source git").contains("(https://git.lan, drover.yaml:22)"));
+    }
+
+    // Invariant: a reason that the book has leads to the heading there.
+
+    #[test]
+    fn a_reason_leads_to_what_to_do() {
+        let frame = frame(Role::Viewer);
+        assert_eq!(
+            with_orders("512 MiB are needed", &frame),
+            "512 MiB are needed <a class=\"remedy\" href=\"/docs/troubleshooting#no-node-takes-an-agent\" \
+             title=\"No node takes an agent\">What to do</a>"
+        );
+        assert_eq!(with_orders("all is well", &frame), "all is well");
     }
 
     // Invariant: a command that the page can carry out has a button for those who may, once.

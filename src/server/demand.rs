@@ -261,7 +261,7 @@ fn of_template(one: WhyOut) -> WhySubjectOut {
 
 /// Since when a source cannot be polled, and why.
 fn blind(since: WallTime, text: &str) -> String {
-    format!("cannot be polled since {}: {text}", rfc3339(since))
+    format!("cannot be polled since {}, and no new job of it is seen since: {text}", rfc3339(since))
 }
 
 /// A source that left the configuration, with what it still has.

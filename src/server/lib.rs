@@ -28,6 +28,7 @@ mod forwarded;
 mod gate;
 mod health;
 mod hex;
+mod hints;
 mod history;
 mod holds;
 mod hooks;

@@ -6,9 +6,9 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::super::options::TopNoun;
-use super::super::sentences::health;
 use super::super::table::{Cell, Column, Kind, Tone, View, column};
 use super::listing::{Entry, Listing};
+use drover_api::standing;
 
 /// Alarms that stand here; `:alarms` has all of them.
 const ALARMS_SHOWN: usize = 5;
@@ -105,7 +105,7 @@ fn of_cloud(cloud: &CloudOut, status: &StatusOut) -> Row {
     let [coming, ready, busy] = cells(counts);
     let cells = vec![
         Cell::of(format!("cloud {}", cloud.id)),
-        Cell::State(health(cloud.health).to_owned(), tone),
+        Cell::State(standing(cloud).to_owned(), tone),
         Cell::of(match of_cap(cloud.agents, cloud.cap) {
             // Those on a node that is offline count against no cap.
             of_cap if counts.all() > cloud.agents => format!("{} ({of_cap})", counts.all()),

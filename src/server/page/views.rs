@@ -72,10 +72,10 @@ async fn known(state: &State) -> NodesKnown {
 
 async fn frame(state: &State, request: &HttpRequest, caller: &Caller, tab: Tab) -> Frame {
     let seen = Attention::of(&state.doors.view, &known(state).await, now());
-    framed(state, request, caller, tab, &seen)
+    framed(state, request, caller, tab, &seen).await
 }
 
-fn framed(
+async fn framed(
     state: &State,
     request: &HttpRequest,
     caller: &Caller,
@@ -98,6 +98,7 @@ fn framed(
         looks: seen.count(),
         clusters,
         version: env!("CARGO_PKG_VERSION"),
+        hints: state.hints.of(caller.role, &state.doors.values, &state.doors.book).await,
     }
 }
 
@@ -116,7 +117,7 @@ pub(super) async fn herd(state: Data, caller: ByCaller, request: HttpRequest) ->
     let nodes = known(&state).await;
     let (at, by) = (now(), caller.by());
     let seen = Attention::of(view, &nodes, at);
-    let frame = framed(&state, &request, &caller, Tab::Herd, &seen);
+    let frame = framed(&state, &request, &caller, Tab::Herd, &seen).await;
     let granted = view.count_leases(LeasePhase::Granted) + view.count_leases(LeasePhase::Ready);
     let leases = LeaseCounts { waiting: view.count_leases(LeasePhase::Waiting), granted };
     let waits = waits(&state).await;
