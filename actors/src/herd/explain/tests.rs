@@ -123,9 +123,7 @@ fn a_tripped_breaker_is_named_with_its_end_and_cause() {
             "{reported}"
         );
         assert!(
-            reported.contains(
-                "Z, or at once by `drover breakers reset c/t` when the cause is repaired"
-            ),
+            reported.contains("Z; once the cause is repaired, `drover breakers reset c/t`"),
             "{reported}"
         );
     });
