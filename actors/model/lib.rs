@@ -42,6 +42,7 @@ pub mod spec;
 pub mod state_machine;
 pub mod status;
 pub mod stop;
+pub mod strip;
 pub mod template_image;
 pub mod tenant;
 #[cfg(any(test, feature = "testing"))]

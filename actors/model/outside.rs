@@ -14,6 +14,11 @@ pub fn outside(text: &str) -> String {
     if is_word { format!("`{shown}`") } else { format!("\"{shown}\"") }
 }
 
+/// An expression of labels: between its words there are operators, so it is no command.
+pub fn outside_expression(text: &str) -> String {
+    format!("`{}`", plain(text))
+}
+
 /// Several of them.
 pub fn outsides<'a>(all: impl IntoIterator<Item = &'a str>) -> String {
     all.into_iter().map(outside).collect::<Vec<_>>().join(", ")

@@ -239,10 +239,7 @@ mod tests {
     fn a_tripped_node_is_closed_and_its_neighbour_is_not() {
         let board = tripped();
         let why = board.closed(&node("pve1"), at(0).mono).unwrap();
-        assert!(
-            why.starts_with("no route; its breaker is open until 2027"),
-            "{why}"
-        );
+        assert!(why.starts_with("no route; its breaker is open until 2027"), "{why}");
         assert_eq!(board.closed(&node("pve2"), at(0).mono), None);
         let (trial, due) = (AgentId::new("trial"), at(120).mono);
         assert_eq!(board.closed(&node("pve1"), due), None);

@@ -16,7 +16,7 @@ pub(crate) fn describe_failure(step: &str, ran: &Ran) -> String {
         Some(exit) => format!("ended with exit status {exit}"),
         None => "was ended by a signal or its limit".to_owned(),
     };
-    let tail = last_chars(ran.tail.trim_end(), TAIL_SHOWN);
+    let tail = last_chars(&ran.said(), TAIL_SHOWN);
     let last = if tail.is_empty() { String::new() } else { format!("; last: {tail}") };
     format!("the step `{step}` {how}{last}")
 }
@@ -36,5 +36,24 @@ pub(crate) fn can_pass(kind: &FaultKind) -> bool {
         | FaultKind::KeyRejected
         | FaultKind::Impostor
         | FaultKind::Broken => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Invariant: what a failed step printed is told without its secrets: causes reach viewers, chats and traces.
+
+    #[test]
+    fn a_failed_step_is_described_without_the_secrets_that_it_printed() {
+        let tail =
+            "DB_PASSWORD=hunter2pw\nAuthorization: Bearer abcdef\ncannot log in\n".to_owned();
+        let ran = Ran { exit: Some(3), tail };
+        assert_eq!(
+            describe_failure("prepare", &ran),
+            "the step `prepare` ended with exit status 3; last: DB_PASSWORD=***\n\
+             Authorization: Bearer ***\ncannot log in"
+        );
     }
 }

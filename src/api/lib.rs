@@ -116,6 +116,7 @@ pub use terminals::{
 pub use usage::{UsageOut, UsageRowOut};
 pub use values::{ValueOut, ValuesOut};
 pub use why::{
-    AccountOut, FailedOut, KindOut, OtherOut, ServingOut, WhyNodeOut, WhyOut, WhySubjectOut,
+    AccountOut, FailedOut, KindOut, OtherOut, ServingOut, UntriedOut, WhyNodeOut, WhyOut,
+    WhySubjectOut,
 };
-pub use words::{Part, count, health, part, shows_failure, standing};
+pub use words::{Counts, Part, count, health, is_let_go, part, shows_failure, standing};

@@ -18,10 +18,9 @@
 //! reach are asked for one each minute. Files go by age and size each hour. Failures: where Proxmox does not answer, the file says so; where more
 //! agents fail at once than the keeper can look after, those have no file, and the log says so.
 //!
-//! Files: `black_box/trail.rs` (what is noted, pure), `strip.rs` (secrets), `store.rs` (files).
+//! Files: `black_box/trail.rs` (what is noted, pure), `store.rs` (files). Secrets are taken out by `drover_model::strip`.
 
 mod store;
-mod strip;
 mod trail;
 
 use std::future::Future;
@@ -37,6 +36,7 @@ use drover_hypervisor::{GuestCall, GuestTask, Proxmox};
 use drover_model::fact::Fact;
 use drover_model::id::{NodeName, VmId};
 use drover_model::ports::Ambient;
+use drover_model::strip::stripped;
 use drover_model::time::WallTime;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
@@ -45,7 +45,6 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 
 pub use store::Keep;
 use store::Store;
-use strip::stripped;
 use trail::{Failed, Trails, Unreached};
 
 /// What a configuration keeps.

@@ -19,6 +19,7 @@ mod agent;
 mod agents;
 mod assets;
 mod audit;
+mod clauses;
 mod configuration;
 mod docs;
 mod events;
@@ -30,6 +31,7 @@ mod hints;
 mod jobs;
 mod leases;
 mod login;
+mod moments;
 mod nodes;
 mod plan;
 mod said;
@@ -42,6 +44,7 @@ mod testing;
 mod tests;
 mod usage;
 mod waterfall;
+mod why;
 
 pub use agent::{AgentPage, GonePage};
 pub use agents::{AgentFilter, AgentWords, AgentsPage};
@@ -51,8 +54,10 @@ pub use configuration::{ConfigurationPage, ValuesShown};
 pub use docs::{DocsPage, DocsTopic};
 pub use events::{EventRow, EventsPage};
 pub use fault::FaultPage;
-pub use frame::{Frame, Tab};
-pub use herd::{HerdAsides, HerdPage, KeptOutNode, LeaseCounts};
+pub use frame::{Clusters, Frame, Tab};
+pub use herd::{
+    HeldAgent, HerdAsides, HerdPage, KeptOutNode, LeaseCounts, NodeDown, standing_alarms,
+};
 pub use hints::Hints;
 pub use jobs::{JobPage, JobsPage};
 pub use leases::{LeasePage, LeasesPage};

@@ -5,6 +5,7 @@ use serde_json::json;
 
 use crate::frame::Frame;
 use crate::hints::{Entries, Hints, KeyInForce};
+use crate::{clauses, moments};
 
 /// The most characters that a name of a thing has.
 const LONGEST_NAME: usize = 200;
@@ -12,28 +13,36 @@ const LONGEST_NAME: usize = 200;
 /// Text as HTML: what stands between backticks as code, and agents, leases, templates, clouds and nodes as
 /// links to their pages.
 pub(crate) fn marked(text: &str) -> String {
-    written(text, None, |_| ())
+    written(text, None)
 }
 
-/// The same with the values of keys of the configuration, a link to the heading of the book that says what to
-/// do, and a button for each command that the page can carry out for this role.
+/// The same with clusters by the names of their clouds, with the values of keys of the configuration, with a link to
+/// the heading of the book that says what to do, and with a button at the end for each command that the page can
+/// carry out for this role, in the place of its clause.
 pub(crate) fn with_orders(text: &str, frame: &Frame) -> String {
     with_orders_of(text, frame, "")
 }
 
 /// The same of what is about something, such as `cloud lab`, whose keys the text may name.
 pub(crate) fn with_orders_of(text: &str, frame: &Frame, about: &str) -> String {
+    let text = frame.named(text);
     let mut ordered: Vec<&str> = Vec::new();
     let mut buttons = String::new();
-    let html = written(text, Some((&frame.hints, Entries::of(about))), |command| {
+    // Where no address may be used, nobody can log in, either.
+    let is_vain =
+        |command: &str| command.starts_with("drover hold-next ") && text.contains("guestNetworks");
+    for command in text.split('`').skip(1).step_by(2) {
         // One is enough, however often it is named.
-        if !ordered.contains(&command) {
+        if !ordered.contains(&command) && !is_vain(command) {
             ordered.push(command);
             let order = Order::of(command, frame.role);
             buttons.extend(order.map(|order| order.button(command)));
         }
-    });
-    html + &what_to_do(text, &frame.hints) + &buttons
+    }
+    let has_button = |command: &str| is_vain(command) || Order::of(command, frame.role).is_some();
+    let rest = clauses::without(&text, has_button);
+    let html = written(&rest, Some((&*frame.hints, Entries::of(about))));
+    html + &what_to_do(&text, &frame.hints) + &buttons
 }
 
 /// The same of what is about a template, `cloud/template`.
@@ -66,6 +75,12 @@ fn key_of(key: &str, found: &KeyInForce<'_>, is_said: bool) -> String {
     }
     let (value, origin) = (escaped(found.value), escaped(found.origin));
     format!("{link} <span class=\"value\">({value}, {origin})</span>")
+}
+
+/// Text as HTML, without what a button says that stands elsewhere on the page.
+pub(crate) fn without_orders(text: &str, frame: &Frame) -> String {
+    let has_button = |command: &str| Order::of(command, frame.role).is_some();
+    marked(&clauses::without(&frame.named(text), has_button))
 }
 
 /// What a button sends.
@@ -157,35 +172,32 @@ impl Order {
     }
 }
 
-/// Text as HTML; `seen` gets each piece of code in it.
-fn written<'a>(
-    text: &'a str,
-    hints: Option<(&Hints, Entries)>,
-    mut seen: impl FnMut(&'a str),
-) -> String {
+/// Text as HTML.
+fn written(text: &str, hints: Option<(&Hints, Entries)>) -> String {
     let mut html = String::with_capacity(text.len() + 16);
     let mut parts = text.split('`').peekable();
     let (mut is_code, mut before) = (false, "");
     let mut known: Vec<String> = Vec::new();
-    let (hints, mut entries) = hints.unzip();
-    let mut entries = entries.take().unwrap_or_default();
+    let (hints, entries) = hints.unzip();
+    let mut entries = entries.unwrap_or_default();
     while let Some(part) = parts.next() {
         match (is_code, parts.peek().is_some()) {
             (true, true) => {
                 entries.names(before, part);
                 let code = format!("<code>{}</code>", escaped(part));
-                let key = hints.and_then(|hints| entries.key(hints, part));
-                html += &match (listed(part).or_else(|| address(before, part, true)), key) {
-                    (Some(address), _) => format!("<a href=\"{}\">{code}</a>", escaped(&address)),
-                    (None, Some(found)) => {
-                        let is_said = known.contains(&found.path);
-                        let link = key_of(part, &found, is_said);
+                let found = hints.and_then(|hints| entries.key(hints, part));
+                html += &match (listed(part), address(before, part, true), found) {
+                    (Some((page, name)), ..) => format!("<a href=\"{page}\">{name}</a>"),
+                    (None, Some(address), _) => {
+                        format!("<a href=\"{}\">{code}</a>", escaped(&address))
+                    }
+                    (None, None, Some(found)) => {
+                        let link = key_of(part, &found, known.contains(&found.path));
                         known.push(found.path);
                         link
                     }
-                    (None, None) => code,
+                    (None, None, None) => code,
                 };
-                seen(part);
                 before = "";
             }
             // A backtick that nothing closes is one.
@@ -205,6 +217,12 @@ fn plain<'a>(html: &mut String, text: &'a str, entries: &mut Entries) -> &'a str
         let name = word.trim_end_matches([',', ';', ':', '.', ')']);
         let is_ended = name.len() < word.len();
         entries.names(before, name.trim_start_matches('('));
+        if moments::is_moment(name) {
+            moments::add(html, name);
+            *html += &escaped(piece.get(name.len()..).unwrap_or_default());
+            before = "";
+            continue;
+        }
         match address(before, name, is_ended).filter(|_| !name.is_empty()) {
             Some(address) => {
                 let rest = piece.get(name.len()..).unwrap_or_default();
@@ -233,10 +251,16 @@ fn escaped(text: &str) -> String {
     html
 }
 
-/// The page that lists what a command lists.
-fn listed(command: &str) -> Option<String> {
-    let name = command.strip_prefix("drover ")?;
-    ["leases", "agents", "jobs", "events"].contains(&name).then(|| format!("/{name}"))
+/// The page that lists what a command lists, and its name.
+fn listed(command: &str) -> Option<(&'static str, &'static str)> {
+    match command.strip_prefix("drover ")? {
+        "leases" => Some(("/leases", "Leases")),
+        "agents" => Some(("/agents", "Agents")),
+        "jobs" => Some(("/jobs", "Jobs")),
+        "events" => Some(("/events", "Events")),
+        "status" => Some(("/", "Herd")),
+        _ => None,
+    }
 }
 
 /// The page of what has this name behind that word; none where it may be a word of the sentence. A name that
@@ -314,7 +338,12 @@ mod tests {
             ("no cloud that works", "no cloud that works"),
             ("node pve2 is offline", "node <a href=\"/nodes\">pve2</a> is offline"),
             ("agent <b>1", "agent &lt;b&gt;1"),
-            ("`drover leases`", "<a href=\"/leases\"><code>drover leases</code></a>"),
+            ("`drover leases` says it", "<a href=\"/leases\">Leases</a> says it"),
+            (
+                "tripped until 2026-11-29T02:00:00Z: no",
+                "tripped <time datetime=\"2026-11-29T02:00:00Z\" data-word=\"until\">until 2026-11-29 \
+                 02:00:00</time>: no",
+            ),
         ] {
             assert_eq!(marked(text), html);
         }
@@ -379,6 +408,7 @@ mod tests {
         let text = "drained: `drover uncordon pve1` ends that; `drover uncordon pve1`";
         let html = with_orders(text, &frame(Role::Admin));
         assert_eq!(html.matches("<button").count(), 1, "{html}");
+        assert!(html.starts_with("drained <button"), "{html}");
         assert!(html.contains("data-do=\"POST /v1/nodes/pve1/drain\""), "{html}");
         assert!(html.contains("data-body=\"{&quot;undrain&quot;:true}\""), "{html}");
         assert!(html.contains(">Use pve1 again</button>"), "{html}");
@@ -390,5 +420,15 @@ mod tests {
         let other =
             with_orders("`drover doctor --cloud lab` `drover uncordon`", &frame(Role::Admin));
         assert!(!other.contains("<button"), "{other}");
+        let vain = "set `guestNetworks`; `drover hold-next lab/linux` keeps the next";
+        assert_eq!(with_orders(vain, &frame(Role::Admin)), "set <code>guestNetworks</code>");
+    }
+
+    // Invariant: an operator knows clouds, and no fingerprint.
+
+    #[test]
+    fn a_cluster_is_called_by_its_clouds() {
+        let html = with_orders("cluster `9f31c0aa52e7d410` has no quorum", &frame(Role::Viewer));
+        assert_eq!(html, "the cluster of cloud lab has no quorum");
     }
 }

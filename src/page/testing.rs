@@ -17,7 +17,8 @@ pub(crate) fn frame(role: Role) -> Frame {
         role,
         csrf: "0123".to_owned(),
         has_session: true,
-        alarms: 1,
+        looks: 1,
+        clusters: [("9f31c0aa52e7d410".to_owned(), vec!["lab".to_owned()])].into(),
         version: "0.1.0",
         hints: Arc::new(hints()),
     }

@@ -83,7 +83,7 @@ pub(super) fn was_already_done(doing: &str, ran: &Ran) -> Result<bool, Fault> {
 }
 
 pub(super) fn broken(doing: &str, ran: &Ran) -> Fault {
-    Fault::new(FaultKind::Broken, Culprit::Guest, format!("{doing} failed: {}", ran.tail))
+    Fault::new(FaultKind::Broken, Culprit::Guest, format!("{doing} failed: {}", ran.said()))
 }
 
 pub(super) async fn exec_on(
@@ -196,7 +196,7 @@ pub(super) fn changed(doing: &str, ran: &Ran) -> Result<(), Fault> {
     match ran.exit {
         Some(0) => Ok(()),
         Some(scripts::EXIT_TRY_AGAIN) => {
-            let text = format!("{doing} failed: {}", ran.tail);
+            let text = format!("{doing} failed: {}", ran.said());
             Err(Fault::new(FaultKind::Contention, Culprit::Guest, text))
         }
         _ => Err(broken(doing, ran)),

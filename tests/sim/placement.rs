@@ -237,7 +237,9 @@ async fn agents_that_must_be_apart_are_one_on_a_node() {
     assert_eq!(spread(&world).into_values().collect::<Vec<_>>(), [1, 1, 1]);
     let report = why(&world, "linux").await;
     let reported: Vec<&str> = report.nodes.iter().filter_map(|(_, why)| why.as_deref()).collect();
-    assert!(reported.len() == 3 && reported[0].ends_with("a guest on it has linux (`antiAffinity`)"));
+    assert!(
+        reported.len() == 3 && reported[0].ends_with("a guest on it has linux (`antiAffinity`)")
+    );
     end(world, &[]).await;
 }
 

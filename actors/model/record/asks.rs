@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::{LeaseId, SourceId};
 use crate::labels::LabelExpression;
-use crate::outside::{outside, outsides};
+use crate::outside::{outside, outside_expression, outsides};
 use crate::size::Size;
 use crate::time::WallTime;
 
@@ -58,7 +58,7 @@ pub fn describe(want: &Want) -> String {
             format!("labels {}", outsides(labels.iter().map(String::as_str)))
         }
         Want::Expression(expression) => {
-            format!("label expression {}", outside(&expression.to_string()))
+            format!("label expression {}", outside_expression(&expression.to_string()))
         }
         Want::Sized(want, size) => format!("{} with {size}", describe(want)),
     }

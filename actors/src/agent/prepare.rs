@@ -124,7 +124,7 @@ impl Mind {
                 step: step.name(&self.spec).to_owned(),
                 ms: u64::try_from(self.in_flight.age(out.now.mono).as_millis()).unwrap_or(u64::MAX),
                 exit: ran.exit,
-                log: ran.tail.clone(),
+                log: ran.said(),
             });
         }
         if let Some((failed, fault)) = self.failed_step.take() {

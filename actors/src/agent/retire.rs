@@ -206,7 +206,7 @@ impl Mind {
         }
         self.report.say(match result {
             Ok(Ran { exit: Some(0), .. }) => String::new(),
-            Ok(ran) => format!("SSH was not closed off: {}", ran.tail.trim_end()),
+            Ok(ran) => format!("SSH was not closed off: {}", ran.said()),
             Err(fault) => format!("SSH was not closed off: {}", fault.text),
         });
         self.retire_step(RetireStep::Stop, out);

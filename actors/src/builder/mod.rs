@@ -216,7 +216,7 @@ impl Life for Built {
             }
             Effect::Stepped(StepEnd { step, ms, ran }) => {
                 let template = self.birth.image.clone();
-                let (exit, log) = (ran.exit, ran.tail);
+                let (exit, log) = (ran.exit, ran.said());
                 return Some(What::Step { agent: build, template, step, ms, exit, log });
             }
             Effect::Record(_)

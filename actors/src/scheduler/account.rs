@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use drover_model::demand::report::{Account, Estimate, Kind, Serving, Subject};
 use drover_model::id::{CloudId, SourceId, TemplateId};
-use drover_model::outside::{outside, outsides};
+use drover_model::outside::{outside, outside_expression, outsides};
 use drover_model::record::Want;
 use drover_model::spec::TemplateSpec;
 use drover_model::status::Standing;
@@ -265,7 +265,7 @@ impl Scheduler {
             Want::Expression(expression) => {
                 format!(
                     "{} does not hold for `{}`",
-                    outside(&expression.to_string()),
+                    outside_expression(&expression.to_string()),
                     own.join(" ")
                 )
             }
@@ -507,7 +507,7 @@ impl Scheduler {
                 }
             }
             Want::Expression(expression) => {
-                format!("{} holds for no template", outside(&expression.to_string()))
+                format!("{} holds for no template", outside_expression(&expression.to_string()))
             }
             // None is behind `plain`.
             Want::Sized(..) => String::new(),

@@ -126,8 +126,8 @@ impl Scheduler {
         if let Some((until, cause)) = &view.tripped {
             let until = until.rfc3339();
             return Some(format!(
-                "{id}: {cause}; its agents failed, so drover tries the next one at {until}, or at \
-                 once by `drover breakers reset {id}` when the cause is repaired"
+                "{id}: {cause}; its agents failed, so drover tries the next one at {until}; once \
+                 the cause is repaired, `drover breakers reset {id}` tries at once"
             ));
         }
         if let Some(cap) = view.spec.cap.filter(|cap| view.live >= *cap) {

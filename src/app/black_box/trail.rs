@@ -9,9 +9,8 @@ use drover_model::id::{AgentId, NodeName, TemplateId, VmId};
 use drover_model::phase::AgentPhase;
 use drover_model::record::Reason;
 use drover_model::status::AgentStatus;
+use drover_model::strip::stripped;
 use drover_model::time::WallTime;
-
-use super::strip::stripped;
 
 /// Moments of one agent that are kept: the newest.
 const MOMENTS_MAX: usize = 64;

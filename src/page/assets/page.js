@@ -9,12 +9,14 @@
   const find = (what, from = document) => from.querySelector(what);
   const all = (what, from = document) => [...from.querySelectorAll(what)];
 
-  // Times.
-  const ago = (at) => {
+  // Times; `word` is the one before them in the sentence, whose place they take.
+  const far = (at, word) => {
     const seconds = Math.round((Date.now() - at) / 1000);
     const size = Math.abs(seconds);
     const text = size < 60 ? `${size} s` : size < 3600 ? `${Math.floor(size / 60)} min`
       : size < 172800 ? `${Math.floor(size / 3600)} h` : `${Math.floor(size / 86400)} d`;
+    if (word === "since" && seconds >= 0) return `for ${text} now`;
+    if (word === "until") return seconds < 0 ? `for ${text} more` : `until ${text} ago`;
     return seconds >= 0 ? `${text} ago` : `in ${text}`;
   };
   const times = () => {
@@ -22,7 +24,7 @@
       const at = Date.parse(one.dateTime);
       if (!Number.isNaN(at)) {
         one.title = one.dateTime;
-        const text = ago(at);
+        const text = far(at, one.dataset.word);
         if (one.textContent !== text) one.textContent = text;
       }
     }
@@ -156,9 +158,9 @@
   const note = (text, isBad) => {
     const one = document.createElement("p");
     one.className = isBad ? "note bad" : "note";
-    one.textContent = text;
+    one.textContent = text.replaceAll("`", "");
     find("#notes").append(one);
-    setTimeout(() => one.remove(), isBad ? 15000 : 5000);
+    setTimeout(() => one.remove(), isBad ? 20000 : 8000);
   };
 
   // Buttons: `data-do` is a method and a path, `data-ask` what to ask before.
@@ -174,6 +176,28 @@
     find("#key-text").textContent = key;
     find("#key").addEventListener("close", () => { find("#key-text").textContent = ""; }, { once: true });
     find("#key").showModal();
+  };
+  // What came of an action, in words, and whether it is less than was asked for.
+  const some = (count, thing) => (count === 1 ? `1 ${thing}` : `${count || "no"} ${thing}s`);
+  const came = (out) => {
+    if (Array.isArray(out.agents) && "wanted" in out) {
+      const begun = out.agents.length ? `${some(out.agents.length, "agent")} of ${out.wanted} on the way` : "nothing begins";
+      const why = [out.short, out.paused].filter(Boolean).join("; ");
+      return [why ? `${begun}: ${why}` : begun, Boolean(why)];
+    }
+    if (out.clusters) {
+      const each = Object.values(out.clusters);
+      const found = each.reduce((sum, lines) => sum + lines.length, 0);
+      const read = `${some(each.length, "cluster")} read, ${some(found, "finding")}`;
+      return [read, each.length === 0];
+    }
+    if ("generation" in out) {
+      const due = (out.restartDue || []).join(", ");
+      return [`configuration generation ${out.generation} is in force${due ? `; at the next start only: ${due}` : ""}`, false];
+    }
+    if ("retired" in out) return [out.retired ? `${some(out.retired, "idle agent")} retired` : "no agent is idle above the minimum", false];
+    if ("changed" in out && !out.changed) return ["it was so already", false];
+    return ["done", false];
   };
   const act = async (button) => {
     // What the question was about is done, whatever the button becomes meanwhile.
@@ -195,9 +219,13 @@
       if (out.continueAt) { go(out.continueAt); return; }
       if (then) { go(then); return; }
       const unread = out.unread || [];
-      for (const one of unread) note(`${label}: cluster ${one.cluster} was not read: ${one.why}`, true);
+      for (const one of unread) {
+        const which = one.cloud ? `the cluster of cloud ${one.cloud}` : `cluster ${one.cluster}`;
+        note(`${label}: ${which} was not read: ${one.why}; drover tries again by itself`, true);
+      }
       if (out.refused) note(`${label}: the configuration was not read again: ${out.refused}`, true);
-      if (unread.length === 0 && !out.refused) note(`${label}: done`, false);
+      const [outcome, isLess] = came(out);
+      if ((unread.length === 0 && !out.refused) || !isLess) note(`${label}: ${outcome}`, isLess);
       if (out.privateKey) shown(out.privateKey);
       last = 0;
       await look();
@@ -206,7 +234,8 @@
     } finally {
       acting = false;
       running.delete(button);
-      button.disabled = false;
+      // What the look found may keep it, with the reason beside it.
+      button.disabled = button.hasAttribute("aria-describedby");
     }
   };
   document.addEventListener("click", (event) => {

@@ -1,26 +1,31 @@
 //! One handler a page: it takes what the API answers, and shows it.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use actix_web::{HttpRequest, HttpResponse, web};
-use drover_api::{AccountOut, GoneOut, Role};
+use drover_api::{AccountOut, GoneOut, Role, is_let_go};
 use drover_model::id::{AgentId, LeaseId, NodeName};
-use drover_model::phase::LeasePhase;
+use drover_model::phase::{AgentPhase, LeasePhase, NodeOrder};
+use drover_model::placement::report::{NodeKeptOut, NodesKnown};
+use drover_model::status::AgentStatus;
 use drover_page::{
-    AgentFilter, AgentPage, AgentWords, AgentsPage, AuditPage, ConfigurationPage, DocsPage,
-    DocsTopic, EventsPage, Frame, GonePage, HerdAsides, HerdPage, JobPage, JobsPage, LeaseCounts,
-    LeasePage, LeasesPage, NodesPage, PlanPage, Tab, TemplatePage, TerminalPage, UsagePage,
-    ValuesShown,
+    AgentFilter, AgentPage, AgentWords, AgentsPage, AuditPage, Clusters, ConfigurationPage,
+    DocsPage, DocsTopic, EventsPage, Frame, GonePage, HeldAgent, HerdAsides, HerdPage, JobPage,
+    JobsPage, KeptOutNode, LeaseCounts, LeasePage, LeasesPage, NodeDown, NodesPage, PlanPage, Tab,
+    TemplatePage, TerminalEntry, TerminalPage, UsagePage, ValuesShown,
 };
 use serde::Deserialize;
 
-use super::{attention, happened};
-use crate::alarms::alarms;
+use super::attention::Attention;
+use super::happened;
 use crate::answers::{Answer, Asked, html};
 use crate::auth::Caller;
 use crate::history::{self, UsageOf};
 use crate::house::now;
 use crate::problem::{Rejection, printable};
 use crate::query::Keys;
-use crate::shapes::{self, Shown};
+use crate::shapes::{self, Shown, rfc3339};
 use crate::state::State;
 use crate::{
     audit as of_audit, black_box, control, demand, drift, nodes as of_nodes, status,
@@ -59,15 +64,39 @@ impl Keys for About {
     const TAKEN: &'static str = "`of` is taken";
 }
 
+/// What is known of nodes, as it was within a second.
+async fn known(state: &State) -> NodesKnown {
+    let ask = async { Ok(of_nodes::known(state).await) };
+    state.looks.known.look("", ask).await.unwrap_or_default()
+}
+
 async fn frame(state: &State, request: &HttpRequest, caller: &Caller, tab: Tab) -> Frame {
+    let seen = Attention::of(&state.doors.view, &known(state).await, now());
+    framed(state, request, caller, tab, &seen).await
+}
+
+async fn framed(
+    state: &State,
+    request: &HttpRequest,
+    caller: &Caller,
+    tab: Tab,
+    seen: &Attention,
+) -> Frame {
     let csrf = state.sessions.csrf(request.headers());
+    let mut clusters = Clusters::new();
+    for cloud in state.doors.view.clouds() {
+        if let Some(cluster) = cloud.cluster {
+            clusters.entry(cluster.to_string()).or_default().push(cloud.cloud.to_string());
+        }
+    }
     Frame {
         tab,
         principal: caller.principal.clone(),
         role: caller.role,
         has_session: csrf.is_some(),
         csrf: csrf.unwrap_or_default(),
-        alarms: alarms(&state.doors.view).len(),
+        looks: seen.count(),
+        clusters,
         version: env!("CARGO_PKG_VERSION"),
         hints: state.hints.of(caller.role, &state.doors.values, &state.doors.book).await,
     }
@@ -84,21 +113,68 @@ async fn waits(state: &Data) -> Vec<AccountOut> {
 }
 
 pub(super) async fn herd(state: Data, caller: ByCaller, request: HttpRequest) -> Answer {
-    let frame = frame(&state, &request, &caller, Tab::Herd).await;
     let view = &state.doors.view;
+    let nodes = known(&state).await;
+    let (at, by) = (now(), caller.by());
+    let seen = Attention::of(view, &nodes, at);
+    let frame = framed(&state, &request, &caller, Tab::Herd, &seen).await;
     let granted = view.count_leases(LeasePhase::Granted) + view.count_leases(LeasePhase::Ready);
     let leases = LeaseCounts { waiting: view.count_leases(LeasePhase::Waiting), granted };
-    let ask = async { Ok(of_nodes::kept_out(&state).await) };
-    let kept_out = state.looks.kept_out.look("", ask).await.unwrap_or_default();
     let waits = waits(&state).await;
-    let (at, by) = (now(), caller.by());
-    let stuck = view.agents_where(|one| attention::is_stuck(one, at));
-    let stuck = stuck.iter().take(LOOKS).map(|one| shapes::agent(view, one, &by)).collect();
-    let ended = view.ended_since(attention::lately(at));
-    let lost = ended.iter().filter(|(one, ended)| attention::is_lost(one, Some(*ended), at));
-    let lost_leases = lost.take(LOOKS).map(|(one, _)| shapes::lease(view, one, &by)).collect();
-    let asides = HerdAsides { leases, waits, kept_out, stuck, lost_leases };
+    let agent = |one: &Arc<AgentStatus>| shapes::agent(view, one, &by);
+    let down = seen.down.iter().take(LOOKS).map(|(one, agents)| NodeDown {
+        cluster: one.cluster.to_string(),
+        node: one.node.to_string(),
+        since: rfc3339(one.since),
+        agents: agents.iter().take(LOOKS).map(agent).collect(),
+    });
+    let over = |all: usize| all.saturating_sub(LOOKS);
+    let more_looks = over(seen.stuck.len()) + over(seen.lost.len()) + over(seen.down.len());
+    let held = view.agents_where(|one| one.phase == AgentPhase::Held);
+    let held = held.iter().take(LOOKS).map(|one| HeldAgent {
+        agent: agent(one),
+        // Who holds an agent is shown to those who may end that.
+        by: one
+            .hold_owner
+            .as_ref()
+            .filter(|owner| by.may_change_hold(Some(owner)))
+            .map(|owner| owner.principal.clone()),
+    });
+    let mut let_go = BTreeMap::new();
+    for one in view.agents_where(|one| is_let_go(one.phase, !one.leases.is_empty())) {
+        *let_go.entry(one.template.to_string()).or_default() += 1;
+    }
+    let untried = nodes
+        .untried
+        .iter()
+        .map(|(template, nodes)| (template.to_string(), nodes.iter().map(Shown::shown).collect()));
+    let asides = HerdAsides {
+        leases,
+        waits,
+        kept_out: nodes.kept_out.iter().map(kept_out).collect(),
+        stuck: seen.stuck.iter().take(LOOKS).map(agent).collect(),
+        lost_leases: seen
+            .lost
+            .iter()
+            .take(LOOKS)
+            .map(|one| shapes::lease(view, one, &by))
+            .collect(),
+        down: down.collect(),
+        more_looks,
+        held: held.collect(),
+        let_go,
+        untried: untried.collect(),
+        alarms: seen.alarms,
+    };
     Ok(html(&HerdPage::new(frame, status::glance(view), asides, gone(&state))))
+}
+
+fn kept_out(one: &NodeKeptOut) -> KeptOutNode {
+    KeptOutNode {
+        cluster: one.cluster.to_string(),
+        node: one.node.to_string(),
+        is_drained: one.order == NodeOrder::Drain,
+    }
 }
 
 pub(super) async fn agents(
@@ -142,7 +218,9 @@ pub(super) async fn agent(
         let in_state = now().0.saturating_sub(agent.since.0);
         let in_state_ms = u64::try_from(in_state).unwrap_or_default();
         let out = shapes::agent(view, &agent, &by);
-        return Ok(html(&AgentPage::new(frame, out, events, in_state_ms)));
+        let entry = terminal_calls::entry(&state, &caller, &agent);
+        let has_terminal = !matches!(entry, TerminalEntry::Refused(_));
+        return Ok(html(&AgentPage::new(frame, out, has_terminal, events, in_state_ms)));
     }
     let gone = view.gone_agents().into_iter().rev().find(|gone| gone.agent == id);
     let gone = gone.ok_or_else(|| {
@@ -264,7 +342,9 @@ pub(super) async fn template(
         false => None,
     };
     let frame = frame(&state, &request, &caller, Tab::Other).await;
-    Ok(html(&TemplatePage::new(frame, template, agents, why)))
+    let clouds = shapes::clouds(view);
+    let cloud = clouds.iter().find(|one| template.id.split('/').next() == Some(one.id.as_str()));
+    Ok(html(&TemplatePage::new(frame, template, cloud, agents, why)))
 }
 
 pub(super) async fn configuration(

@@ -118,11 +118,12 @@ fn a_tripped_breaker_is_named_with_its_end_and_cause() {
         bed.lease(ask("l1", t(), 0)).await.unwrap();
         pass(seconds(100)).await;
         let reported = last(&bed, "l1");
-        assert!(reported.starts_with("waiting: c/t: no boot disk; its agents failed"), "{reported}");
         assert!(
-            reported.contains(
-                "Z, or at once by `drover breakers reset c/t` when the cause is repaired"
-            ),
+            reported.starts_with("waiting: c/t: no boot disk; its agents failed"),
+            "{reported}"
+        );
+        assert!(
+            reported.contains("Z; once the cause is repaired, `drover breakers reset c/t`"),
             "{reported}"
         );
     });

@@ -391,7 +391,10 @@ fn leases_are_looked_at_only_where_an_agent_of_a_full_template_is_busy() {
             Standing::Coming,
             "c/t is full: 1 of 1 (`instanceCap`), none of them busy; `drover agents` lists them",
         ),
-        (IDLE, "c/t is full: 1 of 1 (`instanceCap`), none of them busy; `drover agents` lists them"),
+        (
+            IDLE,
+            "c/t is full: 1 of 1 (`instanceCap`), none of them busy; `drover agents` lists them",
+        ),
         (Standing::Busy, "c/t is full: 1 of 1 (`instanceCap`); `drover leases` says who has them"),
     ] {
         let mut there = news(&spec, 0);

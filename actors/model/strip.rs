@@ -42,7 +42,7 @@ const TOKEN_MIN_BYTES: usize = 12;
 const SCHEMES: [&str; 3] = ["bearer", "basic", "pveapitoken"];
 
 /// The text without what looks like a secret.
-pub(super) fn stripped(text: &str) -> String {
+pub fn stripped(text: &str) -> String {
     let mut shown = Vec::new();
     let mut in_key = false;
     for line in text.split('\n') {
