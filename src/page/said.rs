@@ -16,9 +16,9 @@ pub(crate) fn marked(text: &str) -> String {
     written(text, None)
 }
 
-/// The same with clusters by the names of their clouds, with the values of keys of the configuration, with a link to
-/// the heading of the book that says what to do, and with a button at the end for each command that the page can
-/// carry out for this role, in the place of its clause.
+/// The same with clusters by the names of their clouds, the values of keys of the configuration, a link to the heading
+/// of the book that says what to do, and a button at the end for each command that the page can carry out for this
+/// role, in the place of its clause.
 pub(crate) fn with_orders(text: &str, frame: &Frame) -> String {
     with_orders_of(text, frame, "")
 }
@@ -40,9 +40,15 @@ pub(crate) fn with_orders_of(text: &str, frame: &Frame, about: &str) -> String {
         }
     }
     let has_button = |command: &str| is_vain(command) || Order::of(command, frame.role).is_some();
-    let rest = clauses::without(&text, has_button);
-    let html = written(&rest, Some((&*frame.hints, Entries::of(about))));
+    let shown = clauses::without(&text, has_button);
+    let html = written(&shown, Some((&frame.hints, Entries::of(about))));
     html + &what_to_do(&text, &frame.hints) + &buttons
+}
+
+/// Text as HTML, without what a button says that stands elsewhere on the page.
+pub(crate) fn without_orders(text: &str, frame: &Frame) -> String {
+    let has_button = |command: &str| Order::of(command, frame.role).is_some();
+    marked(&clauses::without(&frame.named(text), has_button))
 }
 
 /// The same of what is about a template, `cloud/template`.
@@ -75,12 +81,6 @@ fn key_of(key: &str, found: &KeyInForce<'_>, is_said: bool) -> String {
     }
     let (value, origin) = (escaped(found.value), escaped(found.origin));
     format!("{link} <span class=\"value\">({value}, {origin})</span>")
-}
-
-/// Text as HTML, without what a button says that stands elsewhere on the page.
-pub(crate) fn without_orders(text: &str, frame: &Frame) -> String {
-    let has_button = |command: &str| Order::of(command, frame.role).is_some();
-    marked(&clauses::without(&frame.named(text), has_button))
 }
 
 /// What a button sends.
@@ -172,27 +172,28 @@ impl Order {
     }
 }
 
-/// Text as HTML.
+/// Text as HTML, with the values of keys where there are hints.
 fn written(text: &str, hints: Option<(&Hints, Entries)>) -> String {
     let mut html = String::with_capacity(text.len() + 16);
     let mut parts = text.split('`').peekable();
     let (mut is_code, mut before) = (false, "");
     let mut known: Vec<String> = Vec::new();
-    let (hints, entries) = hints.unzip();
-    let mut entries = entries.unwrap_or_default();
+    let (hints, mut entries) = hints.unzip();
+    let mut entries = entries.take().unwrap_or_default();
     while let Some(part) = parts.next() {
         match (is_code, parts.peek().is_some()) {
             (true, true) => {
                 entries.names(before, part);
                 let code = format!("<code>{}</code>", escaped(part));
-                let found = hints.and_then(|hints| entries.key(hints, part));
-                html += &match (listed(part), address(before, part, true), found) {
+                let key = hints.and_then(|hints| entries.key(hints, part));
+                html += &match (listed(part), address(before, part, true), key) {
                     (Some((page, name)), ..) => format!("<a href=\"{page}\">{name}</a>"),
                     (None, Some(address), _) => {
                         format!("<a href=\"{}\">{code}</a>", escaped(&address))
                     }
                     (None, None, Some(found)) => {
-                        let link = key_of(part, &found, known.contains(&found.path));
+                        let is_said = known.contains(&found.path);
+                        let link = key_of(part, &found, is_said);
                         known.push(found.path);
                         link
                     }
@@ -216,13 +217,13 @@ fn plain<'a>(html: &mut String, text: &'a str, entries: &mut Entries) -> &'a str
         let word = piece.trim_end_matches(' ');
         let name = word.trim_end_matches([',', ';', ':', '.', ')']);
         let is_ended = name.len() < word.len();
-        entries.names(before, name.trim_start_matches('('));
         if moments::is_moment(name) {
             moments::add(html, name);
             *html += &escaped(piece.get(name.len()..).unwrap_or_default());
             before = "";
             continue;
         }
+        entries.names(before, name.trim_start_matches('('));
         match address(before, name, is_ended).filter(|_| !name.is_empty()) {
             Some(address) => {
                 let rest = piece.get(name.len()..).unwrap_or_default();

@@ -45,7 +45,7 @@ const ALARMS: &str = "#alarms li";
 const WHY: &str = "#waits th a";
 /// What keeps a template from each node, in the whole answer.
 const NODES: &str = "#why > section.why:last-of-type";
-const OPEN: &str = "its agents failed, so drover tries the next one";
+const OPEN: &str = "its agents failed, so drover tries the next one in";
 const AGAIN: &str = "Try again now";
 
 /// A way for each case. The last one of the field's table, a service that does not start, has no page.
