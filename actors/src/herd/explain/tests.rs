@@ -118,13 +118,6 @@ fn a_tripped_breaker_is_named_with_its_end_and_cause() {
         bed.lease(ask("l1", t(), 0)).await.unwrap();
         pass(seconds(100)).await;
         let reported = last(&bed, "l1");
-<<<<<<< HEAD
-=======
-        assert!(
-            reported.starts_with("waiting: c/t: no boot disk; its agents failed"),
-            "{reported}"
-        );
->>>>>>> main
         assert!(
             reported.starts_with("waiting: c/t: no boot disk; its agents failed"),
             "{reported}"
