@@ -48,12 +48,12 @@ mod tests {
     #[test]
     fn a_failed_step_is_described_without_the_secrets_that_it_printed() {
         let tail =
-            "DB_PASSWORD=hunter2pw\nAuthorization: Bearer abcdef\ncannot log in\n".to_owned();
+            "DB_PASSWORD=hunter2pw\nAuthorization: Bearer abcdef\ntry `drover reload`\n".to_owned();
         let ran = Ran { exit: Some(3), tail };
         assert_eq!(
             describe_failure("prepare", &ran),
             "the step `prepare` ended with exit status 3; last: DB_PASSWORD=***\n\
-             Authorization: Bearer ***\ncannot log in"
+             Authorization: Bearer ***\ntry 'drover reload'"
         );
     }
 }

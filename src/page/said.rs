@@ -120,7 +120,7 @@ impl Order {
                 format!("Use {name} again"),
                 format!("POST /v1/nodes/{id}/drain"),
                 Some(json!({ "undrain": true })),
-                "",
+                "Let new agents be made on this node again?",
             ),
             "reset" => {
                 order("Try again now".to_owned(), format!("POST /v1/breakers/{id}/reset"), None, "")

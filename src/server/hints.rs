@@ -12,13 +12,15 @@ type Book = Arc<[(&'static str, String)]>;
 /// The values in force; the same list until the configuration is another one.
 type Values = Arc<dyn Fn() -> Arc<[ValueOut]> + Send + Sync>;
 
+/// Hints, and the values that they were made of.
+type Made = (Arc<[ValueOut]>, Arc<Hints>);
+
 /// The hints of the configuration in force.
 #[derive(Default)]
 pub(crate) struct KeptHints {
     /// For who sees no values.
     plain: Mutex<Option<Arc<Hints>>>,
-    /// With the values that they were made of.
-    full: Mutex<Option<(Arc<[ValueOut]>, Arc<Hints>)>>,
+    full: Mutex<Option<Made>>,
 }
 
 impl KeptHints {

@@ -15,7 +15,8 @@ pub struct Ran {
 
 impl Ran {
     /// The last lines of its output, without what looks like a secret: what people and other programs get of it.
+    /// Backticks mark commands of drover in texts, and no guest writes one.
     pub fn said(&self) -> String {
-        stripped(self.tail.trim_end())
+        stripped(self.tail.trim_end()).replace('`', "'")
     }
 }
