@@ -18,10 +18,9 @@
 //! reach are asked for one each minute. Files go by age and size each hour. Failures: where Proxmox does not answer, the file says so; where more
 //! agents fail at once than the keeper can look after, those have no file, and the log says so.
 //!
-//! Files: `black_box/trail.rs` (what is noted, pure), `strip.rs` (secrets), `store.rs` (files).
+//! Files: `black_box/trail.rs` (what is noted, pure), `store.rs` (files).
 
 mod store;
-mod strip;
 mod trail;
 
 use std::future::Future;
@@ -36,6 +35,7 @@ use drover_config::ServiceSpec;
 use drover_hypervisor::{GuestCall, GuestTask, Proxmox};
 use drover_model::fact::Fact;
 use drover_model::id::{NodeName, VmId};
+use drover_model::mask::masked;
 use drover_model::ports::Ambient;
 use drover_model::time::WallTime;
 use futures_util::future::BoxFuture;
@@ -45,7 +45,6 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 
 pub use store::Keep;
 use store::Store;
-use strip::stripped;
 use trail::{Failed, Trails, Unreached};
 
 /// What a configuration keeps.
@@ -225,8 +224,8 @@ async fn write(store: &Store, keep: Keep, kept: BlackBoxOut) {
 
 fn shown(GuestTask { upid, kind, status, log }: GuestTask) -> GuestTaskOut {
     // As one text: a private key is many lines.
-    let log = stripped(&log.join("\n")).lines().map(str::to_owned).collect();
-    GuestTaskOut { upid, kind, status: status.as_deref().map(stripped), log }
+    let log = masked(&log.join("\n")).lines().map(str::to_owned).collect();
+    GuestTaskOut { upid, kind, status: status.as_deref().map(masked), log }
 }
 
 /// A call with its time, which is that of the agent's end less the call's age.
@@ -237,7 +236,7 @@ fn called(call: GuestCall, end: WallTime) -> GuestCallOut {
     GuestCallOut {
         at: WallTime(end.0.saturating_sub(age)).rfc3339(),
         method: method.to_owned(),
-        path: stripped(&path),
+        path: masked(&path),
         outcome,
         ms: millis(took),
         times,
