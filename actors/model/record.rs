@@ -49,6 +49,10 @@ pub const RELEASED: &str = "released";
 pub const LOST: &str = "lost";
 /// Why a lease ended that no agent was there for in time.
 pub const WAITED: &str = "waited-too-long";
+/// Why a lease ended that nobody wanted any more before it was served.
+pub const CANCELLED: &str = "cancelled";
+/// Why a runner's lease ended that took no job.
+pub const IDLE: &str = "idle";
 
 /// What stands before the output of a command in the text of its failure.
 pub const LAST_SAID: &str = "; last: ";
