@@ -149,13 +149,13 @@ fn replayed(
 }
 
 /// A demand in the replay.
-struct Due<'a> {
+pub(crate) struct Due<'a> {
     demand: &'a Demand,
     want: Want,
     /// The time of its use.
-    used: Duration,
+    pub(crate) used: Duration,
     /// When it is called off if it still waits.
-    called_off: Option<WallTime>,
+    pub(crate) called_off: Option<WallTime>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -404,7 +404,7 @@ impl<'a> Play<'a> {
 }
 
 /// The demands of a trace that can be replayed on a configuration.
-fn due<'a>(trace: &'a Trace, spec: &HerdSpec, notes: &mut Vec<String>) -> Vec<Due<'a>> {
+pub(crate) fn due<'a>(trace: &'a Trace, spec: &HerdSpec, notes: &mut Vec<String>) -> Vec<Due<'a>> {
     let typical = Typical::of(trace);
     let (mut due, mut unknown) = (Vec::new(), 0_u64);
     let mut sourceless: BTreeMap<&str, u64> = BTreeMap::new();
