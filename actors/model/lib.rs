@@ -22,7 +22,7 @@ pub mod labels;
 pub mod layer;
 pub mod machine;
 pub mod marks;
-pub mod mask;
+pub mod strip;
 pub mod noted;
 pub mod operations;
 pub mod order;

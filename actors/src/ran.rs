@@ -1,7 +1,7 @@
 //! What failed commands and calls mean where a guest is prepared.
 
 use drover_model::fault::FaultKind;
-use drover_model::mask::masked;
+use drover_model::strip::stripped;
 use drover_model::ports::Ran;
 use drover_model::record::LAST_SAID;
 
@@ -21,7 +21,7 @@ pub(crate) fn describe_failure(step: &str, ran: &Ran) -> String {
         None => "was ended by a signal or its limit".to_owned(),
     };
     // A cut may part a secret from its name.
-    let tail = last_chars(&masked(ran.tail.trim_end()), TAIL_SHOWN);
+    let tail = last_chars(&stripped(ran.tail.trim_end()), TAIL_SHOWN);
     let said = if tail.is_empty() { String::new() } else { format!("{LAST_SAID}{tail}") };
     format!("the step `{step}` {how}{said}")
 }

@@ -38,7 +38,7 @@ use drover_config::ServiceSpec;
 use drover_hypervisor::{GuestCall, GuestTask, Proxmox};
 use drover_model::fact::Fact;
 use drover_model::id::{NodeName, VmId};
-use drover_model::mask::masked;
+use drover_model::strip::stripped;
 use drover_model::ports::Ambient;
 use drover_model::time::WallTime;
 use futures_util::future::BoxFuture;
@@ -319,8 +319,8 @@ fn said(agent: &str, written: Result<io::Result<()>, tokio::task::JoinError>) {
 
 fn shown(GuestTask { upid, kind, status, log }: GuestTask) -> GuestTaskOut {
     // As one text: a private key is many lines.
-    let log = masked(&log.join("\n")).lines().map(str::to_owned).collect();
-    GuestTaskOut { upid, kind, status: status.as_deref().map(masked), log }
+    let log = stripped(&log.join("\n")).lines().map(str::to_owned).collect();
+    GuestTaskOut { upid, kind, status: status.as_deref().map(stripped), log }
 }
 
 /// A call with its time, which is that of the agent's end less the call's age.
@@ -331,7 +331,7 @@ fn called(call: GuestCall, end: WallTime) -> GuestCallOut {
     GuestCallOut {
         at: WallTime(end.0.saturating_sub(age)).rfc3339(),
         method: method.to_owned(),
-        path: masked(&path),
+        path: stripped(&path),
         outcome,
         ms: millis(took),
         times,

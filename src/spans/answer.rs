@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use drover_model::mask::{MASK, masked};
+use drover_model::strip::{MASK, stripped};
 use jiff::Timestamp;
 use jiff::fmt::rfc2822;
 use serde::Deserialize;
@@ -86,7 +86,7 @@ fn said(text: &str, secrets: &[&str]) -> String {
     parts.retain(|part| part.len() >= SECRET_MIN);
     parts.sort_by_key(|part| std::cmp::Reverse(part.len()));
     let text = parts.iter().fold(text.to_owned(), |text, part| text.replace(part, MASK));
-    let line = masked(&text).split_whitespace().collect::<Vec<_>>().join(" ");
+    let line = stripped(&text).split_whitespace().collect::<Vec<_>>().join(" ");
     // The cut comes last: a part of a secret is none that is known.
     line.chars().take(SAID_CHARS_MAX).map(|c| if c.is_control() { '?' } else { c }).collect()
 }

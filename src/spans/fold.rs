@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 
 use drover_model::fact::{Fact, What};
 use drover_model::id::{AgentId, LeaseId, NodeName, TemplateId, VmId};
-use drover_model::mask::masked;
+use drover_model::strip::stripped;
 use drover_model::noted::Noted;
 use drover_model::phase::AgentPhase;
 use drover_model::record::{Reason, without_output};
@@ -77,7 +77,7 @@ fn before(at: WallTime, ms: u64) -> WallTime {
 
 /// Why something failed, without what its steps said.
 fn why(reason: &Reason) -> String {
-    masked(without_output(&reason.to_string()))
+    stripped(without_output(&reason.to_string()))
 }
 
 impl Fold {

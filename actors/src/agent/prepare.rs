@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use drover_model::fact::What;
 use drover_model::fault::{Culprit, Fault, FaultKind};
-use drover_model::mask::masked;
+use drover_model::strip::stripped;
 use drover_model::os::Os;
 use drover_model::ports::Ran;
 use drover_model::spec::{JavaDistribution, StepSpec, StepWork, TemplateSpec};
@@ -125,7 +125,7 @@ impl Mind {
                 step: step.name(&self.spec).to_owned(),
                 ms: u64::try_from(self.in_flight.age(out.now.mono).as_millis()).unwrap_or(u64::MAX),
                 exit: ran.exit,
-                log: masked(&ran.tail),
+                log: stripped(&ran.tail),
             });
         }
         if let Some((failed, fault)) = self.failed_step.take() {
@@ -137,7 +137,7 @@ impl Mind {
         match ran {
             Ok(Ran { exit: Some(0), tail }) => {
                 if step.warns() {
-                    self.report.warn(guest::warnings(&masked(&tail)));
+                    self.report.warn(guest::warnings(&stripped(&tail)));
                 }
                 self.prepare_next(step, out);
             }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use drover_api::{BlackBoxOut, MomentOut, PhaseOut};
 use drover_model::fact::{Fact, What};
 use drover_model::id::{AgentId, NodeName, TemplateId, VmId};
-use drover_model::mask::masked;
+use drover_model::strip::stripped;
 use drover_model::phase::AgentPhase;
 use drover_model::record::Reason;
 use drover_model::status::AgentStatus;
@@ -153,7 +153,7 @@ impl Trails {
     /// Takes a log in that the guest agent of an agent read.
     pub(super) fn heard(&mut self, agent: &AgentId, log: &str) {
         if let Some(trail) = self.0.get_mut(agent) {
-            trail.guest_log = Some(masked(log).chars().take(TEXT_MAX).collect());
+            trail.guest_log = Some(stripped(log).chars().take(TEXT_MAX).collect());
         }
     }
 
@@ -197,7 +197,7 @@ impl Trail {
         self.moments.push_back(MomentOut {
             at: at.rfc3339(),
             kind: kind.to_owned(),
-            text: masked(text).chars().take(TEXT_MAX).collect(),
+            text: stripped(text).chars().take(TEXT_MAX).collect(),
         });
         if self.moments.len() > MOMENTS_MAX {
             self.moments.pop_front();
@@ -221,7 +221,7 @@ impl Trail {
             agent: agent.to_string(),
             template: template.to_string(),
             reason: reason.label().to_owned(),
-            detail: masked(&reason.to_string()),
+            detail: stripped(&reason.to_string()),
             gone_at: at.rfc3339(),
             vmid: self.vmid.map(|vmid| vmid.0),
             node: self.node.map(|node| node.to_string()),

@@ -9,7 +9,7 @@
 //! it is in the trace of that agent, as failed, and in the trace of the next one.
 
 use drover_model::id::{AgentId, LeaseId};
-use drover_model::mask::masked;
+use drover_model::strip::stripped;
 use drover_model::noted::{JobSeen, JobsSeen};
 use drover_model::phase::LeasePhase;
 use drover_model::ports::JobObservation;
@@ -155,7 +155,7 @@ impl OpenLease {
         }
         self.job(&mut whole);
         if let Some(kind) = failed {
-            whole.fail(kind, &masked(without_output(detail)));
+            whole.fail(kind, &stripped(without_output(detail)));
         }
         let granted = self.granted.unwrap_or(ended);
         let (handed, used) = match self.ready {

@@ -10,7 +10,7 @@ const PART_MIN: usize = 8;
 const LINES_MAX: usize = 200;
 
 /// The text without private keys.
-pub(super) fn masked(text: &str) -> String {
+pub(super) fn stripped(text: &str) -> String {
     let lines: Vec<&str> = text.split('\n').collect();
     let mut hidden = vec![false; lines.len()];
     let mut at = 0;

@@ -26,8 +26,8 @@ const JSON_ENDS: &[char] = &[',', '}', ']'];
 const QUERY_ENDS: &[char] = &['&', '#'];
 
 /// The text without what looks like a secret.
-pub fn masked(text: &str) -> String {
-    let keyless = keys::masked(text);
+pub fn stripped(text: &str) -> String {
+    let keyless = keys::stripped(text);
     let lines: Vec<&str> = keyless.split('\n').collect();
     let mut shown = Vec::with_capacity(lines.len());
     let mut open = None;

@@ -33,7 +33,7 @@ fn values_of_secret_names_logins_and_tokens_are_masked() {
         ("password: 'two words' next", "password: *** *** ***"),
         ("a\tb  c", "a\tb  c"),
     ] {
-        assert_eq!(masked(text), kept, "{text}");
+        assert_eq!(stripped(text), kept, "{text}");
     }
 }
 
@@ -62,7 +62,7 @@ fn a_secret_is_masked_as_a_whole_whatever_stands_in_it() {
         ("PASSWORD=\"first\nsecond part\" make\nlast", "PASSWORD=***\n*** *** make\nlast"),
         ("PASSWORD=\"no end\nsecond line", "PASSWORD=*** ***\nsecond line"),
     ] {
-        assert_eq!(masked(text), kept, "{text}");
+        assert_eq!(stripped(text), kept, "{text}");
     }
 }
 
@@ -89,7 +89,7 @@ fn what_logs_a_caller_in_is_masked_with_all_of_its_words() {
         ("{\"auths\":{\"h\":{\"auth\":\"ZG9j\"}}}", "{\"auths\":{\"h\":{\"auth\":***}}}"),
         ("POST https://hooks.slack.com/services/T/B/X done", "POST https://hooks.slack.com/services/*** done"),
     ] {
-        assert_eq!(masked(text), kept, "{text}");
+        assert_eq!(stripped(text), kept, "{text}");
     }
 }
 
@@ -97,24 +97,24 @@ fn what_logs_a_caller_in_is_masked_with_all_of_its_words() {
 fn a_private_key_is_masked_as_a_whole_also_where_its_end_is_cut_off() {
     let key = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNz\naC1r\n";
     let whole = format!("before\n{key}-----END OPENSSH PRIVATE KEY-----\nafter");
-    assert_eq!(masked(&whole), "before\n***\nafter");
-    assert_eq!(masked(&format!("before\n{key}")), "before\n***");
+    assert_eq!(stripped(&whole), "before\n***\nafter");
+    assert_eq!(stripped(&format!("before\n{key}")), "before\n***");
     let line = "MIIBkTCB+wIJAKHHCgVZU1234567890abcdefghijklmnopqrstuvwxyzABCDEFG";
     let public = format!("-----BEGIN CERTIFICATE-----\n{line}\n{line}\nMIIB\n-----END CERTIFICATE-----");
-    assert_eq!(masked(&public), public);
+    assert_eq!(stripped(&public), public);
 }
 
 #[test]
 fn a_private_key_is_masked_where_its_beginning_or_both_ends_are_cut_off() {
     let end = "-----END OPENSSH PRIVATE KEY-----";
     let cut = format!("x: exit 3 after 1.5 s\nPRIVKEYBODY3\nPRIVKEYBODY4==\n{end}\nit failed");
-    assert_eq!(masked(&cut), "x: exit 3 after 1.5 s\n***\nit failed");
+    assert_eq!(stripped(&cut), "x: exit 3 after 1.5 s\n***\nit failed");
     let stamped = format!("it runs now\n[  12.3] sh[1]: PRIVKEYBODY3\n[  12.4] sh[1]: {end}");
-    assert_eq!(masked(&stamped), "it runs now\n***");
+    assert_eq!(stripped(&stamped), "it runs now\n***");
     let line = "b3BlbnNzaC1rZXktdjEAAAAABG5vbmUAAAAEbm9uZQAAAAAAAAABAAAAMwAAAAtzc2gtZW";
-    assert_eq!(masked(&format!("before it\n{line}\n{line}\nb3Bl==\nit ends now")), "before it\n***\nit ends now");
+    assert_eq!(stripped(&format!("before it\n{line}\n{line}\nb3Bl==\nit ends now")), "before it\n***\nit ends now");
     let digests = format!("{0}\n{0}", "0123456789abcdef".repeat(4));
-    assert_eq!(masked(&digests), digests);
+    assert_eq!(stripped(&digests), digests);
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn lines_that_hide_nothing_stay_as_they_are() {
         "author: somebody, bypassed: 3, key_type: rsa",
         "",
     ] {
-        assert_eq!(masked(line), line);
+        assert_eq!(stripped(line), line);
     }
 }
 
@@ -136,7 +136,7 @@ fn lines_that_hide_nothing_stay_as_they_are() {
 #[test]
 fn a_masked_text_stays_as_it_is() {
     for text in ["a=1 PASSWORD=\"x y\" b", "Cookie: a=b; c", "{\"token\":\"x\",\"a\":\"b c\"}", "-u a:b c"] {
-        let once = masked(text);
-        assert_eq!(masked(&once), once, "{text}");
+        let once = stripped(text);
+        assert_eq!(stripped(&once), once, "{text}");
     }
 }
