@@ -5,13 +5,13 @@
 //! runtime. Dropping a future does not take the call back.
 
 mod order;
+mod ran;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use serde::{Deserialize, Serialize};
 
 use crate::container::GuestType;
 use crate::demand::{report::UnreadJob, words::Words};
@@ -27,6 +27,7 @@ use crate::spec::{SshSpec, TemplateSpec, WindowSpec};
 use crate::time::{Now, WallTime};
 
 pub use order::{Carried, OrderCall};
+pub use ran::Ran;
 
 pub use crate::demand::report::{JobObservation, JobOrigin};
 pub use crate::operations::{Demand, Hypervisor, Shell};
@@ -326,15 +327,6 @@ pub struct ShellTarget {
     pub os: Os,
     /// Known host keys, public key lines; empty to trust and learn at the first connection.
     pub host_keys: Vec<String>,
-}
-
-/// What a command did.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ran {
-    /// Its exit status; none when a signal or the limit ended it.
-    pub exit: Option<u32>,
-    /// The last lines of its output, bounded.
-    pub tail: String,
 }
 
 /// What becomes of the SSH sessions of a guest, and of the programs they started, when a lease ends.

@@ -4,6 +4,7 @@
 
 mod copy;
 mod schedule;
+mod untried;
 mod version;
 
 use std::collections::{BTreeMap, BTreeSet};

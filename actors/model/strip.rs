@@ -32,7 +32,7 @@ pub fn stripped(text: &str) -> String {
     let mut shown = Vec::with_capacity(lines.len());
     let mut open = None;
     for (at, line) in lines.iter().enumerate() {
-        let (text, still) = line_masked(line, open);
+        let (text, still) = line_stripped(line, open);
         shown.push(text);
         // A quote that nothing ends is none.
         let next = &lines[at + 1..];
@@ -103,7 +103,7 @@ struct Scan {
 }
 
 /// A line without its secrets, and the quote around a secret that goes on in the next one.
-fn line_masked(line: &str, open: Option<(Quote, Ends)>) -> (String, Option<(Quote, Ends)>) {
+fn line_stripped(line: &str, open: Option<(Quote, Ends)>) -> (String, Option<(Quote, Ends)>) {
     let line = without_hooks(line);
     let mut scan = Scan {
         shown: String::with_capacity(line.len()),
@@ -329,9 +329,8 @@ fn value_end(text: &str, around: Option<Quote>, ends: Ends) -> (usize, Option<Qu
     let mut at = 0;
     while let Some(c) = text[at..].chars().next() {
         if let Some((quote, length)) = Quote::begins(&text[at..]) {
-            let ends_around = around.is_some_and(|around| {
-                around.mark == quote.mark && quote.escapes <= around.escapes
-            });
+            let ends_around = around
+                .is_some_and(|around| around.mark == quote.mark && quote.escapes <= around.escapes);
             if ends_around {
                 return (at, None);
             }

@@ -37,7 +37,7 @@ impl Board {
         }
         Some(match breaker.tripped() {
             Some((until, cause)) => {
-                format!("its breaker is tripped until {}: {cause}", until.rfc3339())
+                format!("{cause}; its breaker is open until {}", until.rfc3339())
             }
             None => "it failed before, and a single agent tries it first (its breaker)".to_owned(),
         })
@@ -239,10 +239,7 @@ mod tests {
     fn a_tripped_node_is_closed_and_its_neighbour_is_not() {
         let board = tripped();
         let why = board.closed(&node("pve1"), at(0).mono).unwrap();
-        assert!(
-            why.starts_with("its breaker is tripped until 2027") && why.ends_with("no route"),
-            "{why}"
-        );
+        assert!(why.starts_with("no route; its breaker is open until 2027"), "{why}");
         assert_eq!(board.closed(&node("pve2"), at(0).mono), None);
         let (trial, due) = (AgentId::new("trial"), at(120).mono);
         assert_eq!(board.closed(&node("pve1"), due), None);

@@ -45,7 +45,7 @@ use drover_model::order::{MachineView, Order, OrderStatus, Work};
 use drover_model::overridden::{CloudOverrides, TemplateChange, TemplateOverrides};
 use drover_model::overrides::{Change, OverrideChange, Overrides};
 use drover_model::phase::NodeOrder;
-use drover_model::placement::report::{NodeReport, WhyReport};
+use drover_model::placement::report::{NodeReport, NodesKnown, WhyReport};
 use drover_model::plan::Plan;
 use drover_model::record::{Hold, LeaseAsk, Reason, Want};
 use drover_model::spec::HerdSpec;
@@ -265,10 +265,10 @@ pub enum HerdCommand {
         /// Receives the nodes of each readable cluster, and why other clusters were not readable.
         reply: Reply<NodesSeen>,
     },
-    /// Lists the nodes that operators cordoned or drained, without asking any cluster.
-    NodesKeptOut {
-        /// Receives them by cluster and name.
-        reply: Reply<Vec<NodeKeptOut>>,
+    /// Says what is known of nodes without asking any cluster.
+    NodesKnown {
+        /// Receives it, each part by cluster and name.
+        reply: Reply<NodesKnown>,
     },
     /// Finds what keeps a template from starting agents, on each node.
     Why {
@@ -403,14 +403,6 @@ pub struct NodeOrdered {
     pub changed: bool,
     /// Agents on the node at this moment.
     pub agents: usize,
-}
-
-/// A node that an operator cordoned or drained.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NodeKeptOut {
-    pub cluster: ClusterId,
-    pub node: NodeName,
-    pub order: NodeOrder,
 }
 
 /// The result of [`HerdCommand::Nodes`].

@@ -1,7 +1,6 @@
 //! What failed commands and calls mean where a guest is prepared.
 
 use drover_model::fault::FaultKind;
-use drover_model::strip::stripped;
 use drover_model::ports::Ran;
 use drover_model::record::LAST_SAID;
 
@@ -13,15 +12,12 @@ pub(crate) fn last_chars(text: &str, most: usize) -> String {
     text.chars().skip(text.chars().count().saturating_sub(most)).collect()
 }
 
-/// How a command failed, and the end of what it said without what looks like a secret: people who see this text
-/// may not see what jobs know.
 pub(crate) fn describe_failure(step: &str, ran: &Ran) -> String {
     let how = match ran.exit {
         Some(exit) => format!("ended with exit status {exit}"),
         None => "was ended by a signal or its limit".to_owned(),
     };
-    // A cut may part a secret from its name.
-    let tail = last_chars(&stripped(ran.tail.trim_end()), TAIL_SHOWN);
+    let tail = last_chars(&ran.said(), TAIL_SHOWN);
     let said = if tail.is_empty() { String::new() } else { format!("{LAST_SAID}{tail}") };
     format!("the step `{step}` {how}{said}")
 }
@@ -50,17 +46,28 @@ mod tests {
 
     use super::*;
 
-    // Invariant: what a failed step said is shown without its secrets, and can be left out.
+    // Invariant: what a failed step printed is shown without its secrets: causes reach viewers, chats and traces.
 
     #[test]
-    fn a_failure_says_the_end_of_the_output_without_secrets() {
-        let long = "x".repeat(2 * TAIL_SHOWN);
-        let ran = Ran { exit: Some(3), tail: format!("{long}\nDB_PASSWORD=hunter2pw\nno network\n") };
-        let text = describe_failure("run", &ran);
-        assert!(text.ends_with("x\nDB_PASSWORD=***\nno network"), "{text}");
-        assert_eq!(without_output(&text), "the step `run` ended with exit status 3");
-        let quiet = describe_failure("run", &Ran { exit: None, tail: String::new() });
-        assert_eq!(quiet, "the step `run` was ended by a signal or its limit");
-        assert_eq!(without_output(&quiet), quiet);
+    fn a_failed_step_is_described_without_the_secrets_that_it_printed() {
+        let tail =
+            "DB_PASSWORD=hunter2pw\nAuthorization: Bearer abcdef\ncannot log in\n".to_owned();
+        let ran = Ran { exit: Some(3), tail };
+        assert_eq!(
+            describe_failure("prepare", &ran),
+            "the step `prepare` ended with exit status 3; last: DB_PASSWORD=***\n\
+             Authorization: Bearer ***\ncannot log in"
+        );
+    }
+
+    // Invariant: the output can be left out, for those who get no outputs.
+
+    #[test]
+    fn a_failure_can_be_said_without_its_output() {
+        let ran = |tail: &str| Ran { exit: Some(3), tail: tail.to_owned() };
+        for tail in ["no network; last: x", ""] {
+            let text = describe_failure("run", &ran(tail));
+            assert_eq!(without_output(&text), "the step `run` ended with exit status 3");
+        }
     }
 }

@@ -10,7 +10,7 @@ use drover_model::journal_state::JournalState;
 use drover_model::phase::NodeOrder;
 use drover_model::size::Size;
 use drover_model::spec::TemplateSpec;
-use drover_model::time::Moment;
+use drover_model::time::{Moment, WallTime};
 
 use crate::shared::{Shared, role};
 
@@ -29,6 +29,8 @@ struct Site {
     nodes: BTreeSet<NodeName>,
     /// What operators want of nodes that are not used as usual.
     orders: BTreeMap<NodeName, NodeOrder>,
+    /// Nodes that are offline by the last list, each with since when.
+    offline: BTreeMap<NodeName, WallTime>,
 }
 
 /// How long it is believed how many more agents of a template there is room for.
@@ -86,6 +88,11 @@ impl Sites {
         self.known.borrow().get(cluster).map(|site| site.orders.clone()).unwrap_or_default()
     }
 
+    /// The nodes of a cluster that are offline by its last list, each with since when.
+    pub fn offline(&self, cluster: &ClusterId) -> BTreeMap<NodeName, WallTime> {
+        self.known.borrow().get(cluster).map(|site| site.offline.clone()).unwrap_or_default()
+    }
+
     /// Whether any node of any cluster is drained.
     pub fn any_drained(&self) -> bool {
         let all = self.known.borrow();
@@ -105,6 +112,13 @@ impl<R: SeesNodes> Shared<Sites, R> {
     pub fn seen<'a>(&self, cluster: &ClusterId, nodes: impl Iterator<Item = &'a NodeName>) {
         let mut all = self.known.borrow_mut();
         all.entry(cluster.clone()).or_default().nodes.extend(nodes.cloned());
+    }
+}
+
+impl Shared<Sites, role::Reconciler> {
+    /// These nodes of a cluster are offline, and no others.
+    pub fn are_offline(&self, cluster: &ClusterId, nodes: BTreeMap<NodeName, WallTime>) {
+        self.known.borrow_mut().entry(cluster.clone()).or_default().offline = nodes;
     }
 }
 

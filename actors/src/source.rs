@@ -125,6 +125,23 @@ pub fn survey(
         .collect()
 }
 
+/// The nodes of the cluster that a template never tries, each with why.
+pub fn untried(spec: &TemplateSpec, found: &Found, ground: &dyn Ground) -> Vec<(NodeName, String)> {
+    let by_name = spec.untried(found.fleet.nodes().keys());
+    if !by_name.is_empty() {
+        return by_name;
+    }
+    let choosing = Choosing::new(spec, found, ground);
+    let places = choosing.places();
+    let homes: Vec<&str> = choosing.homes.keys().map(|node| node.as_str()).collect();
+    if homes.is_empty() {
+        return Vec::new();
+    }
+    let others = found.fleet.nodes().keys().filter(|node| !places.contains(node));
+    let why = format!("what is cloned is on {}, and no node is named", homes.join(", "));
+    others.map(|node| (node.clone(), why.clone())).collect()
+}
+
 /// The keys of the configuration without whose change no node ever takes an agent; empty where one may.
 pub fn lasting_keys(
     spec: &TemplateSpec,
@@ -277,7 +294,9 @@ impl<'a> Choosing<'a> {
         let nodes = self.found.fleet.nodes();
         match nodes.get(node) {
             Some(observation) if observation.offline => return reported(Refusal::Offline),
-            Some(observation) if observation.maintenance => return reported(Refusal::Maintenance),
+            Some(observation) if observation.maintenance => {
+                return reported(Refusal::Maintenance(node.clone()));
+            }
             None if !nodes.is_empty() => return reported(Refusal::Unknown),
             Some(_) | None => {}
         }

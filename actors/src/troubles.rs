@@ -37,6 +37,11 @@ impl Troubles {
         self.nodes(cluster).map(|(node, since)| (node.clone(), now - since)).collect()
     }
 
+    /// Since when each node of a cluster is offline.
+    pub fn offline_since(&self, cluster: &ClusterId) -> BTreeMap<NodeName, WallTime> {
+        self.nodes(cluster).map(|(node, since)| (node.clone(), since)).collect()
+    }
+
     fn nodes(&self, of: &ClusterId) -> impl Iterator<Item = (&NodeName, WallTime)> {
         self.0.iter().filter_map(move |(subject, since)| match subject {
             Troubled::Node { cluster, node } => (cluster == of).then_some((node, *since)),

@@ -45,6 +45,7 @@ mod notify;
 mod overrides;
 mod plan;
 mod problem;
+mod remedies;
 mod roles;
 mod sources;
 mod status;
@@ -99,6 +100,7 @@ pub use plan::{
     WhatChangesOut,
 };
 pub use problem::{FieldFault, Problem};
+pub use remedies::{Heading, Remedies, TROUBLESHOOTING, anchor};
 pub use roles::{Peer, Role, WhoAmIOut};
 pub use sources::{JobOut, JobsOut, LostJobOut, SilentOut, SourceOut};
 pub use status::{AlarmOut, ConfigOut, ReconcileOut, RestartOut, StatusOut};
@@ -114,6 +116,7 @@ pub use terminals::{
 pub use usage::{UsageOut, UsageRowOut};
 pub use values::{ValueOut, ValuesOut};
 pub use why::{
-    AccountOut, FailedOut, KindOut, OtherOut, ServingOut, WhyNodeOut, WhyOut, WhySubjectOut,
+    AccountOut, FailedOut, KindOut, OtherOut, ServingOut, UntriedOut, WhyNodeOut, WhyOut,
+    WhySubjectOut,
 };
-pub use words::{Part, count, health, part};
+pub use words::{Counts, Part, count, health, is_let_go, part, shows_failure, standing};

@@ -51,7 +51,7 @@ pub struct OpenTerminalOut {
     pub agent: String,
     /// Who opened it.
     pub principal: String,
-    /// From where.
+    /// The address that it was opened from.
     pub peer: String,
     /// For how many seconds it is open.
     pub open_seconds: u64,

@@ -129,6 +129,9 @@ pub struct WhyOut {
     pub refused: Option<String>,
     /// The nodes it may be on.
     pub nodes: Vec<WhyNodeOut>,
+    /// The other nodes of its cluster, which it never tries.
+    #[serde(default)]
+    pub untried: Vec<UntriedOut>,
     /// Keys of the configuration without whose change no node ever takes one, where that is so.
     #[serde(default)]
     pub keys: Vec<String>,
@@ -158,4 +161,14 @@ pub struct WhyNodeOut {
     pub node: String,
     /// What keeps the template from it; null when nothing does.
     pub refused: Option<String>,
+}
+
+/// A node that a template never tries.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct UntriedOut {
+    /// The name of the node.
+    pub node: String,
+    /// The reason in words.
+    pub why: String,
 }

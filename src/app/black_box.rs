@@ -38,8 +38,8 @@ use drover_config::ServiceSpec;
 use drover_hypervisor::{GuestCall, GuestTask, Proxmox};
 use drover_model::fact::Fact;
 use drover_model::id::{NodeName, VmId};
-use drover_model::strip::stripped;
 use drover_model::ports::Ambient;
+use drover_model::strip::stripped;
 use drover_model::time::WallTime;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
@@ -152,9 +152,8 @@ impl BlackBoxes {
     /// Writes the files of all agents that failed by now, within the limit.
     pub async fn flush(&self) {
         let (done, written) = oneshot::channel();
-        let flushed = async {
-            self.to_keep.send(ToKeep::Flush(done)).await.is_ok() && written.await.is_ok()
-        };
+        let flushed =
+            async { self.to_keep.send(ToKeep::Flush(done)).await.is_ok() && written.await.is_ok() };
         if !timeout(FLUSH_LIMIT, flushed).await.unwrap_or(false) {
             tracing::warn!("the last agents that failed may have no black box");
         }
@@ -224,7 +223,8 @@ impl Keeper {
     /// Writes the file of an agent without its tasks.
     async fn keep(&mut self, mut one: Failed) {
         let is_wanting = self.wanting.len() < WANTING_MAX;
-        let why = if is_wanting { "they were not read yet" } else { "too many agents failed at once" };
+        let why =
+            if is_wanting { "they were not read yet" } else { "too many agents failed at once" };
         one.kept.tasks_unread = Some(why.to_owned());
         let limits = *self.keep.lock();
         write(&self.store, limits, one.kept.clone()).await;

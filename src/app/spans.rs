@@ -47,7 +47,10 @@ enum Message {
     Fact(Fact),
     Noted(Noted),
     /// Answers once all before it is sent, or is dropped.
-    Stop { sends: bool, done: oneshot::Sender<()> },
+    Stop {
+        sends: bool,
+        done: oneshot::Sender<()>,
+    },
 }
 
 /// The way to the task that sends.

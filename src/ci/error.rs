@@ -18,6 +18,8 @@ pub enum DemandError {
     Unreachable {
         /// Method and path, such as `GET /api/user`.
         call: String,
+        /// The address of the system, without path, login and query.
+        at: String,
         /// Why the connection or the request failed.
         #[source]
         source: reqwest::Error,
@@ -88,19 +90,21 @@ impl DemandError {
         let culprit = Culprit::Source(source.clone());
         let (what, remedy) = self.meaning();
         let text = match self.unanswered() {
-            Some((call, cause)) => {
+            Some((call, at, cause)) => {
                 tracing::debug!(%source, error = %chain(&self), "source does not answer");
-                format!("source `{source}`{what} {call}: {cause}{remedy}")
+                format!(
+                    "source `{source}`{what} at `{at}` (`url`), asked for {call}: {cause}{remedy}"
+                )
             }
             None => format!("source `{source}`{what}: {}{remedy}", chain(&self)),
         };
         Fault::new(kind, culprit, text)
     }
 
-    /// The call that got no answer, and the innermost cause.
-    fn unanswered(&self) -> Option<(&str, String)> {
+    /// The call that got no answer, the address that gave none, and the innermost cause.
+    fn unanswered(&self) -> Option<(&str, &str, String)> {
         match self {
-            Self::Unreachable { call, source } => Some((call, innermost(source))),
+            Self::Unreachable { call, at, source } => Some((call, at, innermost(source))),
             Self::Setup(_)
             | Self::Status { .. }
             | Self::NotReady { .. }

@@ -238,6 +238,7 @@ impl Http {
         }
         let lost = |source: reqwest::Error| DemandError::Unreachable {
             call: call.clone(),
+            at: url.origin().ascii_serialization(),
             source: source.without_url(),
         };
         if writes {

@@ -357,7 +357,7 @@ async fn start_runner(
             let names = bundle.programs.join("` or `");
             format!("`{names}` is not installed in the guest; install it in the template image")
         }
-        _ => format!("cannot start the runner: {}", ran.tail),
+        _ => format!("cannot start the runner: {}", ran.said()),
     };
     Err(DemandError::Guest(Fault::new(FaultKind::Broken, Culprit::Template, text)))
 }

@@ -49,7 +49,7 @@ impl Secrets {
         };
         let all = self.0.lock();
         let lines = match all.get(runner) {
-            Some(secrets) => bounded(&stripped(log, secrets)),
+            Some(secrets) => bounded(&masked(log, secrets)),
             None if log.trim().is_empty() => String::new(),
             None => WITHHELD.to_owned(),
         };
@@ -60,7 +60,7 @@ impl Secrets {
 }
 
 /// Masks these secrets in a log or in the end of one, also a secret whose beginning is cut off.
-fn stripped(log: &str, secrets: &[SecretString]) -> String {
+fn masked(log: &str, secrets: &[SecretString]) -> String {
     let mut secrets: Vec<&str> = secrets.iter().map(|one| one.expose_secret().trim()).collect();
     secrets.retain(|one| one.len() >= SECRET_MIN_BYTES);
     secrets.sort_unstable_by_key(|one| std::cmp::Reverse(one.len()));
@@ -120,7 +120,7 @@ mod tests {
     fn a_secret_that_the_part_of_a_log_begins_in_is_blanked_out_too() {
         let kept = secrets(&["s3cret-of-ci"]);
         let log = format!("cret-of-ci {}", "x".repeat(LOG_TAIL_BYTES - 11));
-        let words = stripped(&log, &["s3cret-of-ci".to_owned().into()]);
+        let words = masked(&log, &["s3cret-of-ci".to_owned().into()]);
         assert!(words.starts_with(" x"), "{}", &words[..20]);
         let short = kept.read(&name(), "runs 0 1\nci starts\n").unwrap();
         assert_eq!(short.lines, "ci starts", "a whole log begins with itself");

@@ -4,7 +4,7 @@ use drover_api::{ProvisionOut, ResyncOut, ResyncPlanOut, UnreadOut};
 use drover_model::finding::Does;
 
 pub(super) use super::table::clean;
-pub(super) use drover_api::{count, health};
+pub(super) use drover_api::count;
 
 /// What of the known words a slip may have meant, to stand behind a semicolon; blank where none is near.
 pub(super) fn did_you_mean<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> String {

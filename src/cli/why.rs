@@ -7,7 +7,10 @@ use super::lists;
 use super::sentences::{clean, count};
 use super::table::{Page, View};
 use super::term::{Term, page};
-use drover_api::{AccountOut, JobsOut, KindOut, SilentOut, TemplatesOut, WhyOut, WhySubjectOut};
+use drover_api::{
+    AccountOut, JobsOut, KindOut, Remedies, SilentOut, TROUBLESHOOTING, TemplatesOut, WhyOut,
+    WhySubjectOut, shows_failure,
+};
 
 /// Lists the jobs of all sources.
 pub(super) async fn jobs(
@@ -48,6 +51,7 @@ pub(super) async fn why(
         let view = page.view();
         let each = all.iter().map(|one| template(one, &view)).collect::<Vec<_>>().join("\n");
         page.sentences(&each);
+        page.sentences(&what_to_do(&each));
     })
 }
 
@@ -80,7 +84,24 @@ pub(super) fn subject(out: &WhySubjectOut, page: &mut Page) {
     if !rest.is_empty() && !page.is_empty() {
         page.line("");
     }
-    page.sentences(&rest.join("\n"));
+    let rest = rest.join("\n");
+    page.sentences(&rest);
+    page.sentences(&what_to_do(&format!("{text}{rest}")));
+}
+
+/// Where the book says what to do about the reasons of a text, one a line.
+fn what_to_do(text: &str) -> String {
+    let book = super::topics::page(TROUBLESHOOTING).map(|page| page.text).unwrap_or_default();
+    let remedies = Remedies::of(book);
+    let mut found: Vec<&str> = Vec::new();
+    for heading in text.lines().filter_map(|line| remedies.find(line)) {
+        if !found.contains(&&*heading.title) {
+            found.push(&heading.title);
+        }
+    }
+    let line =
+        |title: &&str| format!("what to do: `drover help {TROUBLESHOOTING}`, under \"{title}\"\n");
+    found.iter().map(line).collect()
 }
 
 /// What an answer says already: each cause is said once.
@@ -251,7 +272,7 @@ fn causes(
         }
     }
     // Behind what keeps it stands the same cause, or an older one.
-    if let Some(failed) = out.failed.as_ref().filter(|_| obstacle.is_none()) {
+    if let Some(failed) = out.failed.as_ref().filter(|_| shows_failure(obstacle)) {
         let before = format!("its last agent failed {}: ", view.when(&failed.at));
         said.add(&mut text, indent, &before, &failed.why);
     }

@@ -240,7 +240,7 @@ fn report(fault: &Fault, sources: &Sources, severity: Severity) -> Report {
     shown.help.clone_from(&fault.help);
     let file = fault.place.and_then(|place| Some((place, sources.file(place.file)?)));
     let Some((place, file)) = file else { return shown.into() };
-    let text = file.stripped();
+    let text = file.masked();
     let (start, length) = bytes_of(text, place);
     let line = text[..start].rfind('\n').map_or(0, |end| end + 1);
     if text[line..].find('\n').unwrap_or(text.len() - line) > MAX_LINE_BYTES {

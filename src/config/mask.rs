@@ -17,7 +17,7 @@ const MIN_WORD_BYTES: usize = 6;
 const PASTED_BYTES: usize = 30;
 
 /// The text with secrets replaced by asterisks, as many bytes as before.
-pub(super) fn stripped(text: &str) -> String {
+pub(super) fn masked(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     let mut guarded = true;
     let mut in_key = false;
@@ -219,7 +219,7 @@ mod tests {
             "x: |\n  -----BEGIN OPENSSH PRIVATE KEY-----\n  hunter2\n  \
             -----END OPENSSH PRIVATE KEY-----\n",
         ] {
-            let shown = stripped(text);
+            let shown = masked(text);
             assert!(!shown.contains("hunter2"), "{shown}");
             assert_eq!(shown.len(), text.len());
             assert_eq!(shown.lines().count(), text.lines().count());
@@ -231,6 +231,6 @@ mod tests {
         let text = "cloudDefaults:\n  credentialsId: \"x\" # the token\ncredentials:\n  \
         # one\n  y: {kind: sshKey, username: ci, privateKeyFile: key}\n  x:\n    \
         kind: proxmoxToken\n    secretFile: /etc/drover/token\nagentDefaults:\n  node: pve1\n";
-        assert_eq!(stripped(text), text);
+        assert_eq!(masked(text), text);
     }
 }

@@ -34,9 +34,9 @@ impl SourceFile {
     }
 
     /// The text without secrets.
-    pub(super) fn stripped(&self) -> &str {
+    pub(super) fn masked(&self) -> &str {
         // Control characters must not reach a terminal.
-        self.masked.get_or_init(|| stripped(&self.text).replace(is_control, "?"))
+        self.masked.get_or_init(|| masked(&self.text).replace(is_control, "?"))
     }
 }
 
@@ -180,7 +180,7 @@ impl Sources {
 
     /// The words that are masked when the files are shown, the longest of each file first.
     pub(super) fn hidden_words(&self) -> Vec<&str> {
-        self.files.iter().flat_map(|file| hidden_words(&file.text, file.stripped())).collect()
+        self.files.iter().flat_map(|file| hidden_words(&file.text, file.masked())).collect()
     }
 
     pub(super) fn file(&self, index: usize) -> Option<&SourceFile> {

@@ -422,7 +422,12 @@ pub(crate) fn due<'a>(trace: &'a Trace, spec: &HerdSpec, notes: &mut Vec<String>
         // Who was not served in the end is as patient here.
         let latest = trace.header.to + LONGEST;
         let called_off = demand.ended.filter(|_| demand.served.is_none()).map(|at| at.min(latest));
-        due.push(Due { demand, want: want.clone(), used: typical.used(demand, trace).min(LONGEST), called_off });
+        due.push(Due {
+            demand,
+            want: want.clone(),
+            used: typical.used(demand, trace).min(LONGEST),
+            called_off,
+        });
     }
     if unknown > 0 {
         notes

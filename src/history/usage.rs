@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use drover_model::tenant;
 use serde::{Deserialize, Serialize};
 
 use crate::{Agent, Demand, DemandKind, How, Line, Range};
@@ -18,6 +19,8 @@ pub const OTHERS: &str = "(others)";
 pub const UNUSED: &str = "(unused)";
 /// The row of leases that people asked for, among sources.
 pub const LEASES: &str = "(leases)";
+/// The row of leases, among owners, of which the reader may not know for whom they are.
+pub(crate) const OF_OTHERS: &str = "(leases of others)";
 /// The row of what no agent served.
 pub const NOT_SERVED: &str = "(not served)";
 
@@ -222,6 +225,8 @@ pub struct Tally {
     range: Range,
     by: By,
     prices: Option<PriceList>,
+    /// Who reads it; none for somebody who may see all.
+    who: Option<tenant::By>,
     rows: BTreeMap<String, Sums>,
     total: Sums,
     /// Time of agents that leases and runners used.
@@ -232,7 +237,23 @@ impl Tally {
     /// A report, with what it costs where there are prices.
     pub fn new(range: Range, by: By, prices: Option<PriceList>) -> Self {
         let (rows, total, used) = (BTreeMap::new(), Sums::default(), Sums::default());
-        Self { range, by, prices, rows, total, used }
+        Self { range, by, prices, who: None, rows, total, used }
+    }
+
+    /// With leases of owners in rows of their own only where these may know for whom a lease is.
+    #[must_use]
+    pub fn seen_by(mut self, who: tenant::By) -> Self {
+        self.who = Some(who);
+        self
+    }
+
+    /// The row of an owner.
+    fn owned<'a>(&self, owner: &'a str, group: Option<&str>) -> &'a str {
+        // `NAME (PRINCIPAL)`, or the principal alone.
+        let in_brackets = owner.strip_suffix(')').and_then(|owner| owner.rsplit_once(" ("));
+        let principal = in_brackets.map_or(owner, |(_, principal)| principal);
+        let may_see = self.who.as_ref().is_none_or(|who| who.owns(principal, group));
+        if may_see { owner } else { OF_OTHERS }
     }
 
     /// Takes in a record.
@@ -291,7 +312,10 @@ impl Tally {
             By::Template => demand.template.as_deref().unwrap_or(NOT_SERVED),
             By::Cloud => demand.template.as_deref().map_or(NOT_SERVED, cloud_of),
             By::Source => demand.source.as_deref().unwrap_or(LEASES),
-            By::Owner => demand.owner.as_deref().or(demand.source.as_deref()).unwrap_or(LEASES),
+            By::Owner => match demand.owner.as_deref() {
+                Some(owner) => self.owned(owner, demand.group.as_deref()),
+                None => demand.source.as_deref().unwrap_or(LEASES),
+            },
         };
         if matches!(self.by, By::Source | By::Owner) {
             self.use_of_agent(name, demand);

@@ -121,6 +121,14 @@ fn fault_of_text(
         .or_else(|| no_space(text, &fallback))
         .or_else(|| other(text))
         .unwrap_or((FaultKind::Broken, fallback));
+    if let (FaultKind::Contention, Culprit::Storage(storage)) = (&kind, &culprit) {
+        let text = format!(
+            "storage `{storage}` was locked for longer than Proxmox waits, by clones or backups there \
+             or by another program; `clonesPerStorage` says how many clones of drover's run there at \
+             once: {whole}"
+        );
+        return Fault::new(kind, culprit, text);
+    }
     Fault::new(kind, culprit, whole)
 }
 

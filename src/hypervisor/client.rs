@@ -9,8 +9,10 @@ use std::sync::{Arc, OnceLock};
 
 use drover_model::fault::{Culprit, Fault, FaultKind};
 use drover_model::id::{CloudId, Upid};
+use drover_model::phase::NO_ENDPOINT;
 use drover_model::ports::VmRef;
 use proxmox_client::connection::Connection;
+use proxmox_client::error::by_failure;
 use proxmox_client::transport::{Dialer, Sent};
 use proxmox_client::wire::WireDialer;
 use proxmox_client::{GuestId, PveError, client};
@@ -142,18 +144,32 @@ pub(crate) fn task(upid: proxmox_client::Upid) -> Upid {
 pub(crate) fn fault(error: &PveError, cloud: &CloudId, login: &str) -> Fault {
     let whole = Culprit::Cloud(cloud.clone());
     match error {
-        PveError::Unreachable { distrusted: true, .. } => {
-            let keys = format!("the keys of cloud `{cloud}` for that are `caFile` and `pinSha256`");
-            Fault::new(FaultKind::Unreachable, whole, format!("{}; {keys}", error.chain()))
+        PveError::Unreachable { distrusted: true, tried, .. } => {
+            let text = format!(
+                "the nodes show a certificate that drover does not know; if nobody changed it, somebody \
+                 else may answer, so do not pin it; if you changed it, compare it on a node with \
+                 `pvenode cert info`, then put the new `/etc/pve/pve-root-ca.pem` where `caFile` of \
+                 cloud `{cloud}` points, or the new fingerprint into its `pinSha256`; seen at {}",
+                by_failure(tried)
+            );
+            Fault::new(FaultKind::Unreachable, whole, text)
         }
-        PveError::Unreachable { .. } => Fault::new(
-            FaultKind::Unreachable,
-            whole,
-            format!(
-                "{}; check `apiUrl` or `apiUrls` of cloud `{cloud}`, and that this machine can reach it",
-                error.chain()
-            ),
-        ),
+        PveError::Unreachable { tried, answered: true, .. } => {
+            let text = format!(
+                "{NO_ENDPOINT} `{cloud}` answers any more: check on a node that `pveproxy` runs, \
+                 and that network and firewall let its port 8006 through: {}",
+                by_failure(tried)
+            );
+            Fault::new(FaultKind::Unreachable, whole, text)
+        }
+        PveError::Unreachable { tried, .. } => {
+            let text = format!(
+                "{NO_ENDPOINT} `{cloud}` ever answered: check its `apiUrl` or `apiUrls`, and \
+                 that this machine can reach them: {}",
+                by_failure(tried)
+            );
+            Fault::new(FaultKind::Unreachable, whole, text)
+        }
         PveError::Lost { call, source, .. } => {
             let kind = match (source.sent(), call.method.writes()) {
                 (Sent::No, _) => FaultKind::Unreachable,

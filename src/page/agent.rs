@@ -3,6 +3,8 @@
 use askama::Template;
 use drover_api::{AgentOut, BlackBoxOut, GoneOut, PhaseOut};
 
+use drover_model::phase::AgentPhase;
+
 use crate::events::EventRow;
 use crate::frame::Frame;
 use crate::waterfall::{self, Bar};
@@ -17,12 +19,23 @@ pub struct AgentPage {
     total: String,
     events: Vec<EventRow>,
     is_held: bool,
+    /// Whether a hold still comes in time.
+    may_be_held: bool,
+    /// Whether it does not go already.
+    may_be_retired: bool,
+    has_terminal: bool,
     limits: String,
 }
 
 impl AgentPage {
-    /// With its events, the last first, and how long it is in its state.
-    pub fn new(frame: Frame, mut agent: AgentOut, events: Vec<EventRow>, in_state_ms: u64) -> Self {
+    /// With whether a terminal may be opened there, its events, the last first, and how long it is in its state.
+    pub fn new(
+        frame: Frame,
+        mut agent: AgentOut,
+        has_terminal: bool,
+        events: Vec<EventRow>,
+        in_state_ms: u64,
+    ) -> Self {
         // The phase under way grows, too.
         match agent.phases.last_mut().filter(|last| last.state == agent.state.name()) {
             Some(last) => last.ms = last.ms.max(in_state_ms),
@@ -36,6 +49,9 @@ impl AgentPage {
             bars: waterfall::bars(&agent.phases),
             total: waterfall::total(&agent.phases),
             is_held: agent.held_until.is_some(),
+            may_be_held: !agent.state.is_leaving(),
+            may_be_retired: !agent.state.is_leaving() && agent.state != AgentPhase::Draining,
+            has_terminal,
             limits: agent.overrides.spell(),
             agent,
             events,

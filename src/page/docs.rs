@@ -1,6 +1,7 @@
 //! Pages of the book, as the binary has them.
 
 use askama::Template;
+use drover_api::anchor;
 use pulldown_cmark::{CowStr, Event, Options, Parser, Tag, TagEnd, html};
 
 use crate::frame::Frame;
@@ -111,12 +112,6 @@ fn place<'a>(html: &str) -> Option<Event<'a>> {
     let name = html.trim().strip_prefix("<a id=\"")?.split('"').next()?;
     let is_name = name.bytes().all(|one| one.is_ascii_alphanumeric() || one == b'-');
     is_name.then(|| Event::Html(CowStr::from(format!("<a id=\"{name}\"></a>"))))
-}
-
-/// The name of a heading, as links of the book have it.
-fn anchor(words: &str) -> String {
-    let kept = words.chars().filter(|one| one.is_alphanumeric() || [' ', '-', '_'].contains(one));
-    kept.collect::<String>().to_lowercase().replace(' ', "-")
 }
 
 /// Where a link leads: to a page here, where it is one of the book.

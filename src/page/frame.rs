@@ -1,8 +1,12 @@
 //! What surrounds each page: who looks, what they may do, and where they are.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use drover_api::{EventKind, Role};
 
 use crate::assets;
+use crate::hints::Hints;
 
 /// A page of the navigation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,6 +41,9 @@ impl Tab {
     ];
 }
 
+/// Clusters by fingerprint, each with its clouds.
+pub type Clusters = BTreeMap<String, Vec<String>>;
+
 /// What surrounds a page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frame {
@@ -50,10 +57,14 @@ pub struct Frame {
     pub csrf: String,
     /// Whether they can log out.
     pub has_session: bool,
-    /// What needs an administrator.
-    pub alarms: usize,
+    /// How many things need a look: what the first page lists.
+    pub looks: usize,
+    /// Clusters, each with its clouds.
+    pub clusters: Clusters,
     /// The version of drover.
     pub version: &'static str,
+    /// What reasons lead to.
+    pub hints: Arc<Hints>,
 }
 
 impl Frame {
@@ -77,6 +88,26 @@ impl Frame {
             | Tab::Other => true,
         };
         Tab::ALL.into_iter().filter(|(tab, ..)| is_theirs(*tab)).map(link).collect()
+    }
+
+    /// What a cluster is called: its clouds, and its fingerprint where none leads there.
+    pub(crate) fn cluster(&self, fingerprint: &str) -> String {
+        match self.clusters.get(fingerprint).map(Vec::as_slice) {
+            Some([cloud]) => format!("cloud {cloud}"),
+            Some(clouds @ [_, _, ..]) => format!("clouds {}", clouds.join(" and ")),
+            Some([]) | None => format!("cluster {fingerprint}"),
+        }
+    }
+
+    /// A text that calls clusters by their clouds.
+    pub(crate) fn named(&self, text: &str) -> String {
+        let mut text = text.to_owned();
+        for fingerprint in self.clusters.keys() {
+            let named = format!("the cluster of {}", self.cluster(fingerprint));
+            text = text.replace(&format!("cluster `{fingerprint}`"), &named);
+            text = text.replace(&format!("cluster {fingerprint}"), &named);
+        }
+        text
     }
 
     pub(crate) fn may_operate(&self) -> bool {

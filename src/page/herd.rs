@@ -1,14 +1,16 @@
 //! The herd at a glance.
 
+use std::collections::BTreeMap;
+
 use askama::Template;
 use drover_api::{
-    AccountOut, AgentOut, AlarmOut, BreakerOut, CloudOut, DrainIn, FaultOut, GoneOut, KindOut,
-    LeaseOut, Part, SourceOut, StatusOut, TemplateOut, count, health, part,
+    AccountOut, AgentOut, AlarmOut, BreakerOut, CloudOut, Counts, DrainIn, FaultOut, GoneOut,
+    KindOut, LeaseOut, SourceOut, StatusOut, TemplateOut, UntriedOut, count, standing,
 };
 use drover_model::phase::{AgentPhase, BreakerPhase};
 
 use crate::frame::Frame;
-use crate::{said, show};
+use crate::{said, show, why};
 
 /// Agents that are gone, and jobs that were lost, as many of each as are shown.
 const LAST: usize = 8;
@@ -31,6 +33,10 @@ pub struct HerdPage {
     kept_out: Vec<KeptOut>,
     stuck: Vec<AgentOut>,
     lost_leases: Vec<LeaseOut>,
+    down: Vec<NodeDown>,
+    /// How many more need a look than are shown.
+    more_looks: usize,
+    held: Vec<HeldAgent>,
     /// Breakers of nodes and storages that are not closed.
     breakers: Vec<(BreakerOut, &'static str)>,
     clouds: Vec<Cloud>,
@@ -58,8 +64,12 @@ struct Wait {
     /// What lists it.
     list: String,
     when: String,
+    /// What the cause is about, where that is one thing.
+    about: String,
     /// The agent that went last of those that failed for it, where the cause does not say so.
     failed: Option<GoneOut>,
+    /// Nodes that its templates never try, where the cause is about nodes.
+    untried: Vec<(String, String)>,
 }
 
 /// A node that an operator cordoned or drained.
@@ -69,6 +79,24 @@ pub struct KeptOutNode {
     pub node: String,
     /// Whether it is drained, and not cordoned alone.
     pub is_drained: bool,
+}
+
+/// A node that is offline, with the agents on it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NodeDown {
+    pub cluster: String,
+    pub node: String,
+    /// Since when (RFC 3339).
+    pub since: String,
+    pub agents: Vec<AgentOut>,
+}
+
+/// An agent that somebody holds.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HeldAgent {
+    pub agent: AgentOut,
+    /// Who; none where the caller may not know it.
+    pub by: Option<String>,
 }
 
 struct KeptOut {
@@ -89,6 +117,18 @@ pub struct HerdAsides {
     pub stuck: Vec<AgentOut>,
     /// Leases that lost their machines lately.
     pub lost_leases: Vec<LeaseOut>,
+    /// All that stands as an alarm, by [`standing_alarms`].
+    pub alarms: Vec<AlarmOut>,
+    /// Nodes that are offline, where agents are on them.
+    pub down: Vec<NodeDown>,
+    /// How many more need a look than are here.
+    pub more_looks: usize,
+    /// Agents that somebody holds.
+    pub held: Vec<HeldAgent>,
+    /// How many agents of a template drain and are in nobody's use.
+    pub let_go: BTreeMap<String, u32>,
+    /// Nodes that a template never tries.
+    pub untried: BTreeMap<String, Vec<UntriedOut>>,
 }
 
 /// A number that says how things stand.
@@ -117,13 +157,22 @@ struct Pool {
     agents: String,
     slices: Vec<Slice>,
     ready: u32,
+    kept_idle: u32,
     busy: u32,
-    coming: u32,
+    /// Those on their way, and those that wait until they may go on, in words.
+    coming: String,
     leaving: u32,
     breaker: &'static str,
     is_closed: bool,
     /// What keeps it from beginning more; blank where nothing does.
     why: String,
+    /// The row of what waits that says it, too.
+    see: Option<String>,
+}
+
+/// Agents that wait until they may go on, in words.
+fn parts_waiting(counts: Counts) -> String {
+    parts(&[(counts.queued, "queued"), (counts.held_up, "held up")])
 }
 
 /// A part of the bar of a template's agents.
@@ -154,7 +203,10 @@ impl HerdPage {
         asides: HerdAsides,
         mut gone: Vec<GoneOut>,
     ) -> Self {
-        let HerdAsides { leases, waits, kept_out, stuck, lost_leases } = asides;
+        let counted = counted(&status, &asides.let_go);
+        let tiles = tiles(&status, &counted, &asides);
+        let HerdAsides { waits, kept_out, stuck, lost_leases, alarms, down, held, .. } = asides;
+        let (untried, more_looks) = (asides.untried, asides.more_looks);
         gone.reverse();
         gone.truncate(LAST);
         let mut lost = status.lost_jobs.clone();
@@ -165,11 +217,11 @@ impl HerdPage {
         let config = &status.config;
         let refused = config.refusal.clone().zip(config.refused_at.clone());
         let is_shown = refused.is_some();
-        // They are no alarms of agents or clusters, and all the same nothing of them is served.
-        let silent: Vec<AlarmOut> = status.sources.iter().filter_map(silent).collect();
-        let shown = status.alarms.iter().cloned().chain(silent);
         // A refused configuration is shown above them, with all of its faults.
-        let shown = shown.filter(|one| !is_shown || one.about != "configuration");
+        let is_refusal = |one: &AlarmOut| {
+            is_shown && one.about == "configuration" && one.since == config.refused_at
+        };
+        let shown = alarms.into_iter().filter(|one| !is_refusal(one));
         let alarms = shown.map(|out| Alarm { place: said::place(&out.about), out });
         let alarms: Vec<Alarm> = alarms.collect();
         let found = status.reconciled.iter().map(|one| {
@@ -177,19 +229,31 @@ impl HerdPage {
             lines.extend(one.unread.iter().map(|why| format!("it was not read: {why}")));
             (one.cluster.clone(), one.at.clone(), lines)
         });
+        let all = waits.into_iter().flat_map(|one| waits_of(one, &alarms, &gone, &untried));
+        let shown_waits: Vec<Wait> = all.collect();
+        let templates = status.templates.iter().zip(&counted);
+        let templates = templates.map(|(one, of)| pool(one, *of, &shown_waits));
+        let templates: Vec<Pool> = templates.collect();
         Self {
             is_ready: status.ready,
             trouble,
             refused,
             faults: config.faults.clone(),
-            waits: waits.into_iter().flat_map(|one| waits_of(one, &alarms, &gone)).collect(),
+            waits: shown_waits,
             kept_out: kept_out.into_iter().map(|one| kept_out_of(one, &status.clouds)).collect(),
             stuck,
             lost_leases,
+            down,
+            more_looks,
+            held,
             breakers: places(&status.breakers),
-            tiles: tiles(&status, leases),
-            clouds: status.clouds.iter().map(|one| cloud(one, &status, &alarms)).collect(),
-            templates: status.templates.iter().map(pool).collect(),
+            tiles,
+            clouds: status
+                .clouds
+                .iter()
+                .map(|one| cloud(one, &status, &counted, &alarms))
+                .collect(),
+            templates,
             findings: found.collect(),
             sources: status.sources,
             alarms,
@@ -200,52 +264,82 @@ impl HerdPage {
     }
 }
 
-fn tiles(status: &StatusOut, leases: LeaseCounts) -> Vec<Tile> {
-    let states = || status.templates.iter().flat_map(|one| one.states.iter());
-    let agents = |wanted: Option<Part>| -> u32 {
-        let counted = states().filter(|(phase, _)| {
-            **phase != AgentPhase::Gone && wanted.is_none_or(|wanted| part(**phase) == wanted)
-        });
-        counted.map(|(_, count)| *count).sum()
+/// The agents of each template, in the order of the status.
+fn counted(status: &StatusOut, let_go: &BTreeMap<String, u32>) -> Vec<Counts> {
+    let of = |one: &TemplateOut| {
+        let cloud = one.id.split('/').next();
+        let cloud = status.clouds.iter().find(|known| Some(known.id.as_str()) == cloud);
+        let let_go = let_go.get(&one.id).copied().unwrap_or(0);
+        Counts::of(&one.states, let_go, cloud.map(|cloud| cloud.health))
     };
-    let (all, ready) = (agents(None), agents(Some(Part::Ready)));
-    let leased = states().filter(|(phase, _)| **phase == AgentPhase::Leased);
-    let leased = leased.map(|(_, count)| *count).sum();
-    let leaving = match agents(Some(Part::Leaving)) {
-        0 => String::new(),
-        more => format!(", {more} leaving"),
+    status.templates.iter().map(of).collect()
+}
+
+/// Counts in words, without those that are none.
+fn parts(each: &[(u32, &str)]) -> String {
+    let some = each.iter().filter(|(count, _)| *count > 0);
+    some.map(|(count, word)| format!("{count} {word}")).collect::<Vec<_>>().join(", ")
+}
+
+fn tiles(status: &StatusOut, counted: &[Counts], asides: &HerdAsides) -> Vec<Tile> {
+    let mut all = Counts::default();
+    counted.iter().for_each(|one| all += *one);
+    let kept = status.templates.iter().zip(counted).map(|(one, of)| of.kept_idle(one));
+    let kept: u32 = kept.sum();
+    let of_phase = |wanted: AgentPhase| -> u32 {
+        let states = status.templates.iter().flat_map(|one| one.states.iter());
+        states.filter(|(phase, _)| **phase == wanted).map(|(_, count)| *count).sum()
     };
-    let (coming, stranded) = (agents(Some(Part::Coming)), agents(Some(Part::Stranded)));
-    let waiting = u32::try_from(leases.waiting).unwrap_or(u32::MAX);
+    let on_way = if all.coming == 1 { "on its way" } else { "on their way" };
+    let agents = parts(&[
+        (all.coming, on_way),
+        (all.queued, "queued"),
+        (all.held_up, "held up"),
+        (all.leaving, "leaving"),
+    ]);
+    let leases = count(asides.leases.granted, "lease");
+    let held = parts(&[(of_phase(AgentPhase::Held), "held")]);
+    let in_use = if held.is_empty() { leases } else { format!("{leases}, {held}") };
+    let waiting = u32::try_from(asides.leases.waiting).unwrap_or(u32::MAX);
     let jobs: usize = status.sources.iter().map(|one| one.waiting).sum();
     let running: usize = status.sources.iter().map(|one| one.running).sum();
     let unoffered: usize = status.sources.iter().map(|one| one.unoffered).sum();
-    let wanted: u32 = status.templates.iter().map(|one| one.idle_minimum).sum();
+    let unread = status.sources.iter().filter(|one| one.silent_since.is_some()).count();
+    let mut of_jobs = match unoffered {
+        0 => format!("{running} run"),
+        more => format!("{running} run, {more} that no template serves"),
+    };
+    if unread > 0 {
+        of_jobs = format!("{of_jobs}; {} not read", count(unread, "source"));
+    }
     let tile =
         |name, number, detail: String, link, is_bad| Tile { name, number, detail, link, is_bad };
     vec![
-        tile("agents", all, format!("{coming} on their way{leaving}"), "/agents", false),
+        tile("agents", all.all(), agents, "/agents", all.held_up > 0),
         tile(
             "ready",
-            ready,
-            format!("{wanted} wanted idle"),
+            all.ready,
+            format!("{kept} kept idle"),
             "/agents?q=state:ready",
-            ready < wanted,
+            all.ready < kept,
         ),
-        tile("leased", leased, count(leases.granted, "lease"), "/agents?q=state:leased", false),
+        tile("in use", all.busy, in_use, "/agents?q=state:leased", false),
         tile("leases wait", waiting, String::new(), "/leases?q=state:waiting", waiting > 0),
         tile(
             "jobs wait",
             u32::try_from(jobs).unwrap_or(u32::MAX),
-            match unoffered {
-                0 => format!("{running} run"),
-                more => format!("{running} run, {more} that no template serves"),
-            },
+            of_jobs,
             "/jobs",
-            jobs > 0,
+            jobs > 0 || unread > 0,
         ),
-        tile("stranded", stranded, String::new(), "/agents?q=state:stranded", stranded > 0),
+        tile("stranded", all.stranded, String::new(), "/agents?q=state:stranded", all.stranded > 0),
     ]
+}
+
+/// All alarms that stand, with sources that cannot be read: they are no alarms of agents or clusters, and all the
+/// same nothing of them is served.
+pub fn standing_alarms(alarms: Vec<AlarmOut>, sources: &[SourceOut]) -> Vec<AlarmOut> {
+    alarms.into_iter().chain(sources.iter().filter_map(silent)).collect()
 }
 
 /// A source that cannot be read, as an alarm.
@@ -254,14 +348,22 @@ fn silent(source: &SourceOut) -> Option<AlarmOut> {
     Some(AlarmOut {
         about: format!("source {}", source.id),
         agent: String::new(),
-        text: format!("not read: {}", source.detail.clone().unwrap_or_default()),
+        text: format!(
+            "cannot be polled, so no new job of it is seen: {}",
+            source.detail.clone().unwrap_or_default()
+        ),
         command: "drover doctor".to_owned(),
         since: Some(since),
     })
 }
 
 /// What of each kind waits at a source.
-fn waits_of(account: AccountOut, alarms: &[Alarm], gone: &[GoneOut]) -> impl Iterator<Item = Wait> {
+fn waits_of(
+    account: AccountOut,
+    alarms: &[Alarm],
+    gone: &[GoneOut],
+    untried: &BTreeMap<String, Vec<UntriedOut>>,
+) -> impl Iterator<Item = Wait> {
     let source = account.source;
     let list = match source.as_str() {
         "leases" => "/leases?q=state:waiting".to_owned(),
@@ -273,7 +375,12 @@ fn waits_of(account: AccountOut, alarms: &[Alarm], gone: &[GoneOut]) -> impl Ite
         why: format!("/why?of={}", said::encoded(&source)),
         list: list.clone(),
         when: show::served(&kind),
+        about: match &*kind.serve {
+            [one] => format!("template {}", one.template),
+            _ => format!("source {source}"),
+        },
         failed: failed(&kind, gone).cloned(),
+        untried: left_out(&kind, untried),
         source: source.clone(),
         kind,
     })
@@ -287,6 +394,14 @@ fn failed<'a>(kind: &KindOut, gone: &'a [GoneOut]) -> Option<&'a GoneOut> {
     let cause = last.detail.rsplit(": ").next().unwrap_or_default();
     let cause = cause.split(';').next().unwrap_or_default();
     (!kind.why.contains(cause)).then_some(last)
+}
+
+/// Nodes that no template tries for a kind which a node keeps from being served.
+fn left_out(kind: &KindOut, untried: &BTreeMap<String, Vec<UntriedOut>>) -> Vec<(String, String)> {
+    let [one] = kind.serve.as_slice() else { return Vec::new() };
+    let is_of_nodes = one.obstacle.as_ref().is_some_and(|text| text.contains("node `"));
+    let nodes = untried.get(&one.template).filter(|_| is_of_nodes);
+    nodes.map(|nodes| why::together(nodes)).unwrap_or_default()
 }
 
 /// The cloud that alone keeps a kind from being served.
@@ -316,40 +431,44 @@ fn places(breakers: &[BreakerOut]) -> Vec<(BreakerOut, &'static str)> {
     breakers.iter().filter(is_place).map(|one| (one.clone(), show::breaker(one.state))).collect()
 }
 
-fn cloud(out: &CloudOut, status: &StatusOut, alarms: &[Alarm]) -> Cloud {
+fn cloud(out: &CloudOut, status: &StatusOut, counted: &[Counts], alarms: &[Alarm]) -> Cloud {
     let of_it = status.breakers.iter().filter(|one| one.id == format!("cloud:{}", out.id));
+    let templates = status.templates.iter().zip(counted);
+    let own = templates.filter(|(one, _)| one.id.split('/').next() == Some(out.id.as_str()));
+    let all: u32 = own.map(|(_, of)| of.all()).sum();
+    let agents = match out.cap {
+        // Those that are stranded, or on a node that is offline, count against no cap.
+        Some(cap) if all > out.agents => format!("{all}, of which {} of {cap} count", out.agents),
+        cap => show::of_most(all.max(out.agents), cap),
+    };
     Cloud {
         see: alarm_of(alarms, &out.id),
-        health: health(out.health),
-        agents: show::of_most(out.agents, out.cap),
+        health: standing(out),
+        agents,
         share: out.cap.filter(|cap| *cap > 0).map_or(0, |cap| (out.agents * BAR / cap).min(BAR)),
         breakers: of_it.cloned().collect(),
         out: out.clone(),
     }
 }
 
-fn pool(out: &TemplateOut) -> Pool {
-    let of = |wanted: Part| {
-        out.states
-            .iter()
-            .filter(|(phase, _)| part(**phase) == wanted)
-            .map(|(_, count)| *count)
-            .sum()
-    };
-    let parts: [(Part, &'static str, u32); 5] = [
-        (Part::Busy, "busy", of(Part::Busy)),
-        (Part::Ready, "ready", of(Part::Ready)),
-        (Part::Coming, "coming", of(Part::Coming)),
-        (Part::Leaving, "leaving", of(Part::Leaving)),
-        (Part::Stranded, "stranded", of(Part::Stranded)),
+fn pool(out: &TemplateOut, counts: Counts, waits: &[Wait]) -> Pool {
+    let on_way = counts.coming;
+    let not_yet = counts.queued + counts.held_up;
+    let parts: [(&'static str, &'static str, u32); 6] = [
+        ("in use", "busy", counts.busy),
+        ("ready", "ready", counts.ready),
+        ("on the way", "coming", on_way),
+        ("not on the way", "queued", not_yet),
+        ("leaving", "leaving", counts.leaving),
+        ("stranded", "stranded", counts.stranded),
     ];
     let all: u32 = parts.iter().map(|(_, _, count)| count).sum();
     let most = out.cap.unwrap_or(0).max(all).max(1);
     let mut x = 0;
-    let slices = parts.iter().filter(|(_, _, count)| *count > 0).map(|(_, class, count)| {
+    let slices = parts.iter().filter(|(_, _, count)| *count > 0).map(|(word, class, count)| {
         let width = count * BAR / most;
         x += width;
-        Slice { class, x: x - width, width, title: format!("{count} {class}") }
+        Slice { class, x: x - width, width, title: format!("{count} {word}") }
     });
     let slices = slices.collect();
     let why =
@@ -357,12 +476,20 @@ fn pool(out: &TemplateOut) -> Pool {
     Pool {
         agents: show::of_most(all, out.cap),
         slices,
-        ready: of(Part::Ready),
-        busy: of(Part::Busy),
-        coming: of(Part::Coming),
-        leaving: of(Part::Leaving) + of(Part::Stranded),
+        ready: counts.ready,
+        kept_idle: counts.kept_idle(out),
+        busy: counts.busy,
+        coming: match parts_waiting(counts) {
+            more if more.is_empty() => on_way.to_string(),
+            more => format!("{on_way}, {more}"),
+        },
+        leaving: counts.leaving + counts.stranded,
         breaker: show::breaker(out.breaker),
         is_closed: out.breaker == BreakerPhase::Closed,
+        see: why.first().and_then(|cause| {
+            let place = waits.iter().position(|wait| wait.kind.why.contains(cause.as_str()))?;
+            Some(format!("wait-{}-{}", waits.get(place)?.source, place + 1))
+        }),
         why: why.join("; "),
         out: out.clone(),
     }

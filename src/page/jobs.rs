@@ -6,6 +6,7 @@ use drover_model::phase::JobPhase;
 
 use crate::filter::Filter;
 use crate::frame::Frame;
+use crate::why::Held;
 
 /// Rows of one page.
 const ROWS: usize = 200;
@@ -73,11 +74,12 @@ fn why(job: &JobOut, waits: &[AccountOut]) -> String {
 pub struct JobPage {
     frame: Frame,
     why: WhySubjectOut,
+    templates: Vec<Held>,
 }
 
 impl JobPage {
     /// Of what it waits for.
     pub fn new(frame: Frame, why: WhySubjectOut) -> Self {
-        Self { frame, why }
+        Self { frame, templates: Held::all(&why), why }
     }
 }

@@ -6,6 +6,7 @@ use drover_model::phase::LeasePhase;
 
 use crate::filter::Filter;
 use crate::frame::Frame;
+use crate::why::Held;
 
 /// Rows of one page.
 const ROWS: usize = 200;
@@ -73,6 +74,7 @@ pub struct LeasePage {
     may_end: bool,
     /// What it waits for; none for callers that may not ask, and where it does not wait.
     why: Option<WhySubjectOut>,
+    templates: Vec<Held>,
 }
 
 impl LeasePage {
@@ -83,6 +85,7 @@ impl LeasePage {
         let is_own = frame.may_operate() && !lease.owner.is_empty();
         let may_end = !is_over && (is_own || frame.may_admin());
         let is_lost = is_over && lease.detail.starts_with("lost");
-        Self { frame, is_over, is_lost, may_end, lease, why }
+        let templates = why.as_ref().map(Held::all).unwrap_or_default();
+        Self { frame, is_over, is_lost, may_end, lease, why, templates }
     }
 }

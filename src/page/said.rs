@@ -1,9 +1,11 @@
 //! Reasons as HTML: names of things lead to their pages, and commands that the page can carry out have a button.
 
-use drover_api::Role;
+use drover_api::{Role, TROUBLESHOOTING};
 use serde_json::json;
 
 use crate::frame::Frame;
+use crate::hints::{Entries, Hints, KeyInForce};
+use crate::{clauses, moments};
 
 /// The most characters that a name of a thing has.
 const LONGEST_NAME: usize = 200;
@@ -11,22 +13,74 @@ const LONGEST_NAME: usize = 200;
 /// Text as HTML: what stands between backticks as code, and agents, leases, templates, clouds and nodes as
 /// links to their pages.
 pub(crate) fn marked(text: &str) -> String {
-    written(text, |_| ())
+    written(text, None)
 }
 
-/// The same with a button at the end for each command that the page can carry out for this role.
+/// The same with clusters by the names of their clouds, the values of keys of the configuration, a link to the heading
+/// of the book that says what to do, and a button at the end for each command that the page can carry out for this
+/// role, in the place of its clause.
 pub(crate) fn with_orders(text: &str, frame: &Frame) -> String {
+    with_orders_of(text, frame, "")
+}
+
+/// The same of what is about something, such as `cloud lab`, whose keys the text may name.
+pub(crate) fn with_orders_of(text: &str, frame: &Frame, about: &str) -> String {
+    let text = frame.named(text);
     let mut ordered: Vec<&str> = Vec::new();
     let mut buttons = String::new();
-    let html = written(text, |command| {
+    // Where no address may be used, nobody can log in, either.
+    let is_vain =
+        |command: &str| command.starts_with("drover hold-next ") && text.contains("guestNetworks");
+    for command in text.split('`').skip(1).step_by(2) {
         // One is enough, however often it is named.
-        if !ordered.contains(&command) {
+        if !ordered.contains(&command) && !is_vain(command) {
             ordered.push(command);
             let order = Order::of(command, frame.role);
             buttons.extend(order.map(|order| order.button(command)));
         }
-    });
-    html + &buttons
+    }
+    let has_button = |command: &str| is_vain(command) || Order::of(command, frame.role).is_some();
+    let shown = clauses::without(&text, has_button);
+    let html = written(&shown, Some((&frame.hints, Entries::of(about))));
+    html + &what_to_do(&text, &frame.hints) + &buttons
+}
+
+/// Text as HTML, without what a button says that stands elsewhere on the page.
+pub(crate) fn without_orders(text: &str, frame: &Frame) -> String {
+    let has_button = |command: &str| Order::of(command, frame.role).is_some();
+    marked(&clauses::without(&frame.named(text), has_button))
+}
+
+/// The same of what is about a template, `cloud/template`.
+pub(crate) fn of_template(text: &str, frame: &Frame, id: &str) -> String {
+    with_orders_of(text, frame, &format!("template {id}"))
+}
+
+/// Keys of the configuration of a template.
+pub(crate) fn keys(keys: &[String], frame: &Frame, id: &str) -> String {
+    let text = keys.iter().map(|key| format!("`{key}`")).collect::<Vec<_>>().join(", ");
+    of_template(&text, frame, id)
+}
+
+/// A link to the heading of the book that says what to do; blank where none does.
+fn what_to_do(text: &str, hints: &Hints) -> String {
+    let Some(heading) = hints.heading(text) else { return String::new() };
+    format!(
+        " <a class=\"remedy\" href=\"/docs/{TROUBLESHOOTING}#{}\" title=\"{}\">What to do</a>",
+        escaped(&heading.anchor),
+        escaped(&heading.title)
+    )
+}
+
+/// A key as a link to its line of the configuration, with its value where that was not said yet.
+fn key_of(key: &str, found: &KeyInForce<'_>, is_said: bool) -> String {
+    let address = format!("/configuration?q=key:{}#values-title", encoded(&found.path));
+    let link = format!("<a href=\"{}\"><code>{}</code></a>", escaped(&address), escaped(key));
+    if is_said {
+        return link;
+    }
+    let (value, origin) = (escaped(found.value), escaped(found.origin));
+    format!("{link} <span class=\"value\">({value}, {origin})</span>")
 }
 
 /// What a button sends.
@@ -118,25 +172,38 @@ impl Order {
     }
 }
 
-/// Text as HTML; `seen` gets each piece of code in it.
-fn written<'a>(text: &'a str, mut seen: impl FnMut(&'a str)) -> String {
+/// Text as HTML, with the values of keys where there are hints.
+fn written(text: &str, hints: Option<(&Hints, Entries)>) -> String {
     let mut html = String::with_capacity(text.len() + 16);
     let mut parts = text.split('`').peekable();
     let (mut is_code, mut before) = (false, "");
+    let mut known: Vec<String> = Vec::new();
+    let (hints, mut entries) = hints.unzip();
+    let mut entries = entries.take().unwrap_or_default();
     while let Some(part) = parts.next() {
         match (is_code, parts.peek().is_some()) {
             (true, true) => {
+                entries.names(before, part);
                 let code = format!("<code>{}</code>", escaped(part));
-                html += &match listed(part).or_else(|| address(before, part, true)) {
-                    Some(address) => format!("<a href=\"{}\">{code}</a>", escaped(&address)),
-                    None => code,
+                let key = hints.and_then(|hints| entries.key(hints, part));
+                html += &match (listed(part), address(before, part, true), key) {
+                    (Some((page, name)), ..) => format!("<a href=\"{page}\">{name}</a>"),
+                    (None, Some(address), _) => {
+                        format!("<a href=\"{}\">{code}</a>", escaped(&address))
+                    }
+                    (None, None, Some(found)) => {
+                        let is_said = known.contains(&found.path);
+                        let link = key_of(part, &found, is_said);
+                        known.push(found.path);
+                        link
+                    }
+                    (None, None, None) => code,
                 };
-                seen(part);
                 before = "";
             }
             // A backtick that nothing closes is one.
             (true, false) => html.extend(["`", &escaped(part)]),
-            (false, _) => before = plain(&mut html, part),
+            (false, _) => before = plain(&mut html, part, &mut entries),
         }
         is_code = !is_code;
     }
@@ -144,12 +211,19 @@ fn written<'a>(text: &'a str, mut seen: impl FnMut(&'a str)) -> String {
 }
 
 /// Adds text without code; gives its last word where a name may follow.
-fn plain<'a>(html: &mut String, text: &'a str) -> &'a str {
+fn plain<'a>(html: &mut String, text: &'a str, entries: &mut Entries) -> &'a str {
     let mut before = "";
     for piece in text.split_inclusive(' ') {
         let word = piece.trim_end_matches(' ');
         let name = word.trim_end_matches([',', ';', ':', '.', ')']);
         let is_ended = name.len() < word.len();
+        if moments::is_moment(name) {
+            moments::add(html, name);
+            *html += &escaped(piece.get(name.len()..).unwrap_or_default());
+            before = "";
+            continue;
+        }
+        entries.names(before, name.trim_start_matches('('));
         match address(before, name, is_ended).filter(|_| !name.is_empty()) {
             Some(address) => {
                 let rest = piece.get(name.len()..).unwrap_or_default();
@@ -178,10 +252,16 @@ fn escaped(text: &str) -> String {
     html
 }
 
-/// The page that lists what a command lists.
-fn listed(command: &str) -> Option<String> {
-    let name = command.strip_prefix("drover ")?;
-    ["leases", "agents", "jobs", "events"].contains(&name).then(|| format!("/{name}"))
+/// The page that lists what a command lists, and its name.
+fn listed(command: &str) -> Option<(&'static str, &'static str)> {
+    match command.strip_prefix("drover ")? {
+        "leases" => Some(("/leases", "Leases")),
+        "agents" => Some(("/agents", "Agents")),
+        "jobs" => Some(("/jobs", "Jobs")),
+        "events" => Some(("/events", "Events")),
+        "status" => Some(("/", "Herd")),
+        _ => None,
+    }
 }
 
 /// The page of what has this name behind that word; none where it may be a word of the sentence. A name that
@@ -259,13 +339,67 @@ mod tests {
             ("no cloud that works", "no cloud that works"),
             ("node pve2 is offline", "node <a href=\"/nodes\">pve2</a> is offline"),
             ("agent <b>1", "agent &lt;b&gt;1"),
-            ("`drover leases`", "<a href=\"/leases\"><code>drover leases</code></a>"),
+            ("`drover leases` says it", "<a href=\"/leases\">Leases</a> says it"),
+            (
+                "tripped until 2026-11-29T02:00:00Z: no",
+                "tripped <time datetime=\"2026-11-29T02:00:00Z\" data-word=\"until\">until 2026-11-29 \
+                 02:00:00</time>: no",
+            ),
         ] {
             assert_eq!(marked(text), html);
         }
         assert_eq!(place("cloud lab").as_deref(), Some("/#cloud-lab"));
         assert_eq!(place("configuration").as_deref(), Some("/configuration"));
         assert_eq!(place("another drover"), None);
+    }
+
+    // Invariant: a key in code leads to its line for what the text is about, with its value, once.
+
+    #[test]
+    fn keys_lead_to_their_values_for_what_the_text_is_about() {
+        let frame = frame(Role::Operator);
+        let of = |text: &str, about: &str| with_orders_of(text, &frame, about);
+        let link = |path: &str, key: &str| {
+            format!("<a href=\"/configuration?q=key:{path}#values-title\"><code>{key}</code></a>")
+        };
+        let memory = link("agentConfigurations.linux.memoryMb", "memoryMb");
+        assert_eq!(
+            of("lower `memoryMb`, `memoryMb`", "template lab/linux"),
+            format!("lower {memory} <span class=\"value\">(2048, drover.yaml:14)</span>, {memory}")
+        );
+        // The text says which entry it is.
+        let cap = link("cloudConfigurations.lab.instanceCap", "instanceCap");
+        let full = of("cloud lab is full: 8 of 8 (`instanceCap`)", "template lab/linux");
+        assert!(
+            full.contains(&format!("({cap} <span class=\"value\">(8, drover.yaml:9)")),
+            "{full}"
+        );
+        let own = link("agentConfigurations.linux.instanceCap", "instanceCap");
+        let full = of("lab/linux is full: 4 of 4 (`instanceCap`)", "");
+        assert!(full.contains(&format!("({own} <span class=\"value\">(4, default)")), "{full}");
+        // A word is none, nor is a key of something else, nor what has no code.
+        for (text, about) in [
+            ("the url", "source git"),
+            ("`url`", "cloud lab"),
+            ("`memoryMb`", ""),
+            ("memoryMb", "template lab/linux"),
+        ] {
+            assert!(!of(text, about).contains("href"), "{text}");
+        }
+        assert!(of("`url`", "source git").contains("(https://git.lan, drover.yaml:22)"));
+    }
+
+    // Invariant: a reason that the book has leads to the heading there.
+
+    #[test]
+    fn a_reason_leads_to_what_to_do() {
+        let frame = frame(Role::Viewer);
+        assert_eq!(
+            with_orders("512 MiB are needed", &frame),
+            "512 MiB are needed <a class=\"remedy\" href=\"/docs/troubleshooting#no-node-takes-an-agent\" \
+             title=\"No node takes an agent\">What to do</a>"
+        );
+        assert_eq!(with_orders("all is well", &frame), "all is well");
     }
 
     // Invariant: a command that the page can carry out has a button for those who may, once.
@@ -275,6 +409,7 @@ mod tests {
         let text = "drained: `drover uncordon pve1` ends that; `drover uncordon pve1`";
         let html = with_orders(text, &frame(Role::Admin));
         assert_eq!(html.matches("<button").count(), 1, "{html}");
+        assert!(html.starts_with("drained <button"), "{html}");
         assert!(html.contains("data-do=\"POST /v1/nodes/pve1/drain\""), "{html}");
         assert!(html.contains("data-body=\"{&quot;undrain&quot;:true}\""), "{html}");
         assert!(html.contains(">Use pve1 again</button>"), "{html}");
@@ -286,5 +421,15 @@ mod tests {
         let other =
             with_orders("`drover doctor --cloud lab` `drover uncordon`", &frame(Role::Admin));
         assert!(!other.contains("<button"), "{other}");
+        let vain = "set `guestNetworks`; `drover hold-next lab/linux` keeps the next";
+        assert_eq!(with_orders(vain, &frame(Role::Admin)), "set <code>guestNetworks</code>");
+    }
+
+    // Invariant: an operator knows clouds, and no fingerprint.
+
+    #[test]
+    fn a_cluster_is_called_by_its_clouds() {
+        let html = with_orders("cluster `9f31c0aa52e7d410` has no quorum", &frame(Role::Viewer));
+        assert_eq!(html, "the cluster of cloud lab has no quorum");
     }
 }

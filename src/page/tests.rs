@@ -5,13 +5,14 @@ use serde_json::{Value, json};
 
 use crate::testing::{frame, out};
 use crate::{
-    AgentPage, AuditPage, ConfigurationPage, EventRow, HerdAsides, HerdPage, JobPage, KeptOutNode,
-    LeaseCounts, LeasePage, NodesPage, UsagePage, ValuesShown, Written,
+    AgentPage, AuditPage, ConfigurationPage, EventRow, HeldAgent, HerdAsides, HerdPage, JobPage,
+    KeptOutNode, LeaseCounts, LeasePage, NodeDown, NodesPage, UsagePage, ValuesShown, Written,
+    standing_alarms,
 };
 
 const AT: &str = "2026-11-29T02:00:00Z";
 const CLUSTER: &str = "9f31c0aa52e7d410";
-const FULL: &str = "lvcreate: Insufficient free space; once the cause is repaired, `drover breakers reset \
+const FULL: &str = "task `qmclone` on node `pve1` failed: lvcreate: Insufficient free space; once the cause is repaired, `drover breakers reset \
                     lab/linux` tries at once";
 
 /// The content of a page, without what surrounds each.
@@ -52,7 +53,7 @@ fn status() -> Value {
         "clouds": [{ "id": "lab", "cluster": CLUSTER, "health": "degraded", "version": "9.2",
                      "detail": "cloud lab: no usable endpoint; check `apiUrl`", "agents": 1, "cap": 8,
                      "toldAt": AT }],
-        "templates": [{ "id": "lab/linux", "labels": ["linux", "x64"], "states": { "Leased": 1 }, "cap": 4,
+        "templates": [{ "id": "lab/linux", "labels": ["linux", "x64"], "states": { "Queued": 1, "Booting": 1, "Leased": 1, "Draining": 1, "Held": 1 }, "cap": 4,
                         "minimum": 1, "idleMinimum": 1, "breaker": "tripped",
                         "retryAt": "2026-11-29T03:00:00Z", "cause": "lvcreate: Insufficient free space" }],
         "agents": [], "leases": [], "addressPools": [],
@@ -79,7 +80,30 @@ fn status() -> Value {
 }
 
 fn herd(role: Role) -> String {
+    let status: drover_api::StatusOut = out(status());
     let asides = HerdAsides {
+        alarms: standing_alarms(status.alarms.clone(), &status.sources),
+        down: vec![NodeDown {
+            cluster: CLUSTER.to_owned(),
+            node: "pve2".to_owned(),
+            since: AT.to_owned(),
+            agents: vec![out(agent())],
+        }],
+        held: vec![HeldAgent {
+            agent: out(json!({
+                "id": "a9", "template": "lab/linux", "state": "Held", "since": AT, "vmid": 10419, "node": "pve1",
+                "leases": [], "uses": 0, "phases": [], "heldUntil": "2026-11-29T04:00:00Z",
+                "detail": "held instead of retired: Connecting failed",
+            })),
+            by: Some("token:ops".to_owned()),
+        }],
+        let_go: [("lab/linux".to_owned(), 1)].into(),
+        untried: [(
+            "lab/linux".to_owned(),
+            vec![out(json!({ "node": "pve3", "why": "the template has `node: pve1`" }))],
+        )]
+        .into(),
+        more_looks: 2,
         leases: LeaseCounts { waiting: 2, granted: 1 },
         waits: vec![out(account())],
         kept_out: vec![KeptOutNode {
@@ -101,7 +125,7 @@ fn herd(role: Role) -> String {
     };
     let gone = json!([{ "id": "a5", "template": "lab/linux", "reason": "failed", "phases": [],
                         "detail": "Booting failed (unreachable): node pve2 is offline", "goneAt": AT }]);
-    content(&HerdPage::new(frame(role), out(status()), asides, out(gone)))
+    content(&HerdPage::new(frame(role), status, asides, out(gone)))
 }
 
 fn agent() -> Value {
@@ -119,6 +143,7 @@ fn why() -> WhySubjectOut {
                 { "node": "pve1", "refused": "it is drained: `drover uncordon pve1` lets it be used again" },
                 { "node": "pve2", "refused": null },
             ],
+            "untried": [{ "node": "pve3", "why": "the template has `nodes: pve1, pve2`" }],
             "keys": ["memoryMb"], "failed": { "at": AT, "why": "lvcreate: Insufficient free space" } }],
     }))
 }
@@ -161,7 +186,7 @@ fn an_agent() {
         text: "agent a1 is Ready".to_owned(),
         log: None,
     }];
-    let page = AgentPage::new(frame(Role::Operator), out(agent()), events, 5000);
+    let page = AgentPage::new(frame(Role::Operator), out(agent()), true, events, 5000);
     insta::assert_snapshot!("agent", content(&page));
 }
 

@@ -25,6 +25,7 @@ use crate::error::{Call, PveError};
 use crate::limiter::{CallLimiter, CallPermit, NotAdmitted};
 use crate::refusal::Refusal;
 use crate::route::Route;
+use crate::tls::CertificateRefused;
 use crate::transport::{
     Dialer, Method, Reply, Request, Sent, Transport, TransportError, UploadFile,
 };
@@ -196,7 +197,7 @@ impl Client {
             timeout,
         };
         let mut tried = Vec::new();
-        let (mut distrusted, mut seen) = (true, None);
+        let (mut distrusted, mut seen, mut advice) = (true, None, None);
         let mut unsent = None;
         for index in order {
             let Some((endpoint, transport)) = self.route.get(index) else { continue };
@@ -220,7 +221,7 @@ impl Client {
                 }
                 Err(error) if error.sent() == Sent::No => {
                     let refused = match &error {
-                        TransportError::Certificate(refused) => Some(refused.certificate()),
+                        TransportError::Certificate(refused) => Some(&**refused),
                         TransportError::Connect(_)
                         | TransportError::Closed(_)
                         | TransportError::TimedOut(_)
@@ -228,8 +229,10 @@ impl Client {
                         | TransportError::Broken(_) => None,
                     };
                     distrusted &= refused.is_some();
-                    seen = refused.map(|one| one.sha256.clone()).or(seen);
-                    tried.push(format!("`{endpoint}`: {}", chain(&error)));
+                    seen = refused.map(|one| one.certificate().sha256.clone()).or(seen);
+                    advice = refused.map(|one| one.advice()).or(advice);
+                    let what = refused.map_or_else(|| chain(&error), CertificateRefused::what);
+                    tried.push(format!("`{endpoint}`: {what}"));
                 }
                 Err(source) => {
                     if matches!(source, TransportError::TimedOut(_)) {
@@ -242,7 +245,8 @@ impl Client {
             }
         }
         // A call that was not admitted does not make its endpoint unreachable.
-        let unreachable = PveError::Unreachable { call: call.clone(), tried, distrusted, seen };
+        let (call, answered) = (call.clone(), self.route.has_answered());
+        let unreachable = PveError::Unreachable { call, tried, distrusted, seen, advice, answered };
         Err(unsent.unwrap_or(unreachable))
     }
 

@@ -39,7 +39,7 @@ impl fmt::Display for Call {
 #[derive(Debug, thiserror::Error)]
 pub enum PveError {
     /// No endpoint accepted a connection.
-    #[error("no usable endpoint for `{call}`: {}", by_failure(tried))]
+    #[error("no usable endpoint for `{call}`: {}{}", by_failure(tried), behind(advice.as_deref()))]
     Unreachable {
         /// The call that failed.
         call: Call,
@@ -49,6 +49,10 @@ pub enum PveError {
         distrusted: bool,
         /// The SHA-256 of the last refused certificate.
         seen: Option<String>,
+        /// What to do about that certificate.
+        advice: Option<&'static str>,
+        /// Whether an endpoint ever answered this client.
+        answered: bool,
     },
     /// The connection failed after something may have been sent.
     #[error("`{call}` got no answer from `{endpoint}`")]
@@ -110,8 +114,13 @@ pub enum PveError {
     },
 }
 
+/// Advice at the end of a text.
+fn behind(advice: Option<&str>) -> String {
+    advice.map(|advice| format!("; {advice}")).unwrap_or_default()
+}
+
 /// Each failure once, after the endpoints that it applies to.
-fn by_failure(tried: &[String]) -> String {
+pub fn by_failure(tried: &[String]) -> String {
     let mut each: Vec<(Vec<&str>, &str)> = Vec::new();
     for one in tried {
         let (endpoint, failure) = one.split_once(": ").unwrap_or(("", one));

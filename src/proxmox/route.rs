@@ -2,6 +2,7 @@
 //! no connection, and returns to the first after a while.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -17,6 +18,8 @@ const RETURN_AFTER: Duration = Duration::from_secs(60);
 pub struct Route {
     endpoints: Vec<(Endpoint, Arc<dyn Transport>)>,
     choice: Mutex<Choice>,
+    /// Whether any of them ever accepted a call.
+    answered: AtomicBool,
 }
 
 #[derive(Clone, Copy)]
@@ -28,7 +31,8 @@ struct Choice {
 impl Route {
     /// A route that starts with the first endpoint.
     pub fn new(endpoints: Vec<(Endpoint, Arc<dyn Transport>)>) -> Self {
-        Self { endpoints, choice: Mutex::new(Choice { index: 0, since: Instant::now() }) }
+        let choice = Mutex::new(Choice { index: 0, since: Instant::now() });
+        Self { endpoints, choice, answered: AtomicBool::new(false) }
     }
 
     /// The indexes of all endpoints in the order in which one call tries them.
@@ -62,8 +66,14 @@ impl Route {
         self.endpoints.len()
     }
 
+    /// Whether any endpoint ever accepted a call.
+    pub(crate) fn has_answered(&self) -> bool {
+        self.answered.load(Ordering::Relaxed)
+    }
+
     /// Notes that an endpoint accepted a call.
     pub(crate) fn mark_used(&self, index: usize) {
+        self.answered.store(true, Ordering::Relaxed);
         let mut choice = self.choice.lock();
         if choice.index != index || index == 0 {
             if choice.index != index {

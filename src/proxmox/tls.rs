@@ -86,26 +86,35 @@ impl CertificateRefused {
     pub fn certificate(&self) -> &PresentedCertificate {
         &self.certificate
     }
+
+    /// What was wrong with it, without advice.
+    pub fn what(&self) -> String {
+        let PresentedCertificate { sha256, about } = &self.certificate;
+        match &self.reason {
+            RefusalReason::Pins(pins) => format!(
+                "the certificate is not a pinned one: saw SHA-256 `{sha256}`{about}, expected `{}`",
+                pins.join("` or `"),
+            ),
+            RefusalReason::Authority(text) => {
+                format!("the certificate is not trusted ({text}): saw SHA-256 `{sha256}`{about}")
+            }
+        }
+    }
+
+    /// What a person is asked to do.
+    pub fn advice(&self) -> &'static str {
+        match self.reason {
+            RefusalReason::Pins(_) => self.advice.unpinned,
+            RefusalReason::Authority(_) => self.advice.untrusted,
+        }
+    }
 }
 
 impl std::error::Error for CertificateRefused {}
 
 impl fmt::Display for CertificateRefused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let PresentedCertificate { sha256, about } = &self.certificate;
-        match &self.reason {
-            RefusalReason::Pins(pins) => write!(
-                f,
-                "the certificate is not a pinned one: saw SHA-256 `{sha256}`{about}, expected `{}`; {}",
-                pins.join("` or `"),
-                self.advice.unpinned,
-            ),
-            RefusalReason::Authority(text) => write!(
-                f,
-                "the certificate is not trusted ({text}): saw SHA-256 `{sha256}`{about}; {}",
-                self.advice.untrusted,
-            ),
-        }
+        write!(f, "{}; {}", self.what(), self.advice())
     }
 }
 

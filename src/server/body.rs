@@ -184,11 +184,17 @@ impl<T: DeserializeOwned> Fields<T> {
 
     /// Checks a whole number from 1 to `most`.
     pub(super) fn count(&mut self, field: &'static str, most: u64) -> Option<u64> {
+        self.count_within(field, 1..=most)
+    }
+
+    fn count_within(&mut self, field: &'static str, range: RangeInclusive<u64>) -> Option<u64> {
         let value = self.value(field)?;
-        let number = value.as_u64().filter(|number| (1..=most).contains(number));
+        let number = value.as_u64().filter(|number| range.contains(number));
         if number.is_none() {
             let shown = if value.is_number() { value.to_string() } else { kind(&value).into() };
-            self.fault(field, format!("must be a whole number from 1 to {most}, and is {shown}"));
+            let (least, most) = (range.start(), range.end());
+            let text = format!("must be a whole number from {least} to {most}, and is {shown}");
+            self.fault(field, text);
         }
         number
     }
@@ -209,11 +215,10 @@ impl<T: DeserializeOwned> Fields<T> {
         range: RangeInclusive<u16>,
         absent: u16,
     ) {
-        self.count_or(field, (*range.end()).into(), absent.into());
-        let least = u64::from(*range.start());
-        let is_small = self.values.get(field).and_then(Value::as_u64).is_some_and(|it| it < least);
-        if is_small {
-            self.fault(field, format!("must be at least {least}"));
+        if self.value(field).is_none() {
+            self.values.insert(field.to_owned(), absent.into());
+        } else {
+            self.count_within(field, (*range.start()).into()..=(*range.end()).into());
         }
     }
 

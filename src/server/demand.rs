@@ -11,6 +11,7 @@ use drover_api::{
 };
 use drover_model::demand::report::{Account, Estimate, Kind, Serving, SourceJobs, Subject};
 use drover_model::id::{AgentId, LeaseId, SourceId};
+use drover_model::outside::outside;
 use drover_model::phase::{JobPhase, LeasePhase};
 use drover_model::ports::JobObservation;
 use drover_model::status::SourceStatus;
@@ -260,7 +261,7 @@ fn of_template(one: WhyOut) -> WhySubjectOut {
 
 /// Since when a source cannot be polled, and why.
 fn blind(since: WallTime, text: &str) -> String {
-    format!("cannot be polled since {}: {text}", rfc3339(since))
+    format!("cannot be polled since {}, and no new job of it is seen since: {text}", rfc3339(since))
 }
 
 /// A source that left the configuration, with what it still has.
@@ -295,7 +296,7 @@ async fn of_job(state: &State, of: &str) -> Result<WhySubjectOut, Rejection> {
             found.insert((source.to_string(), id.to_owned()), (shown, subject));
         };
         for job in one.waiting.iter().filter(|job| is_it(source, &job.id, Some(&job.name))) {
-            let mut stands = format!("`{}` waits since {}", job.name, rfc3339(job.since));
+            let mut stands = format!("{} waits since {}", outside(&job.name), rfc3339(job.since));
             if let Some(text) = lacks(one, job) {
                 stands += &format!("; it is unserved: {text}");
             }
@@ -314,8 +315,8 @@ async fn of_job(state: &State, of: &str) -> Result<WhySubjectOut, Rejection> {
         for job in one.ignored.iter().filter(|job| is_it(source, &job.id, Some(&job.name))) {
             let wants = describe(&job.want);
             let stands = format!(
-                "`{}` is left alone: it wants {wants}, and `labels` of {source} do not have all of that",
-                job.name
+                "{} is left alone: it wants {wants}, and `labels` of {source} do not have all of that",
+                outside(&job.name)
             );
             enter(&job.id, stands, None);
         }

@@ -11,6 +11,7 @@ use futures_util::stream;
 use serde_json::json;
 
 use super::auth::Caller;
+use super::pass::Pass;
 use super::problem::Rejection;
 use super::reported::event_out;
 use super::share::{Share, Shared};
@@ -42,16 +43,18 @@ pub(super) async fn stream(
         after.is_none().then(|| format!("id: {}\n\n", state.doors.view.last_event()));
     let opening = format!(": open\n\n{}", place_of_new.unwrap_or_default());
     let opening = stream::once(async { Ok::<_, actix_web::Error>(Bytes::from(opening)) });
-    let held = (state, reader, place, caller.by(), false);
-    let events = stream::unfold(held, |(state, mut reader, place, by, is_up_to_date)| async move {
-        // All that happened before is sent.
-        let is_new = !is_up_to_date && !reader.has_past();
-        let bytes = match is_new {
-            true => Bytes::from_static(b": up to date\n\n"),
-            false => next(&state, &mut reader, &by).await?,
-        };
-        Some((Ok(bytes), (state, reader, place, by, is_up_to_date || is_new)))
-    });
+    let pass = Pass::of(&state, &caller, request.headers());
+    let held = (state, reader, place, pass, false);
+    let events =
+        stream::unfold(held, |(state, mut reader, place, mut pass, is_up_to_date)| async move {
+            // All that happened before is sent.
+            let is_new = !is_up_to_date && !reader.has_past();
+            let bytes = match is_new {
+                true => Bytes::from_static(b": up to date\n\n"),
+                false => next(&state, &mut reader, &mut pass).await?,
+            };
+            Some((Ok(bytes), (state, reader, place, pass, is_up_to_date || is_new)))
+        });
     Ok(HttpResponse::Ok()
         .content_type("text/event-stream")
         .insert_header(("Cache-Control", "no-store"))
@@ -77,14 +80,20 @@ fn read_id(text: &str) -> Result<EventId, Rejection> {
     })
 }
 
-async fn next(state: &State, reader: &mut Reader, by: &By) -> Option<Bytes> {
-    tokio::select! {
-        () = state.stopping() => None,
-        reported = tokio::time::timeout(state.limits.heartbeat, reader.next()) => match reported {
-            Ok(reported) => Some(Bytes::from(spell(&state.doors.view, &reported?, by))),
-            Err(_) => Some(Bytes::from_static(b": still here\n\n")),
-        },
+/// The next piece; none at the end of the service, and once the caller may see less than at the beginning: who comes
+/// again gets what they may see now.
+async fn next(state: &State, reader: &mut Reader, pass: &mut Pass) -> Option<Bytes> {
+    let reported = tokio::select! {
+        () = state.stopping() => return None,
+        reported = tokio::time::timeout(state.limits.heartbeat, reader.next()) => reported,
+    };
+    if !pass.counts(state) {
+        return None;
     }
+    Some(match reported {
+        Ok(reported) => Bytes::from(spell(&state.doors.view, &reported?, &pass.caller().by())),
+        Err(_) => Bytes::from_static(b": still here\n\n"),
+    })
 }
 
 fn spell(view: &View, reported: &Reported, by: &By) -> String {
@@ -110,6 +119,9 @@ fn spell(view: &View, reported: &Reported, by: &By) -> String {
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
+    use std::time::Duration;
+
+    use super::super::auth::Auth;
     use super::super::house::STREAMS;
     use super::super::testing::Served;
 
@@ -132,6 +144,19 @@ mod tests {
         assert_eq!(refused.headers()["retry-after"], "5");
         assert_eq!(open("operator").await.status(), 200);
         drop(streams);
+        served.stop().await;
+    }
+
+    // Invariant: a stream shows nobody what they may not see any more.
+
+    #[tokio::test]
+    async fn a_stream_ends_once_its_caller_may_do_less() {
+        let served = Served::default();
+        let request = served.http.get(format!("{}/v1/events", served.base));
+        let mut stream = request.bearer_auth("admin-token").send().await.unwrap();
+        served.running.replace_auth(Auth::default());
+        let end = async { while stream.chunk().await.unwrap().is_some() {} };
+        tokio::time::timeout(Duration::from_secs(20), end).await.unwrap();
         served.stop().await;
     }
 }

@@ -84,10 +84,13 @@ pub(super) async fn pass(
         return Ok(request.error_response(Rejection::unauthorized("the service is not set up")));
     };
     audited::note_route(&request);
-    match enter(guard, &house, &mut request).await {
+    let entered = match enter(guard, &house, &mut request).await {
         Ok(_) if !request.method().is_safe() && !audited::may_go_on(&house.audit).await => {
-            Ok(request.error_response(Rejection::unaudited()))
+            Err(Rejection::unaudited())
         }
+        entered => entered,
+    };
+    match entered {
         Ok(Entered { command, _body }) => {
             let response = next.call(request).await?;
             if guard.is_part && response.status().is_success() {

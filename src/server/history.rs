@@ -25,6 +25,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::timeout;
 
+use super::auth::Caller;
 use super::house::now;
 use super::nodes;
 use super::problem::Rejection;
@@ -128,11 +129,12 @@ fn unread(why: &dyn std::fmt::Display) -> Rejection {
 pub(super) async fn usage(
     state: web::Data<State>,
     request: HttpRequest,
+    caller: web::ReqData<Caller>,
     Query(of): Query<UsageOf>,
 ) -> Result<HttpResponse, Rejection> {
     let accepts = request.headers().get(ACCEPT).and_then(|kinds| kinds.to_str().ok());
     let is_csv = of.is_csv(accepts)?;
-    let out = usage_of(&state, &of).await?;
+    let out = usage_of(&state, &of, &caller).await?;
     Ok(match is_csv {
         true => csv(&out),
         false => HttpResponse::Ok().insert_header((CACHE_CONTROL, "no-store")).json(out),
@@ -163,19 +165,23 @@ pub(super) fn csv(out: &UsageOut) -> HttpResponse {
 }
 
 /// A report of usage.
-pub(super) async fn usage_of(state: &State, of: &UsageOf) -> Result<UsageOut, Rejection> {
+pub(super) async fn usage_of(
+    state: &State,
+    of: &UsageOf,
+    caller: &Caller,
+) -> Result<UsageOut, Rejection> {
     let by = of.by.as_deref().map_or(Some(By::default()), By::of).ok_or_else(|| {
         let known = By::ALL.map(By::name).join(", ");
         Rejection::invalid(format!("`by` must be one of {known}"))
     })?;
     let before = |to: WallTime| WallTime(to.0.saturating_sub(USAGE_DAYS * DAY_MS));
     let range = range(of.from.as_deref(), of.to.as_deref(), before)?;
-    let (place, door) = (reader(state)?, state.doors.history.clone());
+    let (place, door, who) = (reader(state)?, state.doors.history.clone(), caller.by());
     let read = web::block(move || {
         let _place = place;
         let prices = (door.prices)();
         let list = prices.as_ref().map(|(list, _)| list.clone());
-        let mut tally = Tally::new(range, by, list);
+        let mut tally = Tally::new(range, by, list).seen_by(who);
         let seen = (door.read)(range, &mut |line| {
             tally.take(&line);
             ControlFlow::Continue(())

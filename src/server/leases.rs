@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix_web::http::{StatusCode, header};
-use actix_web::{HttpResponse, web};
+use actix_web::{HttpRequest, HttpResponse, web};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use causes::chain;
@@ -27,6 +27,7 @@ use super::auth::Caller;
 use super::body::{Fields, hex};
 use super::events::one_of;
 use super::house::now;
+use super::pass::Pass;
 use super::problem::Rejection;
 use super::problem::printable;
 use super::query::{Keys, Query};
@@ -374,6 +375,7 @@ pub fn check_public_key(line: &str) -> Result<(), String> {
 pub(super) async fn show(
     state: web::Data<State>,
     caller: web::ReqData<Caller>,
+    request: HttpRequest,
     id: web::Path<String>,
     Query(wait): Query<Wait>,
 ) -> Result<web::Json<LeaseOut>, Rejection> {
@@ -395,6 +397,7 @@ pub(super) async fn show(
     };
     let view = &state.doors.view;
     let id = LeaseId::new(&*id);
+    let pass = Pass::of(&state, &caller, request.headers());
     let deadline = Instant::now() + Duration::from_secs(wait.wait_seconds);
     let _place = match wait.wait_seconds {
         0 => None,
@@ -409,6 +412,10 @@ pub(super) async fn show(
         seen = view.wait_for_lease(&id, |lease| settled(lease.state), deadline) => seen,
         () = state.stopping() => view.lease(&id),
     };
+    // It may have waited for minutes.
+    if let Some(why) = pass.fault(&state) {
+        return Err(Rejection::unauthorized(why));
+    }
     knows(&state)?;
     let lease = seen.ok_or_else(|| no_lease(&id))?;
     Ok(web::Json(shapes::lease(view, &lease, &caller.by())))

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use drover_api::{AccountOut, NodesOut, WhyOut, WhySubjectOut};
-use drover_page::KeptOutNode;
+use drover_model::placement::report::NodesKnown;
 use parking_lot::Mutex;
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::Instant;
@@ -27,8 +27,8 @@ const KEPT: usize = 64;
 pub(crate) struct Looks {
     /// What sources and leases wait for. Clusters are not asked for it.
     pub(super) waits: Kept<Vec<AccountOut>>,
-    /// The nodes that operators keep out, without a look at clusters, too.
-    pub(super) kept_out: Kept<Vec<KeptOutNode>>,
+    /// What is known of nodes without a look at clusters, too.
+    pub(super) known: Kept<NodesKnown>,
     pub(super) nodes: Kept<NodesOut>,
     pub(super) why: Kept<WhySubjectOut>,
     pub(super) templates: Kept<WhyOut>,
@@ -38,7 +38,7 @@ impl Default for Looks {
     fn default() -> Self {
         Self {
             waits: Kept { fresh: BRIEFLY, ..Kept::default() },
-            kept_out: Kept { fresh: BRIEFLY, ..Kept::default() },
+            known: Kept { fresh: BRIEFLY, ..Kept::default() },
             nodes: Kept::default(),
             why: Kept::default(),
             templates: Kept::default(),
@@ -50,7 +50,7 @@ impl Looks {
     /// Forgets what may be so no more: an operator changed what agents start on.
     pub(super) fn forget(&self) {
         self.waits.forget();
-        self.kept_out.forget();
+        self.known.forget();
         self.nodes.forget();
         self.templates.forget();
         self.why.forget();

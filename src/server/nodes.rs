@@ -3,18 +3,17 @@
 use std::collections::BTreeSet;
 
 use actix_web::web;
-use drover_actors::message::{HerdCommand, NodeKeptOut};
+use drover_actors::message::HerdCommand;
 use drover_api::{
     CordonIn, DrainIn, DrainOut, FailedOut, NodeOut, NodesOut, Problem, RefusesOut, RoomOut,
-    UnreadOut, WhyNodeOut, WhyOut,
+    UnreadOut, UntriedOut, WhyNodeOut, WhyOut,
 };
 use drover_model::fault::FaultKind;
 use drover_model::id::{AgentId, CloudId, NodeName};
 use drover_model::phase::{AgentPhase, NodeOrder};
-use drover_model::placement::report::{NodeReport, WhyReport};
+use drover_model::placement::report::{NodeReport, NodesKnown, WhyReport};
 use drover_model::record::Reason;
 use drover_model::status::AgentStatus;
-use drover_page::KeptOutNode;
 
 use super::auth::Caller;
 use super::body::Fields;
@@ -74,10 +73,18 @@ impl Shown<WhyOut> for WhyReport {
             next,
             refused,
             nodes: nodes.collect(),
+            untried: one.untried.iter().map(Shown::shown).collect(),
             keys: one.keys.into_iter().map(str::to_owned).collect(),
             failed: None,
             idle: 0,
         }
+    }
+}
+
+impl Shown<UntriedOut> for (NodeName, String) {
+    fn shown(&self) -> UntriedOut {
+        let (node, why) = self;
+        UntriedOut { node: node.to_string(), why: why.clone() }
     }
 }
 
@@ -119,17 +126,11 @@ pub(super) async fn list(state: web::Data<State>) -> Result<web::Json<NodesOut>,
     Ok(web::Json(NodesOut { nodes, unread }))
 }
 
-/// The nodes that operators keep out; no cluster is asked.
-pub(super) async fn kept_out(state: &State) -> Vec<KeptOutNode> {
-    let command = |reply| HerdCommand::NodesKeptOut { reply };
+/// What is known of nodes; no cluster is asked.
+pub(super) async fn known(state: &State) -> NodesKnown {
+    let command = |reply| HerdCommand::NodesKnown { reply };
     // A page shows what else it has while the herd does not answer.
-    let all = state.ask(state.limits.glance(), command).await.unwrap_or_default();
-    let shown = |one: NodeKeptOut| KeptOutNode {
-        cluster: one.cluster.to_string(),
-        node: one.node.to_string(),
-        is_drained: one.order == NodeOrder::Drain,
-    };
-    all.into_iter().map(shown).collect()
+    state.ask(state.limits.glance(), command).await.unwrap_or_default()
 }
 
 /// Cordons a node, across restarts, until it is used again: nothing starts there, and agents there stay.

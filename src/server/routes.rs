@@ -178,3 +178,29 @@ async fn nothing(request: HttpRequest) -> HttpResponse {
     let problem = problem::no_such_route(request.clone()).await;
     answers::for_whom(&request, &problem)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write as _;
+
+    use insta::assert_snapshot;
+
+    use super::*;
+
+    // Invariant: what each call needs is decided here, and a change of it is seen.
+
+    #[test]
+    fn each_place_asks_for_its_role() {
+        let mut text = String::new();
+        for place in places().into_iter().chain(page::places()) {
+            for (method, access) in &place.methods {
+                let role = match access {
+                    Access::Open => "anybody".to_owned(),
+                    Access::Least(role) => role.to_string(),
+                };
+                writeln!(text, "{role:8} {method:6} {}", place.path).ok();
+            }
+        }
+        assert_snapshot!(text);
+    }
+}

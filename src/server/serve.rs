@@ -17,7 +17,8 @@ use actix_http::HttpService;
 use actix_service::map_config;
 use actix_web::body::BoxBody;
 use actix_web::dev::{AppConfig, Service, ServiceFactory};
-use actix_web::middleware::from_fn;
+use actix_web::http::header::{CACHE_CONTROL, X_CONTENT_TYPE_OPTIONS};
+use actix_web::middleware::{DefaultHeaders, from_fn};
 use actix_web::web::{self, ServiceConfig};
 use actix_web::{App, rt};
 use tokio::task::JoinSet;
@@ -172,7 +173,13 @@ async fn serve(doors: Vec<Door>, (house, routes): (&Arc<House>, &Routes), crowd:
         .configure(|config| (routes.register)(config))
         .wrap(from_fn(forwarded::admit))
         .wrap(from_fn(seat::follow))
-        .wrap(from_fn(audited::follow));
+        .wrap(from_fn(audited::follow))
+        // What one caller may see is for no cache, and what is JSON is read as nothing else.
+        .wrap(
+            DefaultHeaders::new()
+                .add((CACHE_CONTROL, "no-store"))
+                .add((X_CONTENT_TYPE_OPTIONS, "nosniff")),
+        );
     let factory = HttpService::<Wire, _, BoxBody>::build()
         .keep_alive(KEEP_ALIVE)
         // Heads and bodies have their limits with the line, each of them, and not the first alone.

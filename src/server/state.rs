@@ -28,6 +28,7 @@ use futures_util::future::BoxFuture;
 use tokio::sync::Semaphore;
 
 use crate::auth::Caller;
+use crate::hints::KeptHints;
 use crate::house::{House, now};
 use crate::looks::Looks;
 use crate::problem::Rejection;
@@ -217,6 +218,8 @@ pub(crate) struct State {
     pub(super) commands: Arc<Semaphore>,
     /// What the page was answered lately by clusters.
     pub(super) looks: Looks,
+    /// What reasons on the page lead to.
+    pub(super) hints: KeptHints,
     /// Terminals that are open.
     pub(super) terminals: Terminals,
     /// Places for readers of the history.
@@ -238,7 +241,8 @@ impl State {
         let history_readers = Arc::new(Semaphore::new(READERS));
         let (looks, house) = (Looks::default(), Arc::clone(house));
         let terminals = Terminals::default();
-        Self { doors, commands, looks, terminals, history_readers, house }
+        let hints = KeptHints::default();
+        Self { doors, commands, looks, hints, terminals, history_readers, house }
     }
 
     /// Sends a command to the herd and waits for its answer, at most `limit`. It is refused where too many

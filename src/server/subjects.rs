@@ -100,6 +100,7 @@ fn refusals(one: &NodeOut) -> impl Iterator<Item = WhyOut> {
         waits: None,
         next: None,
         refused: None,
+        untried: Vec::new(),
         nodes: vec![WhyNodeOut { node: one.node.clone(), refused: Some(refuses.why.clone()) }],
         keys: Vec::new(),
         failed: None,

@@ -303,7 +303,7 @@ fn book(view: Arc<View>, asks: Arc<Mutex<Vec<LeaseAsk>>>) -> impl FnMut(HerdComm
         HerdCommand::Nodes { reply } => {
             reply.send(NodesSeen { nodes: vec![reports::a_node()], unread: Vec::new() });
         }
-        HerdCommand::NodesKeptOut { reply } => reply.send(reports::kept_out()),
+        HerdCommand::NodesKnown { reply } => reply.send(reports::nodes_known()),
         HerdCommand::Why { template, reply } => {
             let missing = Refusal::Unknown(format!("no template is called `{template}`"));
             let known = view.templates().into_iter().find(|one| one.template.answers_to(&template));
@@ -312,6 +312,7 @@ fn book(view: Arc<View>, asks: Arc<Mutex<Vec<LeaseAsk>>>) -> impl FnMut(HerdComm
                 waits: None,
                 verdict: Err("node `pve1`: it is in maintenance".into()),
                 nodes: vec![(NodeName::new("pve1"), Some("it is in maintenance".into()))],
+                untried: vec![(NodeName::new("pve2"), "the template has `node: pve1`".into())],
                 keys: BTreeSet::new(),
                 doubtful: BTreeSet::from([AgentId::new("doubtful")]),
             });

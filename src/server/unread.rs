@@ -4,6 +4,7 @@
 use super::shapes::rfc3339;
 use drover_api::JobOut;
 use drover_model::demand::report::{SourceJobs, UnreadJob};
+use drover_model::outside::outside;
 use drover_model::phase::JobPhase;
 
 /// The unread jobs of a source, those that wait the longest first.
@@ -26,7 +27,7 @@ pub(super) fn jobs(one: &SourceJobs) -> Vec<JobOut> {
 /// How an unread job stands.
 pub(super) fn stands(one: &SourceJobs, job: &UnreadJob) -> String {
     let since = rfc3339(job.since);
-    format!("`{}` waits since {since}; it is unread: {}", job.name, cause(one))
+    format!("{} waits since {since}; it is unread: {}", outside(&job.name), cause(one))
 }
 
 /// Why a source does not say what a job wants.

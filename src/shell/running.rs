@@ -1,5 +1,6 @@
 //! What happens in a session: commands, files, and what their ends mean.
 
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -82,7 +83,7 @@ pub(super) fn was_already_done(doing: &str, ran: &Ran) -> Result<bool, Fault> {
 }
 
 pub(super) fn broken(doing: &str, ran: &Ran) -> Fault {
-    Fault::new(FaultKind::Broken, Culprit::Guest, format!("{doing} failed: {}", ran.tail))
+    Fault::new(FaultKind::Broken, Culprit::Guest, format!("{doing} failed: {}", ran.said()))
 }
 
 pub(super) async fn exec_on(
@@ -150,7 +151,44 @@ pub(super) fn login_fault(os: Os, error: ConnectError) -> Fault {
             (FaultKind::Broken, Culprit::Guest)
         }
     };
-    Fault::new(kind, culprit, windows::login_text(os, chain(&error)))
+    let text = windows::login_text(os, chain(&error));
+    let text = match unanswered(&error) {
+        Some(what) => format!("{what}: {text}"),
+        None => text,
+    };
+    Fault::new(kind, culprit, text)
+}
+
+/// What it means where nobody answered; none where somebody did.
+fn unanswered(error: &ConnectError) -> Option<String> {
+    let place = |target: &str| target.rsplit_once(':').map(|(_, port)| port.to_owned());
+    match error {
+        ConnectError::Unreachable { target, source } => {
+            let port = place(target)?;
+            if source.kind() == ErrorKind::ConnectionRefused {
+                return Some(format!(
+                    "nothing listens on port {port} of the guest (`sshPort`), so the image's sshd does \
+                     not run there, the guest's firewall refuses it, or the port is wrong"
+                ));
+            }
+            let is_silent = [ErrorKind::TimedOut, ErrorKind::HostUnreachable];
+            is_silent.contains(&source.kind()).then(|| {
+                format!(
+                    "no answer from the guest's address, so its network is not up, the address is \
+                     another machine's, or a firewall drops port {port} (`sshPort`)"
+                )
+            })
+        }
+        ConnectError::TimedOut { target, .. } => Some(format!(
+            "no answer from the guest's port {} (`sshPort`), so a firewall drops it, or the address \
+             is another machine's",
+            place(target)?
+        )),
+        ConnectError::KeyRejected { .. }
+        | ConnectError::Impostor { .. }
+        | ConnectError::BadPin { .. }
+        | ConnectError::Protocol { .. } => None,
+    }
 }
 
 /// The outcome of a command that changes keys.
@@ -158,7 +196,7 @@ pub(super) fn changed(doing: &str, ran: &Ran) -> Result<(), Fault> {
     match ran.exit {
         Some(0) => Ok(()),
         Some(scripts::EXIT_TRY_AGAIN) => {
-            let text = format!("{doing} failed: {}", ran.tail);
+            let text = format!("{doing} failed: {}", ran.said());
             Err(Fault::new(FaultKind::Contention, Culprit::Guest, text))
         }
         _ => Err(broken(doing, ran)),

@@ -122,7 +122,8 @@ pub fn answer(
             // An empty body is one without a field; one that cannot be read says nothing against it.
             let response: Response = serde_json::from_slice(body).unwrap_or_default();
             let partial = response.partial_success.unwrap_or_default();
-            let (refused, why) = (partial.rejected_spans.number(), said(&partial.error_message, secrets));
+            let (refused, why) =
+                (partial.rejected_spans.number(), said(&partial.error_message, secrets));
             if refused > 0 {
                 let why = if why.is_empty() { "it does not say why".to_owned() } else { why };
                 return Answer::Partly { refused, why };
@@ -228,7 +229,8 @@ mod tests {
                 assert!(why.contains(MASK) && !why.contains("s3c"), "{why}");
             }
         }
-        let partial = r#"{"partialSuccess":{"rejectedSpans":1,"errorMessage":"s3cret/value, password=abc"}}"#;
+        let partial =
+            r#"{"partialSuccess":{"rejectedSpans":1,"errorMessage":"s3cret/value, password=abc"}}"#;
         let expected = Answer::Partly { refused: 1, why: "***, password=***".to_owned() };
         assert_eq!(read(200, None, partial), expected);
     }

@@ -22,11 +22,11 @@ use std::collections::BTreeMap;
 
 use drover_model::fact::{Fact, What};
 use drover_model::id::{AgentId, LeaseId, NodeName, TemplateId, VmId};
-use drover_model::strip::stripped;
 use drover_model::noted::Noted;
 use drover_model::phase::AgentPhase;
 use drover_model::record::{Reason, without_output};
 use drover_model::status::AgentStatus;
+use drover_model::strip::stripped;
 use drover_model::time::WallTime;
 
 use crate::Value;

@@ -46,6 +46,39 @@ fn what_drover_is_quoted_with_stands_in_the_code() {
     assert!(tried > 40, "{tried} quotes");
 }
 
+// Invariant: each stuck case leads to a heading of the book that is there, by what drover says of it.
+
+#[test]
+fn each_stuck_case_leads_to_a_heading_of_the_book() {
+    // These are answers of `drover status` and `drover resync`.
+    let others = ["configuration_broken.snap", "cloud_gone_at_resync.snap"];
+    let page = Document::read(Path::new("src/book/troubleshooting.md"));
+    let headings: Vec<String> = page
+        .text
+        .lines()
+        .filter(|line| line.starts_with("##"))
+        .map(|line| line.trim_start_matches('#').trim().replace('`', ""))
+        .collect();
+    let (mut wrong, mut tried) = (Vec::new(), 0);
+    for path in files(Path::new("tests/golden/why"), &[".snap"]) {
+        if others.iter().any(|other| path.ends_with(other)) {
+            continue;
+        }
+        let text = fs::read_to_string(root().join(&path)).unwrap();
+        let start = "what to do: `drover help troubleshooting`, under \"";
+        let titles = text.lines().filter_map(|line| line.strip_prefix(start)?.strip_suffix('"'));
+        let titles: Vec<&str> = titles.collect();
+        tried += titles.len();
+        if titles.is_empty() {
+            wrong.push(format!("{} leads to no heading", path.display()));
+        }
+        let is_gone = |title: &&&str| !headings.iter().any(|heading| heading == **title);
+        wrong.extend(titles.iter().filter(is_gone).map(|title| format!("no heading `{title}`")));
+    }
+    none_is(&wrong);
+    assert!(tried >= 22, "{tried} headings");
+}
+
 /// Metrics with their types, as the golden page of `/metrics` has them.
 fn served() -> BTreeMap<String, (String, Vec<String>)> {
     let folder = Path::new("src/server/metrics/snapshots");

@@ -5,7 +5,7 @@ use super::{book, named};
 
 /// Each reason with its word, in the order of the code: from lines such as `Self::Idle => "idle",`.
 fn reasons() -> Vec<(String, String)> {
-    let text = std::fs::read_to_string(root().join("actors/model/record.rs")).unwrap();
+    let text = std::fs::read_to_string(root().join("actors/model/record/reason.rs")).unwrap();
     let (_, label) = text.split_once("impl Reason {").unwrap();
     let (label, _) = label.split_once("\n}\n").unwrap();
     let read = |line: &str| {

@@ -109,7 +109,7 @@ async fn demand_beyond_the_pool_is_served_as_addresses_have_rested() {
     world.ready(&leases[1]).await;
     world.pass(Duration::from_secs(5)).await;
     let waits = world.view().lease(&leases[2]).unwrap().detail;
-    assert_eq!(waits, "rack/linux: address pool `lab` is used up: 2 in use, 0 resting");
+    assert_eq!(waits, "rack/linux: address pool `lab` is used up: 2 in use");
     let lack = world.view().templates()[0].lack.clone().unwrap();
     assert!(waits.ends_with(&lack), "{lack}");
     let mut seen = BTreeSet::new();
@@ -134,7 +134,7 @@ async fn an_operator_hears_why_no_more_agents_are_started() {
     let (agents, short) = world.provision("linux", 4).await;
     let short = short.unwrap();
     assert_eq!(agents.len(), 2);
-    assert_eq!(short, "rack/linux: address pool `lab` is used up: 2 in use, 0 resting");
+    assert_eq!(short, "rack/linux: address pool `lab` is used up: 2 in use");
     world.until("they are shown", |_| counts(&world) == (2, 0, 0)).await;
     world.end().await;
 }

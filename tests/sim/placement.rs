@@ -237,7 +237,9 @@ async fn agents_that_must_be_apart_are_one_on_a_node() {
     assert_eq!(spread(&world).into_values().collect::<Vec<_>>(), [1, 1, 1]);
     let report = why(&world, "linux").await;
     let reported: Vec<&str> = report.nodes.iter().filter_map(|(_, why)| why.as_deref()).collect();
-    assert!(reported.len() == 3 && reported[0].ends_with("a guest on it has linux (antiAffinity)"));
+    assert!(
+        reported.len() == 3 && reported[0].ends_with("a guest on it has linux (`antiAffinity`)")
+    );
     end(world, &[]).await;
 }
 
@@ -284,7 +286,7 @@ async fn a_node_has_no_more_guests_than_the_template_allows_crash_or_not() {
     assert_eq!(all, wanted.map(|(node, count)| (node.to_owned(), count)));
     let report = why(&world, "linux").await;
     let full = |why: &Option<String>| {
-        why.as_deref() == Some("3 guests are on it, and 3 may be (maxVmsPerNode)")
+        why.as_deref() == Some("3 guests are on it, and 3 may be (`maxVmsPerNode`)")
     };
     assert!(report.nodes.iter().all(|(_, why)| full(why)), "{report:?}");
     end(world, &[]).await;
@@ -499,7 +501,8 @@ async fn a_node_in_maintenance_takes_nothing_new() {
     assert_eq!(
         reported.1.as_deref(),
         Some(
-            "it is in maintenance (`ha-manager crm-command node-maintenance disable NODE` ends that)"
+            "it is in maintenance: somebody put it there on purpose, and ends it with `ha-manager \
+             crm-command node-maintenance disable pve1`"
         )
     );
     end(world, &[]).await;

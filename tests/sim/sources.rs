@@ -194,7 +194,10 @@ async fn a_broken_storage_opens_its_own_breaker_and_one_trial_closes_it() {
     world.pass(2 * MINUTE).await;
     assert_eq!(world.notes.intended(), intended + 1, "nothing but the other template's");
     let why = world.view().lease(&lease).unwrap().detail;
-    assert!(why.contains("storage `shared`: its breaker is tripped until"), "{why}");
+    assert!(
+        why.contains("storage `shared`: ") && why.contains("; its breaker is open until "),
+        "{why}"
+    );
     world.pass(4 * MINUTE).await;
     assert_eq!(world.notes.intended(), intended + 2, "one trial");
     assert_eq!(place(&world, "storage:shared"), Some(BreakerPhase::Open));

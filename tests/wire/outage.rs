@@ -116,7 +116,10 @@ fn a_node_that_is_down_is_waited_for_and_its_machines_are_replaced() {
     sim.order("node-down pve2");
     assert_eq!(call(&site, "POST", "/v1/resync", Some(&json!({}))).0, 200);
     board.until(&site, "the node is missed", |board| {
-        board.agents.values().any(|agent| agent["detail"] == "node pve2 is down; waiting for it")
+        board
+            .agents
+            .values()
+            .any(|agent| agent["detail"] == "node pve2 is offline; drover waits for it")
     });
     let more = ask(&site, "linux", "more");
     board.until(&site, "the lease waits for the node", |board| {

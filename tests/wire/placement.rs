@@ -127,7 +127,7 @@ fn machines_go_where_the_yaml_says_and_else_where_the_most_is_free() {
     assert_eq!(apart, ["pve1", "pve2", "pve3"]);
     assert_eq!(preferred[1..], ["pve3", "pve3", "pve3"]);
     assert_ne!(preferred[0], "pve3", "what is full is left for another node");
-    waits(&site, &ask(&site, "apart", "wire"), "a guest on it has apart (antiAffinity)");
+    waits(&site, &ask(&site, "apart", "wire"), "a guest on it has apart (`antiAffinity`)");
 
     // Proxmox's list says late that a guest runs.
     until("the guest of others is seen", || {
@@ -137,7 +137,7 @@ fn machines_go_where_the_yaml_says_and_else_where_the_most_is_free() {
     let [(few, _), (roomy, _)] = leased(&site, ["few", "roomy"]);
     let (next_few, next_roomy) = (ask(&site, "few", "wire"), ask(&site, "roomy", "wire"));
     // Of 8 GiB the node keeps one, an agent has two and four stay free.
-    waits(&site, &next_few, "2 guests are on it, and 2 may be (maxVmsPerNode)");
+    waits(&site, &next_few, "2 guests are on it, and 2 may be (`maxVmsPerNode`)");
     waits(&site, &next_roomy, "2048 MiB are needed and 4096 MiB must stay free");
     assert_eq!((guests(&sim, "pve4"), guests(&sim, "pve5")), (2, 1));
     release(&site, &few);

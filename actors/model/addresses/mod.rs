@@ -5,3 +5,6 @@ pub mod range;
 
 pub use pool::{AddressPoolSpec, AddressSource, AssignedAddress, report};
 pub use range::AddressRange;
+
+/// What a pool without a free address is reported with.
+pub const POOL_USED_UP: &str = "is used up";

@@ -2,6 +2,9 @@
 
 use super::words;
 
+/// What a cloud is reported with of which no endpoint answers.
+pub const NO_ENDPOINT: &str = "no endpoint of cloud";
+
 words! {
     /// Whether drover can work with a cloud.
     CloudHealth, "cloud health" {

@@ -44,7 +44,7 @@ use serde::de::{Error, Visitor};
 
 pub use agent::AgentPhase;
 pub use breaker::BreakerPhase;
-pub use cloud::CloudHealth;
+pub use cloud::{CloudHealth, NO_ENDPOINT};
 pub use declared::{DeclaredPhase, DriftKind};
 pub use image::ImagePhase;
 pub use job::JobPhase;

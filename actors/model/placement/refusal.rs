@@ -3,6 +3,7 @@
 use thiserror::Error;
 
 use crate::hardware::{DeviceKind, DeviceMapping};
+use crate::id::NodeName;
 
 /// Why a node takes no agent of a template, in words that stand behind its name.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -15,14 +16,18 @@ pub enum Refusal {
     Offline,
     /// High availability has it in maintenance.
     #[error(
-        "it is in maintenance (`ha-manager crm-command node-maintenance disable NODE` ends that)"
+        "it is in maintenance: somebody put it there on purpose, and ends it with `ha-manager \
+         crm-command node-maintenance disable {0}`"
     )]
-    Maintenance,
+    Maintenance(NodeName),
     /// An operator drained it, or a breaker stands before it.
     #[error("{0}")]
     Closed(String),
     /// It lacks a label of `nodeSelector`.
-    #[error("it lacks the label `{0}`, which `nodeSelector` requires; add it to `nodeLabels`")]
+    #[error(
+        "it lacks the label `{0}`, which `nodeSelector` requires: add it to `nodeLabels` if the node has \
+         that, or drop it from `nodeSelector`"
+    )]
     Label(String),
     /// Its memory does not do; in MiB.
     #[error("{}, {needed} MiB are needed{}", free_mb(*.free), and_kept(*.kept))]
@@ -45,7 +50,7 @@ pub enum Refusal {
         kept: i64,
     },
     /// Its processors do not do; in thousandths.
-    #[error("{} of its processors are free, {} are needed and {} must stay free (headroom)",
+    #[error("{} of its processors are free, {} are needed and {} must stay free (`headroom`)",
         thousandths(*.free), thousandths(*.needed), thousandths(*.kept))]
     Processors {
         /// Free at this moment; below zero where more is promised than there is.
@@ -56,7 +61,7 @@ pub enum Refusal {
         kept: i64,
     },
     /// So many guests are on it that no other may be.
-    #[error("{count} guests are on it, and {most} may be (maxVmsPerNode)")]
+    #[error("{count} guests are on it, and {most} may be (`maxVmsPerNode`)")]
     Guests {
         /// Guests on it.
         count: usize,
@@ -86,10 +91,10 @@ pub enum Refusal {
         needed: u32,
     },
     /// No guest is on it that must be.
-    #[error("no guest on it has {0} (affinity)")]
+    #[error("no guest on it has {0} (`affinity`)")]
     Alone(String),
     /// A guest is on it that must not be.
-    #[error("a guest on it has {0} (antiAffinity)")]
+    #[error("a guest on it has {0} (`antiAffinity`)")]
     Crowded(String),
 }
 
@@ -107,7 +112,7 @@ impl Refusal {
             Self::DevicesTaken { .. }
             | Self::Unknown
             | Self::Offline
-            | Self::Maintenance
+            | Self::Maintenance(_)
             | Self::Closed(_)
             | Self::Memory { .. }
             | Self::Processors { .. }
@@ -126,7 +131,7 @@ impl Refusal {
             | Self::DevicesTaken { .. }
             | Self::Unknown
             | Self::Offline
-            | Self::Maintenance
+            | Self::Maintenance(_)
             | Self::Closed(_)
             | Self::Label(_)
             | Self::Memory { .. }
@@ -146,7 +151,7 @@ fn free_mb(free: i64) -> String {
 }
 
 fn and_kept(kept: i64) -> String {
-    const BY: &str = "(headroom, minFreeMemoryMb)";
+    const BY: &str = "(`headroom`, `minFreeMemoryMb`)";
     if kept > 0 { format!(" and {kept} MiB must stay free {BY}") } else { String::new() }
 }
 

@@ -1,9 +1,10 @@
 //! What operators see of nodes, and of why templates start nothing on them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::id::{AgentId, ClusterId, NodeName, TemplateId};
-use crate::phase::NodeStatus;
+use crate::phase::{NodeOrder, NodeStatus};
+use crate::time::WallTime;
 
 /// One node as operators see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,8 +48,36 @@ pub struct WhyReport {
     pub verdict: Result<String, String>,
     /// Each node it may be on with what keeps it from there; none where nothing does.
     pub nodes: Vec<(NodeName, Option<String>)>,
+    /// The other nodes of the cluster, which it never tries, each with why.
+    pub untried: Vec<(NodeName, String)>,
     /// The keys of the configuration without whose change no node ever takes one, where that is so.
     pub keys: BTreeSet<&'static str>,
     /// Agents that are handed out to nobody, of whatever template: another drover may own them.
     pub doubtful: BTreeSet<AgentId>,
+}
+
+/// A node that an operator cordoned or drained.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeKeptOut {
+    pub cluster: ClusterId,
+    pub node: NodeName,
+    pub order: NodeOrder,
+}
+
+/// A node that is offline by the last list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeOffline {
+    pub cluster: ClusterId,
+    pub node: NodeName,
+    pub since: WallTime,
+}
+
+/// What is known of nodes without a look at any cluster.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NodesKnown {
+    /// Nodes that operators cordoned or drained.
+    pub kept_out: Vec<NodeKeptOut>,
+    pub offline: Vec<NodeOffline>,
+    /// Nodes that a template never tries, since it names others, each with why.
+    pub untried: BTreeMap<TemplateId, Vec<(NodeName, String)>>,
 }

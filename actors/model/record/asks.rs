@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::{LeaseId, SourceId};
 use crate::labels::LabelExpression;
+use crate::outside::{outside, outside_expression, outsides};
 use crate::size::Size;
 use crate::time::WallTime;
 
@@ -51,13 +52,14 @@ impl Want {
 /// What a lease or job wants, for people.
 pub fn describe(want: &Want) -> String {
     match want {
-        Want::Template(name) => format!("template `{name}`"),
+        Want::Template(name) => format!("template {}", outside(name)),
         Want::Labels(labels) if labels.is_empty() => "any template in mode NORMAL".into(),
         Want::Labels(labels) => {
-            let labels: Vec<&str> = labels.iter().map(String::as_str).collect();
-            format!("labels `{}`", labels.join(" "))
+            format!("labels {}", outsides(labels.iter().map(String::as_str)))
         }
-        Want::Expression(expression) => format!("label expression `{expression}`"),
+        Want::Expression(expression) => {
+            format!("label expression {}", outside_expression(&expression.to_string()))
+        }
         Want::Sized(want, size) => format!("{} with {size}", describe(want)),
     }
 }

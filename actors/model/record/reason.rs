@@ -141,6 +141,10 @@ impl Reason {
     }
 }
 
+/// What people read of faults whose label is a word of decisions: both kinds pass by themselves.
+const CLASSES: [(&str, &str); 2] =
+    [("contention", ", which may pass by itself"), ("unknown-outcome", " with an unknown outcome")];
+
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -151,7 +155,10 @@ impl fmt::Display for Reason {
                 }
                 if text.is_empty() { Ok(()) } else { write!(f, ": {text}") }
             }
-            Self::Failed { state, kind, text } => write!(f, "{state} failed ({kind}): {text}"),
+            Self::Failed { state, kind, text } => match CLASSES.iter().find(|(of, _)| of == kind) {
+                Some((_, class)) => write!(f, "{state} failed{class}: {text}"),
+                None => write!(f, "{state} failed ({kind}): {text}"),
+            },
             Self::Idle => f.write_str("it was idle for as long as it may be"),
             Self::UsedUp => f.write_str("it served as often as it may (maxTotalUses, singleUse)"),
             Self::Old => f.write_str("it was as old as it may be (maxLifetimeMinutes)"),

@@ -22,12 +22,18 @@ fn values_of_secret_names_logins_and_tokens_are_masked() {
         ("using ghp_0123456789abcdef0123 now", "using *** now"),
         ("id:ghp_0123456789abcdef0123, x", "id:***, x"),
         ("eyJ is short", "eyJ is short"),
-        ("https://x-access-token:ghp_0123456789abcdef0123@github.com/o/r", "https://***@github.com/o/r"),
+        (
+            "https://x-access-token:ghp_0123456789abcdef0123@github.com/o/r",
+            "https://***@github.com/o/r",
+        ),
         ("https://gitlab-ci-token:word@git.lan", "https://***@git.lan"),
         ("a=https://u:v@h b=https://w:x@i", "a=https://***@h b=https://***@i"),
         ("https://h/x?a=1&token=word&b=2", "https://h/x?a=1&token=***&b=2"),
         ("GET /x?a=1&sig=word&b=2 200", "GET /x?a=1&sig=***&b=2 200"),
-        ("{\"user\":\"x\",\"password\":\"y\",\"a\":1}", "{\"user\":\"x\",\"password\":***,\"a\":1}"),
+        (
+            "{\"user\":\"x\",\"password\":\"y\",\"a\":1}",
+            "{\"user\":\"x\",\"password\":***,\"a\":1}",
+        ),
         ("--env=PASSWORD=word", "--env=PASSWORD=***"),
         ("PASSWORD=\"my secret pass\" make", "PASSWORD=*** *** *** make"),
         ("password: 'two words' next", "password: *** *** ***"),
@@ -43,7 +49,10 @@ fn a_secret_is_masked_as_a_whole_whatever_stands_in_it() {
         ("{\"password\":\"a,b\"}", "{\"password\":***}"),
         ("{\"password\":\"a\\\",b c{d\",\"a\":1}", "{\"password\":*** ***,\"a\":1}"),
         ("{\"token\":12,\"a\":\"x y\"}", "{\"token\":***,\"a\":\"x y\"}"),
-        ("\"{\\\"password\\\":\\\"a,b\\\",\\\"c\\\":1}\"", "\"{\\\"password\\\":***,\\\"c\\\":1}\""),
+        (
+            "\"{\\\"password\\\":\\\"a,b\\\",\\\"c\\\":1}\"",
+            "\"{\\\"password\\\":***,\\\"c\\\":1}\"",
+        ),
         ("PASSWORD=hun,ter2", "PASSWORD=***"),
         ("PASSWORD=hun&ter;2{3} make", "PASSWORD=*** make"),
         ("PASSWORD=\"a,b c d\"", "PASSWORD=*** *** ***"),
@@ -71,7 +80,10 @@ fn what_logs_a_caller_in_is_masked_with_all_of_its_words() {
     for (text, kept) in [
         ("Authorization: token abc", "Authorization: *** ***"),
         ("authorization: Digest username=\"x\", response=\"y\"", "authorization: *** *** ***"),
-        ("curl -H 'Authorization: token abc' https://h/x", "curl -H 'Authorization: *** ***' https://h/x"),
+        (
+            "curl -H 'Authorization: token abc' https://h/x",
+            "curl -H 'Authorization: *** ***' https://h/x",
+        ),
         ("-H \"Authorization: Bearer abc\" -v", "-H \"Authorization: Bearer ***\" -v"),
         ("{'Authorization': 'token abc', 'X': 'y'}", "{'Authorization': *** ***, 'X': 'y'}"),
         ("[\"Authorization: token abc\",\"X: y\"]", "[\"Authorization: *** ***\",\"X: y\"]"),
@@ -87,7 +99,10 @@ fn what_logs_a_caller_in_is_masked_with_all_of_its_words() {
         ("PASS=word PWD=word NPM_AUTH=word", "PASS=*** PWD=*** NPM_AUTH=***"),
         ("access_key: word", "access_key: ***"),
         ("{\"auths\":{\"h\":{\"auth\":\"ZG9j\"}}}", "{\"auths\":{\"h\":{\"auth\":***}}}"),
-        ("POST https://hooks.slack.com/services/T/B/X done", "POST https://hooks.slack.com/services/*** done"),
+        (
+            "POST https://hooks.slack.com/services/T/B/X done",
+            "POST https://hooks.slack.com/services/*** done",
+        ),
     ] {
         assert_eq!(stripped(text), kept, "{text}");
     }
@@ -100,7 +115,8 @@ fn a_private_key_is_masked_as_a_whole_also_where_its_end_is_cut_off() {
     assert_eq!(stripped(&whole), "before\n***\nafter");
     assert_eq!(stripped(&format!("before\n{key}")), "before\n***");
     let line = "MIIBkTCB+wIJAKHHCgVZU1234567890abcdefghijklmnopqrstuvwxyzABCDEFG";
-    let public = format!("-----BEGIN CERTIFICATE-----\n{line}\n{line}\nMIIB\n-----END CERTIFICATE-----");
+    let public =
+        format!("-----BEGIN CERTIFICATE-----\n{line}\n{line}\nMIIB\n-----END CERTIFICATE-----");
     assert_eq!(stripped(&public), public);
 }
 
@@ -112,7 +128,10 @@ fn a_private_key_is_masked_where_its_beginning_or_both_ends_are_cut_off() {
     let stamped = format!("it runs now\n[  12.3] sh[1]: PRIVKEYBODY3\n[  12.4] sh[1]: {end}");
     assert_eq!(stripped(&stamped), "it runs now\n***");
     let line = "b3BlbnNzaC1rZXktdjEAAAAABG5vbmUAAAAEbm9uZQAAAAAAAAABAAAAMwAAAAtzc2gtZW";
-    assert_eq!(stripped(&format!("before it\n{line}\n{line}\nb3Bl==\nit ends now")), "before it\n***\nit ends now");
+    assert_eq!(
+        stripped(&format!("before it\n{line}\n{line}\nb3Bl==\nit ends now")),
+        "before it\n***\nit ends now"
+    );
     let digests = format!("{0}\n{0}", "0123456789abcdef".repeat(4));
     assert_eq!(stripped(&digests), digests);
 }
@@ -135,7 +154,9 @@ fn lines_that_hide_nothing_stay_as_they_are() {
 
 #[test]
 fn a_masked_text_stays_as_it_is() {
-    for text in ["a=1 PASSWORD=\"x y\" b", "Cookie: a=b; c", "{\"token\":\"x\",\"a\":\"b c\"}", "-u a:b c"] {
+    for text in
+        ["a=1 PASSWORD=\"x y\" b", "Cookie: a=b; c", "{\"token\":\"x\",\"a\":\"b c\"}", "-u a:b c"]
+    {
         let once = stripped(text);
         assert_eq!(stripped(&once), once, "{text}");
     }

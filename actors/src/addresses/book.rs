@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use drover_model::addresses::{AddressPoolSpec, AddressSource, AssignedAddress};
+use drover_model::addresses::{AddressPoolSpec, AddressSource, AssignedAddress, POOL_USED_UP};
 use drover_model::id::{AddressPoolId, AgentId, TemplateId};
 use drover_model::journal_state::JournalState;
 use drover_model::status::AddressPoolStatus;
@@ -116,7 +116,15 @@ impl Book {
                 }
                 None => String::new(),
             };
-            format!("address pool `{id}` is used up: {used} in use, {resting} resting{until}")
+            let rest = pool.cooldown.as_secs();
+            let rests = match resting {
+                0 => String::new(),
+                one => format!(
+                    ", {one} resting: each address rests for {rest} s after its use \
+                     (`cooldownSeconds`)"
+                ),
+            };
+            format!("address pool `{id}` {POOL_USED_UP}: {used} in use{rests}{until}")
         };
         let free = u32::try_from(free).unwrap_or(u32::MAX);
         Supply { free, lack: (free == 0).then(lack), next }

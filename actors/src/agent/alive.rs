@@ -265,10 +265,9 @@ impl Mind {
             return;
         }
         let why = format!("node {} is offline, and its SSH does not answer", guest.node);
-        let detail = self.detail().to_owned();
         self.lose_leases(&why, out);
         self.enter(State::Draining(Reason::ReturnedFromPark), out);
-        self.report.say(detail);
+        self.report.say(self.parked_text().unwrap_or_default());
     }
 
     /// Records at the end of a step whether leases may be given out.

@@ -117,8 +117,8 @@ impl Mind {
         // Without a guest there is nothing on that node.
         let was_parked = self.reachability.park(down && self.guest.is_some());
         let back = was_parked && !down;
-        if let Some(guest) = self.guest.as_ref().filter(|_| self.reachability.is_parked()) {
-            self.report.say(format!("node {} is down; waiting for it", guest.node));
+        if let Some(text) = self.parked_text() {
+            self.report.say(text);
         }
         if self.reachability.is_parked() {
             self.lose_where_parked(out);

@@ -339,7 +339,7 @@ impl Mind {
 
     /// Keeps a fault as the last one in this state.
     pub(super) fn hinder(&mut self, fault: Fault) {
-        self.report.say(&fault.text);
+        self.report.say(self.parked_text().unwrap_or_else(|| fault.text.clone()));
         self.tries.keep(fault);
     }
 

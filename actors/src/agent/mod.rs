@@ -63,6 +63,7 @@ mod reachability;
 mod report;
 mod reset;
 mod retire;
+mod said;
 mod settle;
 pub mod state;
 pub mod status;

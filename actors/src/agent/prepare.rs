@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use drover_model::fact::What;
 use drover_model::fault::{Culprit, Fault, FaultKind};
-use drover_model::strip::stripped;
 use drover_model::os::Os;
 use drover_model::ports::Ran;
 use drover_model::spec::{JavaDistribution, StepSpec, StepWork, TemplateSpec};
+use drover_model::strip::stripped;
 use drover_model::time::Moment;
 use drover_scripts::guest;
 use drover_scripts::windows;
@@ -125,7 +125,7 @@ impl Mind {
                 step: step.name(&self.spec).to_owned(),
                 ms: u64::try_from(self.in_flight.age(out.now.mono).as_millis()).unwrap_or(u64::MAX),
                 exit: ran.exit,
-                log: stripped(&ran.tail),
+                log: ran.said(),
             });
         }
         if let Some((failed, fault)) = self.failed_step.take() {

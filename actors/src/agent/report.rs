@@ -185,8 +185,8 @@ mod tests {
         report.way_found();
         assert_eq!(report.detail(), "");
         report.no_way("waits for a way".into());
-        report.say("node n1 is down; waiting for it");
+        report.say("node n1 is offline; drover waits for it");
         report.way_found();
-        assert_eq!(report.detail(), "node n1 is down; waiting for it");
+        assert_eq!(report.detail(), "node n1 is offline; drover waits for it");
     }
 }

@@ -38,7 +38,6 @@ use std::time::Duration;
 
 use drover_model::fault::{Culprit, Fault, FaultKind};
 use drover_model::id::Upid;
-use drover_model::strip::stripped;
 use drover_model::order::{SNAPSHOT_NAME, memory_volume};
 use drover_model::ports::{IdStatus, Ran, TaskEnd, VmObservation};
 use drover_model::record::{Body, Reason};
@@ -207,7 +206,7 @@ impl Mind {
         }
         self.report.say(match result {
             Ok(Ran { exit: Some(0), .. }) => String::new(),
-            Ok(ran) => format!("SSH was not closed off: {}", stripped(ran.tail.trim_end())),
+            Ok(ran) => format!("SSH was not closed off: {}", ran.said()),
             Err(fault) => format!("SSH was not closed off: {}", fault.text),
         });
         self.retire_step(RetireStep::Stop, out);

@@ -160,6 +160,7 @@ impl Mind {
                 | FaultKind::KeyRejected
                 | FaultKind::Impostor
                 | FaultKind::Broken => {
+                    let fault = self.with_storage(fault);
                     self.state = State::Cloning { step: CloneStep::Check(fault), cancelled };
                     self.act(out);
                 }
@@ -197,6 +198,7 @@ impl Mind {
         match result {
             Ok(TaskEnd::Done { .. }) => self.clone_is_ours(cancelled, None, out),
             Ok(TaskEnd::Failed(fault)) => {
+                let fault = self.with_storage(fault);
                 self.state = State::Cloning { step: CloneStep::Check(fault), cancelled };
                 self.act(out);
             }

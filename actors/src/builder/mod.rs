@@ -30,7 +30,6 @@ use drover_model::fact::What;
 use drover_model::fault::Fault;
 use drover_model::id::{AgentId, Attempt, CloudId, ClusterId, TemplateId, VmId};
 use drover_model::journal_state::{BuildEntry, JournalState};
-use drover_model::strip::stripped;
 use drover_model::ports::Ports;
 use drover_model::record::{Body, Record};
 use drover_model::status::ImageStatus;
@@ -217,7 +216,7 @@ impl Life for Built {
             }
             Effect::Stepped(StepEnd { step, ms, ran }) => {
                 let template = self.birth.image.clone();
-                let (exit, log) = (ran.exit, stripped(&ran.tail));
+                let (exit, log) = (ran.exit, ran.said());
                 return Some(What::Step { agent: build, template, step, ms, exit, log });
             }
             Effect::Record(_)

@@ -49,6 +49,8 @@ enum Why {
     NoQuorum(ClusterId),
     /// Proxmox refused the login.
     Login(String),
+    /// No endpoint can be used.
+    Silent(String),
     /// Anything else, in words for people.
     Other(String),
 }
@@ -66,6 +68,7 @@ impl Why {
                     "cluster `{cluster}` has no quorum since {since}: nothing is started (`pvecm status` on a node says who is missing)"
                 )
             }
+            Self::Silent(text) => format!("nothing is started since {since}: {text}"),
             Self::Login(text) | Self::Other(text) => {
                 format!("{text}; nothing is started since {since}")
             }
@@ -194,7 +197,9 @@ impl CloudMind {
         let observation = match observation {
             Ok(observation) => observation,
             Err(fault) => {
-                let why = if refuses_login(&fault) { Why::Login } else { Why::Other };
+                let is_silent = fault.kind == FaultKind::Unreachable;
+                let why = if is_silent { Why::Silent } else { Why::Other };
+                let why = if refuses_login(&fault) { Why::Login } else { why };
                 return self.degrade(why(fault.text), now, turn);
             }
         };
@@ -251,7 +256,7 @@ impl CloudMind {
     fn degrade(&mut self, why: Why, now: WallTime, turn: &mut Turn<Effect>) {
         let longest = match &why {
             Why::Login(_) => LOGIN_RETRY_LONGEST,
-            Why::NoQuorum(_) | Why::Other(_) => RETRY_LONGEST,
+            Why::NoQuorum(_) | Why::Silent(_) | Why::Other(_) => RETRY_LONGEST,
         };
         let since = *self.since.get_or_insert(now);
         self.health = Health::Degraded { why, since };

@@ -33,6 +33,6 @@ use drover_model::time::WallTime;
 pub struct Level {
     /// What they want.
     pub want: Want,
-    /// Since when each of them waits, the oldest first.
+    /// Since when each of them waits, the oldest first; empty where they are held back.
     pub since: Vec<WallTime>,
 }

@@ -568,7 +568,7 @@ impl Handler<HerdCommand> for Herd {
                 self.order_node(node, cloud.as_ref(), order, reply, ctx);
             }
             HerdCommand::Nodes { reply } => self.look_at_nodes(reply, ctx),
-            HerdCommand::NodesKeptOut { reply } => reply.send(self.nodes_kept_out()),
+            HerdCommand::NodesKnown { reply } => reply.send(self.nodes_known()),
             HerdCommand::Why { template, reply } => self.why(&template, reply, ctx),
             HerdCommand::Jobs { reply } => self.jobs(reply, ctx),
             HerdCommand::Account { subject, reply } => self.account(&subject, reply),

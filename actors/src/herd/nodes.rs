@@ -8,7 +8,9 @@ use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
 use drover_model::fault::Fault;
 use drover_model::id::{CloudId, ClusterId, NodeName, TemplateId};
 use drover_model::phase::{AgentPhase, NodeOrder, NodeStatus};
-use drover_model::placement::report::{NodeReport, WhyReport};
+use drover_model::placement::report::{
+    NodeKeptOut, NodeOffline, NodeReport, NodesKnown, WhyReport,
+};
 use drover_model::placement::{Fleet, NodeObservation, Sizes};
 use drover_model::record::{Body, Reason, Want};
 use drover_model::scope::Scope;
@@ -21,11 +23,11 @@ use futures_util::future::join_all;
 use super::Herd;
 use crate::cloud::CloudCommand;
 use crate::cluster::ClusterCommand;
-use crate::message::{AgentCommand, NodeKeptOut, NodeOrdered, NodesSeen, Refusal};
+use crate::message::{AgentCommand, NodeOrdered, NodesSeen, Refusal};
 use crate::placement::{Claim, Room, Scene};
 use crate::roster::Living;
 use crate::source::Standing;
-use crate::source::{choose, lasting_keys, survey};
+use crate::source::{choose, lasting_keys, survey, untried};
 
 const MIB: u64 = 1 << 20;
 
@@ -140,14 +142,30 @@ impl Herd {
         }
     }
 
-    /// The nodes that operators cordoned or drained, as far as their clusters are known.
-    pub(super) fn nodes_kept_out(&self) -> Vec<NodeKeptOut> {
-        let of_one = |cluster: &ClusterId| {
-            let orders = self.common.sites.kept_out(cluster).into_iter();
+    /// What is known of nodes without a look at any cluster: those that operators cordoned or drained, those that
+    /// are offline by the last list, and those that templates never try.
+    pub(super) fn nodes_known(&self) -> NodesKnown {
+        let sites = &self.common.sites;
+        let kept_out = self.clusters.keys().flat_map(|cluster| {
+            let orders = sites.kept_out(cluster).into_iter();
             let cluster = cluster.clone();
             orders.map(move |(node, order)| NodeKeptOut { cluster: cluster.clone(), node, order })
-        };
-        self.clusters.keys().flat_map(of_one).collect()
+        });
+        let offline = self.clusters.keys().flat_map(|cluster| {
+            let nodes = sites.offline(cluster).into_iter();
+            let cluster = cluster.clone();
+            nodes.map(move |(node, since)| NodeOffline { cluster: cluster.clone(), node, since })
+        });
+        let untried = self.spec.templates.iter().filter_map(|(id, spec)| {
+            let nodes = sites.nodes(self.leads.get(&id.cloud)?);
+            let untried = spec.untried(nodes.iter());
+            (!untried.is_empty()).then(|| (id.clone(), untried))
+        });
+        NodesKnown {
+            kept_out: kept_out.collect(),
+            offline: offline.collect(),
+            untried: untried.collect(),
+        }
     }
 
     /// Asks agents on drained nodes to go, each of them once: idle ones go, busy ones when their
@@ -340,7 +358,8 @@ impl Herd {
             .map_err(|why| why + &note);
         let nodes = survey(spec, &usable, &standing);
         let keys = lasting_keys(spec, &usable, &standing);
-        WhyReport { template, waits, verdict, nodes, keys, doubtful: BTreeSet::new() }
+        let untried = untried(spec, &usable, &standing);
+        WhyReport { template, waits, verdict, nodes, untried, keys, doubtful: BTreeSet::new() }
     }
 
     fn with_doubts(&self, report: WhyReport) -> WhyReport {
@@ -363,6 +382,7 @@ fn unread_why(template: TemplateId, waits: Option<String>, why: String) -> WhyRe
         waits,
         verdict: Err(why),
         nodes: Vec::new(),
+        untried: Vec::new(),
         keys: BTreeSet::new(),
         doubtful: BTreeSet::new(),
     }

@@ -327,7 +327,7 @@ impl<'a> Scene<'a> {
         let gib = |bytes: i64| bytes.div_euclid(signed(GIB));
         let stays = match kept {
             0 => String::new(),
-            kept => format!(" and {} GiB must stay free (headroom)", kept.div_ceil(GIB)),
+            kept => format!(" and {} GiB must stay free (`headroom`)", kept.div_ceil(GIB)),
         };
         Some(format!("{} GiB are free, {disk_gb} GiB are needed{stays}", gib(free)))
     }

@@ -281,6 +281,7 @@ impl Reconciler {
             Effect::Offline(spans) => {
                 let now = self.common.ports.ambient.now().wall;
                 let bodies = self.troubles.set_offline(&self.id, &spans, now);
+                self.common.sites.are_offline(&self.id, self.troubles.offline_since(&self.id));
                 self.common.records.write_all(bodies);
             }
             Effect::Follow(agent, node) => self.common.roster.moved(&agent, node),

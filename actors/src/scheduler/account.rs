@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use drover_model::demand::report::{Account, Estimate, Kind, Serving, Subject};
 use drover_model::id::{CloudId, SourceId, TemplateId};
+use drover_model::outside::{outside, outside_expression, outsides};
 use drover_model::record::Want;
 use drover_model::spec::TemplateSpec;
 use drover_model::status::Standing;
@@ -259,10 +260,14 @@ impl Scheduler {
             Want::Labels(labels) => {
                 let missing = labels.difference(&spec.labels).map(String::as_str);
                 let missing = missing.filter(|label| !spec.size_labels.has(label));
-                format!("lacks `{}`", missing.collect::<Vec<_>>().join(" "))
+                format!("lacks {}", outsides(missing))
             }
             Want::Expression(expression) => {
-                format!("`{expression}` does not hold for `{}`", own.join(" "))
+                format!(
+                    "{} does not hold for `{}`",
+                    outside_expression(&expression.to_string()),
+                    own.join(" ")
+                )
             }
             // None is behind `plain`.
             Want::Sized(..) => String::new(),
@@ -484,7 +489,7 @@ impl Scheduler {
             _ if self.routing.is_mapped(want) => {
                 "the label mapping it goes by names no template for it".to_owned()
             }
-            Want::Template(name) => format!("no template is called `{name}`"),
+            Want::Template(name) => format!("no template is called {}", outside(name)),
             Want::Labels(labels) if labels.is_empty() => {
                 "no template takes jobs without labels: one with `mode: NORMAL` does".to_owned()
             }
@@ -496,12 +501,14 @@ impl Scheduler {
                 let missing: Vec<&str> = missing.map(String::as_str).collect();
                 if missing.is_empty() {
                     let all: Vec<&str> = labels.iter().map(String::as_str).collect();
-                    format!("no template has all of `{}`", all.join(" "))
+                    format!("no template has all of {}", outsides(all))
                 } else {
-                    format!("no template has `{}`", missing.join(" "))
+                    format!("no template has {}", outsides(missing))
                 }
             }
-            Want::Expression(expression) => format!("`{expression}` holds for no template"),
+            Want::Expression(expression) => {
+                format!("{} holds for no template", outside_expression(&expression.to_string()))
+            }
             // None is behind `plain`.
             Want::Sized(..) => String::new(),
         }

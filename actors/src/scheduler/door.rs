@@ -62,8 +62,9 @@ impl Scheduler {
                 let lacks = self.shortage(&level.want, configured.values(), &labels);
                 outside.push(Unoffered { want: level.want.clone(), lacks });
             }
-            if soon || !servers.all.is_empty() {
-                let oldest = level.since.first().copied().unwrap_or_default();
+            if let Some(oldest) = level.since.first().copied()
+                && (soon || !servers.all.is_empty())
+            {
                 served.entry(servers.class).or_default().push((oldest, level));
             }
         }

@@ -34,7 +34,7 @@ impl Scheduler {
     /// That a template has reached its cap, and where its agents are seen.
     fn says_full(&self, id: &TemplateId, live: u32, cap: u32) -> String {
         let stock = self.agents.stock(id);
-        let full = format!("{id} is full: {live} of {cap} (instanceCap)");
+        let full = format!("{id} is full: {live} of {cap} (`instanceCap`)");
         let busy = stock.all - stock.idle;
         if live == 0 || busy > 0 {
             return format!("{full}; `drover leases` says who has them");
@@ -126,8 +126,8 @@ impl Scheduler {
         if let Some((until, cause)) = &view.tripped {
             let until = until.rfc3339();
             return Some(format!(
-                "{id}: breaker tripped until {until}: {cause}; once the cause is repaired, `drover \
-                 breakers reset {id}` tries at once"
+                "{id}: {cause}; its agents failed, so drover tries the next one at {until}, or at \
+                 once by `drover breakers reset {id}` when the cause is repaired"
             ));
         }
         if let Some(cap) = view.spec.cap.filter(|cap| view.live >= *cap) {
@@ -140,7 +140,7 @@ impl Scheduler {
             let held = self.holders(&id.cloud).0;
             let held = if held.is_empty() { held } else { format!(": {held}") };
             let cloud = &id.cloud;
-            return Some(format!("cloud {cloud} is full: {live} of {cap} (instanceCap){held}"));
+            return Some(format!("cloud {cloud} is full: {live} of {cap} (`instanceCap`){held}"));
         }
         let paused = view.room == 0;
         if paused
@@ -154,7 +154,7 @@ impl Scheduler {
         paused.then(|| match &view.paused {
             Some(Pause { why, retry: Some(at) }) => {
                 let at = at.rfc3339();
-                format!("{id} pauses until {at}, then drover tries it again by itself: {why}")
+                format!("{id}: {why}; drover tries it again by itself at {at}")
             }
             Some(Pause { why, retry: None }) => {
                 format!("{id} starts nothing as long as this lasts: {why}")
@@ -199,7 +199,9 @@ impl Scheduler {
             stays &= kept == view.live;
             each.push(match kept {
                 0 => format!("{} of {id}", view.live),
-                kept => format!("{} of {id}, {kept} idle as its minimum (instanceMin)", view.live),
+                kept => {
+                    format!("{} of {id}, {kept} idle as its minimum (`instanceMin`)", view.live)
+                }
             });
         }
         if each.is_empty() {

@@ -474,7 +474,7 @@ fn of_several_storages_the_one_with_the_most_free_space_is_taken() {
     let why = choose(&spec, &found, &bed).unwrap_err();
     assert_eq!(
         why,
-        "storage `lvm`: 70 GiB are free, 30 GiB are needed and 50 GiB must stay free (headroom); \
+        "storage `lvm`: 70 GiB are free, 30 GiB are needed and 50 GiB must stay free (`headroom`); \
          storage `nfs` is not thick"
     );
 }
@@ -505,6 +505,9 @@ fn a_node_in_maintenance_or_of_no_cluster_takes_nothing() {
     let why = choose(&spec, &found, &Bed::default()).unwrap_err();
     assert_eq!(
         why,
-        format!("node `pve1`: {}; node `pve9`: the cluster has no such node", Refusal::Maintenance)
+        format!(
+            "node `pve1`: {}; node `pve9`: the cluster has no such node",
+            Refusal::Maintenance(node("pve1"))
+        )
     );
 }

@@ -25,6 +25,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use drover_model::fault::{Culprit, FaultKind};
 use drover_model::id::{AgentId, LeaseId};
 use drover_model::journal_state::AgentEntry;
 use drover_model::phase::AgentPhase;
@@ -33,7 +34,7 @@ use drover_model::size::Size;
 use drover_model::spec::{Minimums, TemplateSpec};
 use drover_model::state_machine::{StateMachine, Turn};
 use drover_model::status::{AgentStatus, Standing};
-use drover_model::time::{Moment, Now};
+use drover_model::time::{Moment, Now, WallTime};
 
 pub use super::event::{Effect, Event};
 use super::held::Held;
@@ -63,6 +64,23 @@ struct Obstacle {
     why: String,
     /// Whether the agent had a place.
     placed: bool,
+    /// What it is about: another agent's of the same kind is the same obstacle.
+    about: (FaultKind, Culprit),
+    /// How often it was met without another between.
+    times: u32,
+    /// When it was met first.
+    since: WallTime,
+}
+
+impl Obstacle {
+    /// In words for people, with how often it was met where that is more than once.
+    fn reported(&self) -> String {
+        let Self { why, times, since, .. } = self;
+        match times {
+            0 | 1 => why.clone(),
+            times => format!("{why} ({times} times since {})", since.rfc3339()),
+        }
+    }
 }
 
 /// A template and its agents.

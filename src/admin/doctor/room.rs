@@ -187,7 +187,7 @@ fn never_passes(refusal: &Refusal) -> bool {
         // These depend on people or on other guests.
         Refusal::Unknown
         | Refusal::Offline
-        | Refusal::Maintenance
+        | Refusal::Maintenance(_)
         | Refusal::Closed(_)
         | Refusal::Guests { .. }
         | Refusal::DevicesTaken { .. }

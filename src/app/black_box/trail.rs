@@ -6,10 +6,10 @@ use std::time::Duration;
 use drover_api::{BlackBoxOut, MomentOut, PhaseOut};
 use drover_model::fact::{Fact, What};
 use drover_model::id::{AgentId, NodeName, TemplateId, VmId};
-use drover_model::strip::stripped;
 use drover_model::phase::AgentPhase;
 use drover_model::record::Reason;
 use drover_model::status::AgentStatus;
+use drover_model::strip::stripped;
 use drover_model::time::WallTime;
 
 /// Moments of one agent that are kept: the newest.

@@ -4,8 +4,9 @@ use drover_api::CloudOut;
 use drover_model::phase::CloudHealth;
 
 use super::Listed;
-use crate::cli::sentences::{health, short};
+use crate::cli::sentences::short;
 use crate::cli::table::{Cell, Column, Kind, Page, Tone, View, column};
+use drover_api::standing;
 
 impl Listed for CloudOut {
     const COLUMNS: &'static [Column] = &[
@@ -30,7 +31,7 @@ impl Listed for CloudOut {
         let cap = self.cap.map_or_else(|| "-".to_owned(), |cap| cap.to_string());
         vec![
             Cell::of(&self.id),
-            Cell::State(health(self.health).to_owned(), tone),
+            Cell::State(standing(self).to_owned(), tone),
             Cell::maybe(self.version.as_ref()),
             Cell::of(format!("{}/{cap}", self.agents)),
             Cell::maybe(self.cluster.as_ref()),

@@ -460,7 +460,7 @@ async fn a_lost_answer_is_asked_for_again_with_the_same_key() {
         | HerdCommand::PlanResync { .. }
         | HerdCommand::OrderNode { .. }
         | HerdCommand::Nodes { .. }
-        | HerdCommand::NodesKeptOut { .. }
+        | HerdCommand::NodesKnown { .. }
         | HerdCommand::Why { .. }
         | HerdCommand::Jobs { .. }
         | HerdCommand::Account { .. }

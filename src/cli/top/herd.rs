@@ -1,16 +1,14 @@
 //! The herd at a glance: what needs somebody, then each cloud with its templates, then who waits.
 
-use std::collections::BTreeMap;
-
-use drover_api::{CloudOut, Part, StatusOut, TemplateOut, part};
-use drover_model::phase::{AgentPhase, BreakerPhase, CloudHealth, LeasePhase};
+use drover_api::{CloudOut, Counts, StatusOut, TemplateOut};
+use drover_model::phase::{BreakerPhase, CloudHealth, LeasePhase};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::super::options::TopNoun;
-use super::super::sentences::health;
 use super::super::table::{Cell, Column, Kind, Tone, View, column};
 use super::listing::{Entry, Listing};
+use drover_api::standing;
 
 /// Alarms that stand here; `:alarms` has all of them.
 const ALARMS_SHOWN: usize = 5;
@@ -28,41 +26,14 @@ const COLUMNS: &[Column] = &[
     column("DETAIL", Kind::Text, 0),
 ];
 
-/// Agents of a template by what they are good for at the moment.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Counts {
-    /// On their way to be ready.
-    pub coming: u32,
-    pub ready: u32,
-    pub busy: u32,
-    /// On their way out, or stuck.
-    pub going: u32,
+/// Those that are on their way out, or stuck.
+pub(super) fn going(counts: Counts) -> u32 {
+    counts.leaving + counts.stranded
 }
 
-impl Counts {
-    pub(super) fn of(states: &BTreeMap<AgentPhase, u32>) -> Self {
-        let mut counts = Self::default();
-        for (phase, count) in states {
-            counts.add(*phase, *count);
-        }
-        counts
-    }
-
-    pub(super) fn add(&mut self, phase: AgentPhase, count: u32) {
-        if phase == AgentPhase::Gone {
-            return;
-        }
-        *match part(phase) {
-            Part::Coming => &mut self.coming,
-            Part::Ready => &mut self.ready,
-            Part::Busy => &mut self.busy,
-            Part::Leaving | Part::Stranded => &mut self.going,
-        } += count;
-    }
-
-    fn cells(self) -> [Cell; 3] {
-        [Cell::of(self.coming), Cell::of(self.ready), Cell::of(self.busy)]
-    }
+/// Those that are on their way, those that are there for somebody, and those that somebody has.
+fn cells(counts: Counts) -> [Cell; 3] {
+    [Cell::of(counts.coming), Cell::of(counts.ready), Cell::of(counts.busy)]
 }
 
 /// The rows of the herd.
@@ -74,7 +45,9 @@ pub(super) fn listing(status: &StatusOut, now: Timestamp) -> Listing {
         let of_it = |template: &&TemplateOut| {
             template.id.strip_prefix(&cloud.id).is_some_and(|rest| rest.starts_with('/'))
         };
-        rows.extend(status.templates.iter().filter(of_it).map(|one| of_template(one, &view)));
+        rows.extend(
+            status.templates.iter().filter(of_it).map(|one| of_template(one, status, &view)),
+        );
     }
     for source in &status.sources {
         let state = match source.silent_since {
@@ -126,22 +99,22 @@ fn of_cloud(cloud: &CloudOut, status: &StatusOut) -> Row {
     let mut counts = Counts::default();
     for template in &status.templates {
         if template.id.split_once('/').is_some_and(|(of, _)| of == cloud.id) {
-            let own = Counts::of(&template.states);
-            counts.coming += own.coming;
-            counts.ready += own.ready;
-            counts.busy += own.busy;
-            counts.going += own.going;
+            counts += Counts::of_template(template, status);
         }
     }
-    let [coming, ready, busy] = counts.cells();
+    let [coming, ready, busy] = cells(counts);
     let cells = vec![
         Cell::of(format!("cloud {}", cloud.id)),
-        Cell::State(health(cloud.health).to_owned(), tone),
-        Cell::of(of_cap(cloud.agents, cloud.cap)),
+        Cell::State(standing(cloud).to_owned(), tone),
+        Cell::of(match of_cap(cloud.agents, cloud.cap) {
+            // Those on a node that is offline count against no cap.
+            of_cap if counts.all() > cloud.agents => format!("{} ({of_cap})", counts.all()),
+            of_cap => of_cap,
+        }),
         coming,
         ready,
         busy,
-        Cell::of(counts.going),
+        Cell::of(going(counts)),
         Cell::None,
         Cell::None,
         Cell::of(&cloud.detail),
@@ -149,32 +122,30 @@ fn of_cloud(cloud: &CloudOut, status: &StatusOut) -> Row {
     (entry(TopNoun::Clouds, &cloud.id, json!(cloud)), cells)
 }
 
-fn of_template(template: &TemplateOut, view: &View) -> Row {
+fn of_template(template: &TemplateOut, status: &StatusOut, view: &View) -> Row {
     let state = match (template.breaker, &template.paused) {
         (BreakerPhase::Closed, Some(_)) => Cell::State("paused".to_owned(), Tone::Busy),
         (BreakerPhase::Closed, None) => Cell::State(template.breaker.to_string(), Tone::Good),
         (BreakerPhase::HalfOpen, _) => Cell::State(template.breaker.to_string(), Tone::Busy),
         (BreakerPhase::Open, _) => Cell::State(template.breaker.to_string(), Tone::Bad),
     };
-    let counts = Counts::of(&template.states);
-    let all: u32 = template.states.values().sum();
+    let counts = Counts::of_template(template, status);
     let warm = match (template.minimum, template.idle_minimum) {
         (0, 0) => Cell::None,
-        (least, 0) => Cell::of(format!("{all}/{least}")),
-        (_, idle) => Cell::of(format!("{}/{idle}", counts.ready)),
+        (_, _) => Cell::of(format!("{}/{}", counts.ready, counts.kept_idle(template))),
     };
     let retry = template.retry_at.as_ref().map(|at| format!("next try {}", view.when(at)));
     let detail = [retry, template.cause.clone(), template.lack.clone(), template.paused.clone()];
     let detail: Vec<String> = detail.into_iter().flatten().collect();
-    let [coming, ready, busy] = counts.cells();
+    let [coming, ready, busy] = cells(counts);
     let cells = vec![
         Cell::of(format!("  {}", template.id)),
         state,
-        Cell::of(of_cap(all, template.cap)),
+        Cell::of(of_cap(counts.all(), template.cap)),
         coming,
         ready,
         busy,
-        Cell::of(counts.going),
+        Cell::of(going(counts)),
         warm,
         Cell::None,
         Cell::of(detail.join("; ")),

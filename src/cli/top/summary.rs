@@ -1,12 +1,12 @@
 //! The head of the screen: the service and its numbers, whatever list is shown below.
 
-use drover_api::StatusOut;
+use drover_api::{Counts, StatusOut};
 use drover_model::phase::LeasePhase;
 
 use super::super::sentences::count;
 use super::super::table::Tone;
 use super::action::CloudCluster;
-use super::herd::Counts;
+use super::herd::going;
 
 /// What the head says of the last status.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -34,7 +34,9 @@ impl Summary {
             (false, None) => ("starting", Tone::Busy),
         };
         let mut agents = Counts::default();
-        status.agents.iter().for_each(|agent| agents.add(agent.state, 1));
+        for template in &status.templates {
+            agents += Counts::of_template(template, status);
+        }
         let is_waiting = |phase| phase == LeasePhase::Waiting;
         let clouds = status.clouds.iter();
         Self {
@@ -61,12 +63,17 @@ impl Summary {
 
     /// The numbers in a line of at most so many columns, as far as there is a form that is short enough.
     pub(super) fn numbers(&self, width: usize) -> String {
-        let Counts { coming, ready, busy, going } = self.agents;
+        let Counts { queued, coming, held_up, ready, busy, .. } = self.agents;
+        let going = going(self.agents);
+        let more = [(queued, "queued"), (held_up, "held up")].into_iter();
+        let more =
+            more.filter(|(count, _)| *count > 0).map(|(count, word)| format!("{count} {word}, "));
+        let more: String = more.collect();
         let (waiting, granted) = (self.waiting_leases, self.leases - self.waiting_leases);
-        let (queued, running) = (self.waiting_jobs, self.running_jobs);
+        let (waiting_jobs, running) = (self.waiting_jobs, self.running_jobs);
         let long = format!(
-            "agents {coming} coming, {ready} ready, {busy} busy, {going} going | leases {waiting} waiting, \
-             {granted} granted | jobs {queued} waiting, {running} running"
+            "agents {more}{coming} coming, {ready} ready, {busy} busy, {going} going | leases {waiting} waiting, \
+             {granted} granted | jobs {waiting_jobs} waiting, {running} running"
         );
         if long.len() <= width {
             return long;
@@ -74,7 +81,7 @@ impl Summary {
         format!(
             "coming {coming}, ready {ready}, busy {busy} | waiting: {}, {}",
             count(waiting, "lease"),
-            count(queued, "job")
+            count(waiting_jobs, "job")
         )
     }
 }

@@ -126,7 +126,9 @@ fn each_fault_names_its_line() {
     let without_end = rows[..rows.len() - 1].join("\n");
     let torn = &whole[..whole.len() - 30];
     let untimely = whole.replace("\"served\":3500", "\"served\":2999");
-    let late = whole.replace("\"made\":1500", "\"made\":9001").replace("\"machine\":1510,\"ready\":1600,", "");
+    let late = whole
+        .replace("\"made\":1500", "\"made\":9001")
+        .replace("\"machine\":1510,\"ready\":1600,", "");
     let long = whole.replacen("\"from\":1000", "\"from\":-62135596800000", 1);
     let counted = whole.replace("{\"end\":{\"lines\":5}}", "{\"end\":{\"lines\":6}}");
     let kind = whole.replacen("\"kind\":\"job\"", "\"kind\":\"wizard\"", 1);

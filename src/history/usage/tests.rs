@@ -66,6 +66,46 @@ fn priced(by: By, (from, to): (i64, i64), lines: &[Line], prices: PriceList) -> 
     tally.finish()
 }
 
+// Invariant: nobody reads for whom others' leases are.
+
+#[test]
+fn leases_of_others_are_one_row_to_who_may_not_know_their_owners() {
+    let of = |owner: &str, group: Option<&str>| {
+        let (owner, group) = (Some(owner.to_owned()), group.map(str::to_owned));
+        let lease = demand(DemandKind::Lease, 0, 0, HOUR);
+        Line::Demand(Box::new(Demand { owner, group, ..lease }))
+    };
+    let lines = [
+        of("token:ci", None),
+        of("anna (token:ci)", None),
+        of("bert (token:other)", Some("lab")),
+        of("eve (token:ci) (token:eve)", None),
+        of("carl (token:third)", Some("far")),
+    ];
+    let read = |who: &str, group: Option<&str>, all| {
+        let range = Range { from: WallTime(0), to: WallTime(HOUR) };
+        let (principal, group) = (who.to_owned(), group.map(str::to_owned));
+        let who = tenant::By { principal, group, all };
+        let mut tally = Tally::new(range, By::Owner, None).seen_by(who);
+        lines.iter().for_each(|line| tally.take(line));
+        let (rows, _) = tally.finish();
+        rows.into_iter().map(|row| (row.name, row.leases)).collect::<Vec<_>>()
+    };
+    let mut own = read("token:ci", Some("lab"), false);
+    own.sort();
+    let named = |name: &str, count| (name.to_owned(), count);
+    assert_eq!(
+        own,
+        [
+            named("(leases of others)", 2),
+            named("anna (token:ci)", 1),
+            named("bert (token:other)", 1),
+            named("token:ci", 1)
+        ]
+    );
+    assert_eq!(read("token:root", None, true).len(), 5);
+}
+
 fn lines() -> Vec<Line> {
     vec![
         Line::Agent(Box::new(agent("lab/linux", 0, Some(4 * HOUR)))),

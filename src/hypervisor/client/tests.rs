@@ -94,7 +94,22 @@ async fn no_endpoint_at_all_says_which_were_tried() {
     let client = script.client(&["10.0.0.1", "10.0.0.2"], token());
     let fault = client.fault(&put(&client).await.unwrap_err());
     assert_eq!(fault.kind, FaultKind::Unreachable);
-    insta::assert_snapshot!(fault, @"no usable endpoint for `PUT /nodes/n/qemu/101/config`: `https://10.0.0.1:8006`, `https://10.0.0.2:8006`: no connection (No route to host); check `apiUrl` or `apiUrls` of cloud `primary`, and that this machine can reach it");
+    insta::assert_snapshot!(fault, @"no endpoint of cloud `primary` ever answered: check its `apiUrl` or `apiUrls`, and that this machine can reach them: `https://10.0.0.1:8006`, `https://10.0.0.2:8006`: no connection (No route to host)");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_endpoint_that_answered_before_is_reported_as_one_that_is_down() {
+    let down = Arc::new(Mutex::new(false));
+    let is_down = Arc::clone(&down);
+    let script = Script::new(move |_| match *is_down.lock().unwrap() {
+        true => Step::NoRoute,
+        false => Step::Data(json!(1)),
+    });
+    let client = script.client(&["10.0.0.1"], token());
+    put(&client).await.unwrap();
+    *down.lock().unwrap() = true;
+    let fault = client.fault(&put(&client).await.unwrap_err());
+    insta::assert_snapshot!(fault, @"no endpoint of cloud `primary` answers any more: check on a node that `pveproxy` runs, and that network and firewall let its port 8006 through: `https://10.0.0.1:8006`: no connection (No route to host)");
 }
 
 // Invariant: the login is sent in the form that Proxmox expects, and in no other.

@@ -9,12 +9,14 @@
   const find = (what, from = document) => from.querySelector(what);
   const all = (what, from = document) => [...from.querySelectorAll(what)];
 
-  // Times.
-  const ago = (at) => {
+  // Times; `word` is the one before them in the sentence, whose place they take.
+  const far = (at, word) => {
     const seconds = Math.round((Date.now() - at) / 1000);
     const size = Math.abs(seconds);
     const text = size < 60 ? `${size} s` : size < 3600 ? `${Math.floor(size / 60)} min`
       : size < 172800 ? `${Math.floor(size / 3600)} h` : `${Math.floor(size / 86400)} d`;
+    if (word === "since" && seconds >= 0) return `for ${text} now`;
+    if (word === "until") return seconds < 0 ? `for ${text} more` : `until ${text} ago`;
     return seconds >= 0 ? `${text} ago` : `in ${text}`;
   };
   const times = () => {
@@ -22,11 +24,13 @@
       const at = Date.parse(one.dateTime);
       if (!Number.isNaN(at)) {
         one.title = one.dateTime;
-        const text = ago(at);
+        const text = far(at, one.dataset.word);
         if (one.textContent !== text) one.textContent = text;
       }
     }
   };
+
+  const running = new Set(); // buttons whose call has no answer yet
 
   // Puts into `old` what `fresh` has.
   const own = (node) => (node.nodeType === 1 && node.id) || null;
@@ -35,8 +39,9 @@
       if (old.getAttribute(name) !== value) old.setAttribute(name, value);
     }
     for (const { name } of [...old.attributes]) {
-      // What the reader opened stays open.
-      const kept = (old.tagName === "DETAILS" && name === "open") || (old.tagName === "TIME" && name === "title");
+      // What the reader opened stays open, and a button whose call runs stays off.
+      const kept = (old.tagName === "DETAILS" && name === "open") || (old.tagName === "TIME" && name === "title")
+        || (name === "disabled" && running.has(old));
       if (!fresh.hasAttribute(name) && !kept) old.removeAttribute(name);
     }
   };
@@ -125,14 +130,15 @@
     timer = setTimeout(() => { timer = null; look(); }, Math.max(120, last + pause - Date.now()));
   };
 
-  // The stream of events. A hidden page has none: browsers open few connections to one host.
+  // The stream of events. A hidden page has none, nor one that draws itself: browsers open few connections to one host.
   let stream = null;
   const say = (how, text) => {
     const live = find("#live");
     if (live) { live.className = `live ${how}`; live.textContent = text; }
   };
   const open = () => {
-    if (stream || document.hidden || !find("#live")) return;
+    if (mode() === "own" && find("#live")) find("#live").hidden = true;
+    if (stream || document.hidden || !find("#live") || mode() === "own") return;
     stream = new EventSource("/v1/events");
     stream.onopen = () => { say("on", "live"); soon(); };
     stream.onerror = () => {
@@ -143,9 +149,8 @@
     for (const kind of document.documentElement.dataset.kinds.split(" ")) stream.addEventListener(kind, soon);
   };
   const close = () => {
-    if (stream) stream.close();
+    if (stream) { stream.close(); say("", "paused"); }
     stream = null;
-    say("", "paused");
   };
   document.addEventListener("visibilitychange", () => (document.hidden ? close() : (open(), soon())));
 
@@ -153,9 +158,9 @@
   const note = (text, isBad) => {
     const one = document.createElement("p");
     one.className = isBad ? "note bad" : "note";
-    one.textContent = text;
+    one.textContent = text.replaceAll("`", "");
     find("#notes").append(one);
-    setTimeout(() => one.remove(), isBad ? 15000 : 5000);
+    setTimeout(() => one.remove(), isBad ? 20000 : 8000);
   };
 
   // Buttons: `data-do` is a method and a path, `data-ask` what to ask before.
@@ -172,6 +177,28 @@
     find("#key").addEventListener("close", () => { find("#key-text").textContent = ""; }, { once: true });
     find("#key").showModal();
   };
+  // What came of an action, in words, and whether it is less than was asked for.
+  const some = (count, thing) => (count === 1 ? `1 ${thing}` : `${count || "no"} ${thing}s`);
+  const came = (out) => {
+    if (Array.isArray(out.agents) && "wanted" in out) {
+      const begun = out.agents.length ? `${some(out.agents.length, "agent")} of ${out.wanted} on the way` : "nothing begins";
+      const why = [out.short, out.paused].filter(Boolean).join("; ");
+      return [why ? `${begun}: ${why}` : begun, Boolean(why)];
+    }
+    if (out.clusters) {
+      const each = Object.values(out.clusters);
+      const found = each.reduce((sum, lines) => sum + lines.length, 0);
+      const read = `${some(each.length, "cluster")} read, ${some(found, "finding")}`;
+      return [read, each.length === 0];
+    }
+    if ("generation" in out) {
+      const due = (out.restartDue || []).join(", ");
+      return [`configuration generation ${out.generation} is in force${due ? `; at the next start only: ${due}` : ""}`, false];
+    }
+    if ("retired" in out) return [out.retired ? `${some(out.retired, "idle agent")} retired` : "no agent is idle above the minimum", false];
+    if ("changed" in out && !out.changed) return ["it was so already", false];
+    return ["done", false];
+  };
   const act = async (button) => {
     // What the question was about is done, whatever the button becomes meanwhile.
     const { body, then } = button.dataset;
@@ -179,6 +206,7 @@
     const [method, path] = button.dataset.do.split(" ");
     if (button.dataset.ask && !(await asked(button))) return;
     button.disabled = true;
+    running.add(button);
     try {
       const headers = { "X-Csrf-Token": find('meta[name="csrf"]').content };
       if (body) headers["Content-Type"] = "application/json";
@@ -191,9 +219,13 @@
       if (out.continueAt) { go(out.continueAt); return; }
       if (then) { go(then); return; }
       const unread = out.unread || [];
-      for (const one of unread) note(`${label}: cluster ${one.cluster} was not read: ${one.why}`, true);
+      for (const one of unread) {
+        const which = one.cloud ? `the cluster of cloud ${one.cloud}` : `cluster ${one.cluster}`;
+        note(`${label}: ${which} was not read: ${one.why}; drover tries again by itself`, true);
+      }
       if (out.refused) note(`${label}: the configuration was not read again: ${out.refused}`, true);
-      if (unread.length === 0 && !out.refused) note(`${label}: done`, false);
+      const [outcome, isLess] = came(out);
+      if ((unread.length === 0 && !out.refused) || !isLess) note(`${label}: ${outcome}`, isLess);
       if (out.privateKey) shown(out.privateKey);
       last = 0;
       await look();
@@ -201,7 +233,9 @@
       note("drover was not reached. Nobody knows whether it was done: look again.", true);
     } finally {
       acting = false;
-      button.disabled = false;
+      running.delete(button);
+      // What the look found may keep it, with the reason beside it.
+      button.disabled = button.hasAttribute("aria-describedby");
     }
   };
   document.addEventListener("click", (event) => {

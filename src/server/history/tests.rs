@@ -96,7 +96,9 @@ fn served() -> Served {
 async fn usage_is_answered_as_json_and_as_csv() {
     let served = served();
     let path = "/v1/usage?from=2026-11-01&to=2026-11-01T01:30:00Z&by=owner";
-    let answer = served.call(Some("operator"), Method::GET, path, "").await;
+    let of_others = served.call(Some("operator"), Method::GET, path, "").await.body;
+    assert_eq!(of_others["rows"][0]["name"], "(leases of others)");
+    let answer = served.call(Some("admin"), Method::GET, path, "").await;
     assert_eq!(answer.status, 200, "{:?}", answer.body);
     assert_eq!(answer.body["currency"], "EUR");
     assert_eq!(answer.body["from"], "2026-11-01T00:00:00Z");
@@ -108,7 +110,7 @@ async fn usage_is_answered_as_json_and_as_csv() {
     assert_eq!((rows[0]["name"].as_str(), &rows[0]["vmHours"]), (Some("(unused)"), &0.5.into()));
     assert_eq!((&rows[1]["leases"], &rows[1]["vmHours"]), (&1.into(), &1.0.into()));
     for path in [format!("{path}&format=csv"), path.replace("/v1", "") + "&format=csv"] {
-        let csv = served.call(Some("operator"), Method::GET, &path, "").await;
+        let csv = served.call(Some("admin"), Method::GET, &path, "").await;
         assert_eq!((csv.status, csv.kind.starts_with("text/csv")), (200, true), "{path}");
         let text = csv.body.as_str().unwrap();
         assert!(text.starts_with("owner,agents,vm_hours,"), "{text}");

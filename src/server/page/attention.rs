@@ -1,11 +1,20 @@
-//! What of the herd needs a look and has no alarm: agents that do not go on, and leases that lost their machine.
+//! What of the herd needs a look: alarms, sources that are not read, agents that do not go on, leases that lost
+//! their machine, and agents on nodes that are offline. The first page lists it, and each page counts it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use drover_api::AlarmOut;
 use drover_model::phase::{AgentPhase, LeasePhase};
+use drover_model::placement::report::{NodeOffline, NodesKnown};
 use drover_model::record::LOST;
 use drover_model::status::{AgentStatus, LeaseStatus};
 use drover_model::time::WallTime;
+use drover_page::standing_alarms;
+
+use crate::alarms::alarms;
+use crate::shapes::Shown;
+use crate::view::View;
 
 /// How long an agent may be on its way out, or in doubt.
 const SLOW: Duration = Duration::from_secs(60);
@@ -14,8 +23,60 @@ const DRAINED: Duration = Duration::from_secs(10);
 /// How long ago a lease was lost that is still shown.
 const LATELY: Duration = Duration::from_secs(3600);
 
+/// What needs a look.
+#[derive(Default)]
+pub(super) struct Attention {
+    pub(super) alarms: Vec<AlarmOut>,
+    pub(super) stuck: Vec<Arc<AgentStatus>>,
+    pub(super) lost: Vec<LeaseStatus>,
+    /// Nodes that are offline, each with the agents on it.
+    pub(super) down: Vec<(NodeOffline, Vec<Arc<AgentStatus>>)>,
+}
+
+impl Attention {
+    pub(super) fn of(view: &View, known: &NodesKnown, now: WallTime) -> Self {
+        let sources: Vec<_> = view.sources().iter().map(Shown::shown).collect();
+        let down: Vec<_> = match known.offline.as_slice() {
+            [] => Vec::new(),
+            nodes => nodes.iter().map(|one| (one.clone(), on(view, one))).collect(),
+        };
+        let down: Vec<_> = down.into_iter().filter(|(_, agents)| !agents.is_empty()).collect();
+        let is_down = |agent: &Arc<AgentStatus>| {
+            down.iter().any(|(_, agents)| agents.iter().any(|one| one.agent == agent.agent))
+        };
+        let mut stuck = view.agents_where(|one| is_stuck(one, now));
+        // Each of them stands with its node.
+        stuck.retain(|agent| !is_down(agent));
+        let ended = view.ended_since(lately(now)).into_iter();
+        let lost = ended.filter(|(one, ended)| is_lost(one, Some(*ended), now));
+        Self {
+            alarms: standing_alarms(alarms(view), &sources),
+            stuck,
+            lost: lost.map(|(one, _)| one).collect(),
+            down,
+        }
+    }
+
+    /// How many things need a look.
+    pub(super) fn count(&self) -> usize {
+        self.alarms.len() + self.stuck.len() + self.lost.len() + self.down.len()
+    }
+}
+
+/// The agents on a node.
+fn on(view: &View, node: &NodeOffline) -> Vec<Arc<AgentStatus>> {
+    let clouds = view.clouds();
+    let leads_there = |agent: &AgentStatus| {
+        let cloud = clouds.iter().find(|cloud| cloud.cloud == agent.template.cloud);
+        cloud.is_some_and(|cloud| cloud.cluster.as_ref() == Some(&node.cluster))
+    };
+    view.agents_where(|one| {
+        one.node.as_ref() == Some(&node.node) && one.phase != AgentPhase::Gone && leads_there(one)
+    })
+}
+
 /// Whether something keeps an agent, so that a person may have to see to it. One that is Stranded has an alarm.
-pub(super) fn is_stuck(agent: &AgentStatus, now: WallTime) -> bool {
+fn is_stuck(agent: &AgentStatus, now: WallTime) -> bool {
     let limit = match agent.phase {
         AgentPhase::InDoubt | AgentPhase::Retiring => SLOW,
         AgentPhase::Draining if agent.leases.is_empty() => DRAINED,
@@ -37,12 +98,12 @@ pub(super) fn is_stuck(agent: &AgentStatus, now: WallTime) -> bool {
 }
 
 /// From when on a lost lease is shown.
-pub(super) fn lately(now: WallTime) -> WallTime {
+fn lately(now: WallTime) -> WallTime {
     WallTime(now.0.saturating_sub(i64::try_from(LATELY.as_millis()).unwrap_or(i64::MAX)))
 }
 
 /// Whether a lease lost its machine within the last hour.
-pub(super) fn is_lost(lease: &LeaseStatus, ended: Option<WallTime>, now: WallTime) -> bool {
+fn is_lost(lease: &LeaseStatus, ended: Option<WallTime>, now: WallTime) -> bool {
     lease.state == LeasePhase::Ended
         && lease.detail.starts_with(LOST)
         && ended.is_some_and(|at| !is_older(at, LATELY, now))
@@ -54,10 +115,13 @@ fn is_older(at: WallTime, than: Duration, now: WallTime) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use drover_model::id::LeaseId;
+    use drover_model::fact::What;
+    use drover_model::id::{CloudId, ClusterId, LeaseId, NodeName, SourceId};
+    use drover_model::phase::CloudHealth;
+    use drover_model::status::{CloudStatus, SourceStatus};
 
     use super::*;
-    use crate::testing::{agent, lease};
+    use crate::testing::{agent, lease, reported};
 
     fn of(phase: AgentPhase, leases: &[&str], age: i64) -> bool {
         let leases = leases.iter().map(|id| LeaseId::new(*id)).collect();
@@ -86,5 +150,46 @@ mod tests {
         assert!(!is_lost(&ended("lost: node pve2 is offline"), at, WallTime(3_601_000)));
         assert!(!is_lost(&ended("released"), at, WallTime(2_000)));
         assert!(!is_lost(&ended("lost"), None, WallTime(2_000)));
+    }
+
+    // Invariant: what is counted on each page is what the first one lists.
+
+    #[test]
+    fn a_silent_source_and_a_node_that_is_offline_with_an_agent_need_a_look() {
+        let view = View::new(1);
+        let now = WallTime(5_000_000);
+        assert_eq!(Attention::of(&view, &NodesKnown::default(), now).count(), 0);
+        let silent = SourceStatus {
+            outage: Some((WallTime(1_000), "does not answer".to_owned())),
+            ..SourceStatus::idle(SourceId::new("git"), "gitea")
+        };
+        reported(&view, What::Source(Box::new(silent)));
+        assert_eq!(Attention::of(&view, &NodesKnown::default(), now).count(), 1);
+
+        let (cluster, node) = (ClusterId::new("c1"), NodeName::new("pve2"));
+        reported(
+            &view,
+            What::Cloud(Box::new(CloudStatus {
+                cloud: CloudId::new("lab"),
+                cluster: Some(cluster.clone()),
+                health: CloudHealth::Well,
+                version: None,
+                detail: String::new(),
+                agents: 1,
+                cap: None,
+                overrides: drover_model::overridden::CloudOverrides::default(),
+            })),
+        );
+        let offline = vec![NodeOffline { cluster, node: node.clone(), since: WallTime(1_000) }];
+        let known = NodesKnown { offline, ..NodesKnown::default() };
+        assert_eq!(Attention::of(&view, &known, now).count(), 1, "no agent is there");
+        let there = AgentStatus {
+            node: Some(node),
+            since: WallTime(1_000),
+            ..agent("a1", AgentPhase::Retiring)
+        };
+        reported(&view, What::Agent(Arc::new(there)));
+        let seen = Attention::of(&view, &known, now);
+        assert_eq!((seen.count(), seen.down.len(), seen.stuck.len()), (2, 1, 0), "once");
     }
 }

@@ -1,26 +1,31 @@
 //! One handler a page: it takes what the API answers, and shows it.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use actix_web::{HttpRequest, HttpResponse, web};
-use drover_api::{AccountOut, GoneOut, Role};
+use drover_api::{AccountOut, GoneOut, Role, is_let_go};
 use drover_model::id::{AgentId, LeaseId, NodeName};
-use drover_model::phase::LeasePhase;
+use drover_model::phase::{AgentPhase, LeasePhase, NodeOrder};
+use drover_model::placement::report::{NodeKeptOut, NodesKnown};
+use drover_model::status::AgentStatus;
 use drover_page::{
-    AgentFilter, AgentPage, AgentWords, AgentsPage, AuditPage, ConfigurationPage, DocsPage,
-    DocsTopic, EventsPage, Frame, GonePage, HerdAsides, HerdPage, JobPage, JobsPage, LeaseCounts,
-    LeasePage, LeasesPage, NodesPage, PlanPage, Tab, TemplatePage, TerminalPage, UsagePage,
-    ValuesShown,
+    AgentFilter, AgentPage, AgentWords, AgentsPage, AuditPage, Clusters, ConfigurationPage,
+    DocsPage, DocsTopic, EventsPage, Frame, GonePage, HeldAgent, HerdAsides, HerdPage, JobPage,
+    JobsPage, KeptOutNode, LeaseCounts, LeasePage, LeasesPage, NodeDown, NodesPage, PlanPage, Tab,
+    TemplatePage, TerminalEntry, TerminalPage, UsagePage, ValuesShown,
 };
 use serde::Deserialize;
 
-use super::{attention, happened};
-use crate::alarms::alarms;
+use super::attention::Attention;
+use super::happened;
 use crate::answers::{Answer, Asked, html};
 use crate::auth::Caller;
 use crate::history::{self, UsageOf};
 use crate::house::now;
 use crate::problem::{Rejection, printable};
 use crate::query::Keys;
-use crate::shapes::{self, Shown};
+use crate::shapes::{self, Shown, rfc3339};
 use crate::state::State;
 use crate::{
     audit as of_audit, black_box, control, demand, drift, nodes as of_nodes, status,
@@ -59,16 +64,41 @@ impl Keys for About {
     const TAKEN: &'static str = "`of` is taken";
 }
 
-fn frame(state: &State, request: &HttpRequest, caller: &Caller, tab: Tab) -> Frame {
+/// What is known of nodes, as it was within a second.
+async fn known(state: &State) -> NodesKnown {
+    let ask = async { Ok(of_nodes::known(state).await) };
+    state.looks.known.look("", ask).await.unwrap_or_default()
+}
+
+async fn frame(state: &State, request: &HttpRequest, caller: &Caller, tab: Tab) -> Frame {
+    let seen = Attention::of(&state.doors.view, &known(state).await, now());
+    framed(state, request, caller, tab, &seen).await
+}
+
+async fn framed(
+    state: &State,
+    request: &HttpRequest,
+    caller: &Caller,
+    tab: Tab,
+    seen: &Attention,
+) -> Frame {
     let csrf = state.sessions.csrf(request.headers());
+    let mut clusters = Clusters::new();
+    for cloud in state.doors.view.clouds() {
+        if let Some(cluster) = cloud.cluster {
+            clusters.entry(cluster.to_string()).or_default().push(cloud.cloud.to_string());
+        }
+    }
     Frame {
         tab,
         principal: caller.principal.clone(),
         role: caller.role,
         has_session: csrf.is_some(),
         csrf: csrf.unwrap_or_default(),
-        alarms: alarms(&state.doors.view).len(),
+        looks: seen.count(),
+        clusters,
         version: env!("CARGO_PKG_VERSION"),
+        hints: state.hints.of(caller.role, &state.doors.values, &state.doors.book).await,
     }
 }
 
@@ -83,21 +113,68 @@ async fn waits(state: &Data) -> Vec<AccountOut> {
 }
 
 pub(super) async fn herd(state: Data, caller: ByCaller, request: HttpRequest) -> Answer {
-    let frame = frame(&state, &request, &caller, Tab::Herd);
     let view = &state.doors.view;
+    let nodes = known(&state).await;
+    let (at, by) = (now(), caller.by());
+    let seen = Attention::of(view, &nodes, at);
+    let frame = framed(&state, &request, &caller, Tab::Herd, &seen).await;
     let granted = view.count_leases(LeasePhase::Granted) + view.count_leases(LeasePhase::Ready);
     let leases = LeaseCounts { waiting: view.count_leases(LeasePhase::Waiting), granted };
-    let ask = async { Ok(of_nodes::kept_out(&state).await) };
-    let kept_out = state.looks.kept_out.look("", ask).await.unwrap_or_default();
     let waits = waits(&state).await;
-    let (at, by) = (now(), caller.by());
-    let stuck = view.agents_where(|one| attention::is_stuck(one, at));
-    let stuck = stuck.iter().take(LOOKS).map(|one| shapes::agent(view, one, &by)).collect();
-    let ended = view.ended_since(attention::lately(at));
-    let lost = ended.iter().filter(|(one, ended)| attention::is_lost(one, Some(*ended), at));
-    let lost_leases = lost.take(LOOKS).map(|(one, _)| shapes::lease(view, one, &by)).collect();
-    let asides = HerdAsides { leases, waits, kept_out, stuck, lost_leases };
+    let agent = |one: &Arc<AgentStatus>| shapes::agent(view, one, &by);
+    let down = seen.down.iter().take(LOOKS).map(|(one, agents)| NodeDown {
+        cluster: one.cluster.to_string(),
+        node: one.node.to_string(),
+        since: rfc3339(one.since),
+        agents: agents.iter().take(LOOKS).map(agent).collect(),
+    });
+    let over = |all: usize| all.saturating_sub(LOOKS);
+    let more_looks = over(seen.stuck.len()) + over(seen.lost.len()) + over(seen.down.len());
+    let held = view.agents_where(|one| one.phase == AgentPhase::Held);
+    let held = held.iter().take(LOOKS).map(|one| HeldAgent {
+        agent: agent(one),
+        // Who holds an agent is shown to those who may end that.
+        by: one
+            .hold_owner
+            .as_ref()
+            .filter(|owner| by.may_change_hold(Some(owner)))
+            .map(|owner| owner.principal.clone()),
+    });
+    let mut let_go = BTreeMap::new();
+    for one in view.agents_where(|one| is_let_go(one.phase, !one.leases.is_empty())) {
+        *let_go.entry(one.template.to_string()).or_default() += 1;
+    }
+    let untried = nodes
+        .untried
+        .iter()
+        .map(|(template, nodes)| (template.to_string(), nodes.iter().map(Shown::shown).collect()));
+    let asides = HerdAsides {
+        leases,
+        waits,
+        kept_out: nodes.kept_out.iter().map(kept_out).collect(),
+        stuck: seen.stuck.iter().take(LOOKS).map(agent).collect(),
+        lost_leases: seen
+            .lost
+            .iter()
+            .take(LOOKS)
+            .map(|one| shapes::lease(view, one, &by))
+            .collect(),
+        down: down.collect(),
+        more_looks,
+        held: held.collect(),
+        let_go,
+        untried: untried.collect(),
+        alarms: seen.alarms,
+    };
     Ok(html(&HerdPage::new(frame, status::glance(view), asides, gone(&state))))
+}
+
+fn kept_out(one: &NodeKeptOut) -> KeptOutNode {
+    KeptOutNode {
+        cluster: one.cluster.to_string(),
+        node: one.node.to_string(),
+        is_drained: one.order == NodeOrder::Drain,
+    }
 }
 
 pub(super) async fn agents(
@@ -106,7 +183,7 @@ pub(super) async fn agents(
     request: HttpRequest,
     Asked(Filtered { q }): Asked<Filtered>,
 ) -> Answer {
-    let frame = frame(&state, &request, &caller, Tab::Agents);
+    let frame = frame(&state, &request, &caller, Tab::Agents).await;
     let (view, by) = (&state.doors.view, caller.by());
     let filter = AgentFilter::new(&q);
     let mut agents = view.agents();
@@ -135,13 +212,15 @@ pub(super) async fn agent(
 ) -> Answer {
     let (view, by) = (&state.doors.view, caller.by());
     let id = AgentId::new(&*id);
-    let frame = frame(&state, &request, &caller, Tab::Agents);
+    let frame = frame(&state, &request, &caller, Tab::Agents).await;
     let events = happened::rows(view, &by, Some(&id));
     if let Some(agent) = view.agent(&id) {
         let in_state = now().0.saturating_sub(agent.since.0);
         let in_state_ms = u64::try_from(in_state).unwrap_or_default();
         let out = shapes::agent(view, &agent, &by);
-        return Ok(html(&AgentPage::new(frame, out, events, in_state_ms)));
+        let entry = terminal_calls::entry(&state, &caller, &agent);
+        let has_terminal = !matches!(entry, TerminalEntry::Refused(_));
+        return Ok(html(&AgentPage::new(frame, out, has_terminal, events, in_state_ms)));
     }
     let gone = view.gone_agents().into_iter().rev().find(|gone| gone.agent == id);
     let gone = gone.ok_or_else(|| {
@@ -166,7 +245,7 @@ pub(super) async fn terminal(
         Rejection::not_found(format!("no agent `{}` lives, so it has no terminal", printable(&id)))
     })?;
     let entry = terminal_calls::entry(&state, &caller, &agent);
-    let frame = frame(&state, &request, &caller, Tab::Agents);
+    let frame = frame(&state, &request, &caller, Tab::Agents).await;
     Ok(html(&TerminalPage::new(frame, shapes::agent(view, &agent, &by), entry)))
 }
 
@@ -178,7 +257,7 @@ pub(super) async fn leases(
 ) -> Answer {
     let (view, by) = (&state.doors.view, caller.by());
     let leases = view.leases().iter().map(|lease| shapes::lease(view, lease, &by)).collect();
-    let frame = frame(&state, &request, &caller, Tab::Leases);
+    let frame = frame(&state, &request, &caller, Tab::Leases).await;
     Ok(html(&LeasesPage::new(frame, leases, &q)))
 }
 
@@ -198,7 +277,7 @@ pub(super) async fn lease(
         true => asked(&state, id.to_string()).await.ok(),
         false => None,
     };
-    let frame = frame(&state, &request, &caller, Tab::Leases);
+    let frame = frame(&state, &request, &caller, Tab::Leases).await;
     Ok(html(&LeasePage::new(frame, shapes::lease(view, &lease, &by), why)))
 }
 
@@ -208,7 +287,7 @@ pub(super) async fn jobs(
     request: HttpRequest,
     Asked(Filtered { q }): Asked<Filtered>,
 ) -> Answer {
-    let frame = frame(&state, &request, &caller, Tab::Jobs);
+    let frame = frame(&state, &request, &caller, Tab::Jobs).await;
     let out = demand::list(state.clone()).await?.into_inner();
     Ok(html(&JobsPage::new(frame, out, &q, &waits(&state).await)))
 }
@@ -224,13 +303,13 @@ pub(super) async fn why(
     request: HttpRequest,
     Asked(About { of }): Asked<About>,
 ) -> Answer {
-    let frame = frame(&state, &request, &caller, Tab::Jobs);
+    let frame = frame(&state, &request, &caller, Tab::Jobs).await;
     Ok(html(&JobPage::new(frame, asked(&state, of).await?)))
 }
 
 pub(super) async fn nodes(state: Data, caller: ByCaller, request: HttpRequest) -> Answer {
     let (view, by) = (&state.doors.view, caller.by());
-    let frame = frame(&state, &request, &caller, Tab::Nodes);
+    let frame = frame(&state, &request, &caller, Tab::Nodes).await;
     let ask = async { Ok(of_nodes::list(state.clone()).await?.into_inner()) };
     let out = state.looks.nodes.look("", ask).await?;
     let agents: Vec<_> = view.agents().iter().map(|one| shapes::agent(view, one, &by)).collect();
@@ -238,7 +317,7 @@ pub(super) async fn nodes(state: Data, caller: ByCaller, request: HttpRequest) -
 }
 
 pub(super) async fn plan(state: Data, caller: ByCaller, request: HttpRequest) -> Answer {
-    let frame = frame(&state, &request, &caller, Tab::Herd);
+    let frame = frame(&state, &request, &caller, Tab::Herd).await;
     let out = control::plan_resync(state).await?.into_inner();
     Ok(html(&PlanPage::new(frame, out)))
 }
@@ -262,8 +341,10 @@ pub(super) async fn template(
         true => state.looks.templates.look(&id, of_nodes::why_of(&state, &id)).await.ok(),
         false => None,
     };
-    let frame = frame(&state, &request, &caller, Tab::Other);
-    Ok(html(&TemplatePage::new(frame, template, agents, why)))
+    let frame = frame(&state, &request, &caller, Tab::Other).await;
+    let clouds = shapes::clouds(view);
+    let cloud = clouds.iter().find(|one| template.id.split('/').next() == Some(one.id.as_str()));
+    Ok(html(&TemplatePage::new(frame, template, cloud, agents, why)))
 }
 
 pub(super) async fn configuration(
@@ -276,7 +357,7 @@ pub(super) async fn configuration(
     let mut config: drover_api::ConfigOut = view.config().shown();
     config.path = Some(state.doors.configuration.clone());
     let members = (state.doors.members)();
-    let frame = frame(&state, &request, &caller, Tab::Configuration);
+    let frame = frame(&state, &request, &caller, Tab::Configuration).await;
     let shown = match caller.role >= Role::Operator {
         true => Some(ValuesShown::of(&values::in_force(&state).await?, &q)),
         false => None,
@@ -291,7 +372,7 @@ pub(super) async fn events(
     Asked(Filtered { q }): Asked<Filtered>,
 ) -> Answer {
     let rows = happened::rows(&state.doors.view, &caller.by(), None);
-    let frame = frame(&state, &request, &caller, Tab::Events);
+    let frame = frame(&state, &request, &caller, Tab::Events).await;
     Ok(html(&EventsPage::new(frame, rows, &q)))
 }
 
@@ -302,7 +383,7 @@ pub(super) async fn audit(
     Asked(Filtered { q }): Asked<Filtered>,
 ) -> Answer {
     let out = of_audit::newest(&state, RECORDS).await?;
-    let frame = frame(&state, &request, &caller, Tab::Audit);
+    let frame = frame(&state, &request, &caller, Tab::Audit).await;
     Ok(html(&AuditPage::new(frame, out, &q)))
 }
 
@@ -313,16 +394,16 @@ pub(super) async fn usage(
     Asked(of): Asked<UsageOf>,
 ) -> Answer {
     let is_csv = of.is_csv(None)?;
-    let out = history::usage_of(&state, &of).await?;
+    let out = history::usage_of(&state, &of, &caller).await?;
     if is_csv {
         return Ok(history::csv(&out));
     }
-    let frame = frame(&state, &request, &caller, Tab::Usage);
+    let frame = frame(&state, &request, &caller, Tab::Usage).await;
     Ok(html(&UsagePage::new(frame, out, request.query_string())))
 }
 
 pub(super) async fn book(state: Data, caller: ByCaller, request: HttpRequest) -> Answer {
-    shown(&state, &caller, &request, None)
+    shown(&state, &caller, &request, None).await
 }
 
 pub(super) async fn docs(
@@ -331,11 +412,16 @@ pub(super) async fn docs(
     request: HttpRequest,
     topic: web::Path<String>,
 ) -> Answer {
-    shown(&state, &caller, &request, Some(&topic))
+    shown(&state, &caller, &request, Some(&topic)).await
 }
 
 /// A page of the book: the first where none is named.
-fn shown(state: &State, caller: &Caller, request: &HttpRequest, topic: Option<&str>) -> Answer {
+async fn shown(
+    state: &State,
+    caller: &Caller,
+    request: &HttpRequest,
+    topic: Option<&str>,
+) -> Answer {
     let book = &state.doors.book;
     let found = match topic {
         Some(topic) => {
@@ -353,6 +439,6 @@ fn shown(state: &State, caller: &Caller, request: &HttpRequest, topic: Option<&s
     }
     let pages = book.iter().filter(|(name, _)| !name.ends_with(".svg"));
     let topics = pages.map(|(topic, text)| DocsTopic::new(topic, text)).collect();
-    let frame = frame(state, request, caller, Tab::Docs);
+    let frame = frame(state, request, caller, Tab::Docs).await;
     Ok(html(&DocsPage::new(frame, topics, name, text)))
 }

@@ -24,7 +24,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix_web::http::StatusCode;
-use actix_web::http::header::{self, HeaderMap};
 use actix_web::{HttpRequest, HttpResponse, web};
 use bytes::Bytes;
 use drover_actors::message::{HerdCommand, Refusal};
@@ -46,13 +45,12 @@ use crate::auth::Caller;
 use crate::body::Fields;
 use crate::events::one_of;
 use crate::holds;
-use crate::house::now;
+use crate::pass::Pass;
 use crate::peer::origin_of;
 use crate::problem::{Rejection, printable};
-use crate::session::sealed;
 use crate::share::Share;
 use crate::state::State;
-use crate::terminals::{IDLE_LIMIT, LIFE_LIMIT, Next, NotTyped, Pass, Reader, Right, Terminal};
+use crate::terminals::{IDLE_LIMIT, LIFE_LIMIT, Next, NotTyped, Reader, Right, Terminal};
 
 /// The longest hold.
 const LONGEST_HOLD_SECONDS: u64 = 7 * 24 * 60 * 60;
@@ -104,7 +102,7 @@ pub(super) async fn open(
     // Nothing is held for a terminal that has no place.
     let place = state.terminals.place(&caller.principal)?;
     // What let them in is read before the login, so that a change meanwhile is one.
-    let pass = pass(&state, &caller, request.headers());
+    let pass = Pass::of(&state, &caller, request.headers());
     let status = enterable(&state, &caller, &agent, hold_seconds).await?;
     let is_held = hold_seconds.is_some() && status.hold_owner.is_some();
     let size = TerminalSize { columns, rows };
@@ -314,16 +312,6 @@ pub(super) async fn close(
         (Err(problem), None) => return Err(problem),
     }
     Ok(HttpResponse::NoContent().finish())
-}
-
-/// What lets a caller in.
-fn pass(state: &State, caller: &Caller, headers: &HeaderMap) -> Pass {
-    let session = sealed(headers).filter(|_| !headers.contains_key(header::AUTHORIZATION));
-    let is_theirs = |sealed: &&str| {
-        state.sessions.caller_of(sealed, &state.auth(), now().0).as_ref() == Some(caller)
-    };
-    let session = session.filter(is_theirs).map(str::to_owned);
-    Pass { standing: state.auth().standing(&caller.principal), session }
 }
 
 fn not_typed(why: NotTyped) -> Rejection {

@@ -10,13 +10,11 @@ use drover_ssh::{TerminalEnd, TerminalOutput};
 use tokio::sync::mpsc;
 
 use crate::auth::Caller;
-use crate::house::now;
+use crate::pass::LOOK;
 use crate::share::Share;
 use crate::state::State;
 use crate::terminals::{Right, Terminal, over, right};
 
-/// How often it is looked at whether a terminal may go on.
-const LOOK: Duration = Duration::from_secs(1);
 /// How many bytes a guest may show in one [`SLICE`]: what comes faster waits in the guest.
 const SLICE_BYTES: usize = 128 << 10;
 const SLICE: Duration = Duration::from_millis(50);
@@ -107,17 +105,10 @@ fn must_end(state: &State, terminal: &Terminal) -> Option<String> {
     if let Some(why) = over(terminal.ages(Instant::now())) {
         return Some(why.to_owned());
     }
-    let caller = &terminal.caller;
-    let (auth, pass) = (state.auth(), &terminal.pass);
-    if auth.standing(&caller.principal) != pass.standing {
-        return Some("the login of its owner changed".to_owned());
+    if let Some(why) = terminal.pass.fault(state) {
+        return Some(why.to_owned());
     }
-    if let Some(session) = &pass.session
-        && state.sessions.caller_of(session, &auth, now().0).as_ref() != Some(caller)
-    {
-        return Some("the session of its owner ended, or may do less".to_owned());
-    }
-    match right_of(state, caller, terminal) {
+    match right_of(state, &terminal.caller, terminal) {
         None => Some("its agent is gone".to_owned()),
         Some(Right::Enter) => None,
         Some(Right::Hold) => Some("its agent is free, and drover may hand it out".to_owned()),

@@ -17,4 +17,4 @@ mod terminal;
 pub(super) use registry::TERMINALS;
 pub(crate) use registry::Terminals;
 pub(super) use right::{IDLE_LIMIT, LIFE_LIMIT, Right, over, right};
-pub(super) use terminal::{Next, NotTyped, Pass, Reader, Terminal};
+pub(super) use terminal::{Next, NotTyped, Reader, Terminal};

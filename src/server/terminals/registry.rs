@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use drover_api::Problem;
 use parking_lot::Mutex;
 
 use super::terminal::Terminal;
@@ -38,7 +39,18 @@ impl Terminals {
     /// A place for another one.
     pub(crate) fn place(&self, principal: &str) -> Result<Share<String>, Rejection> {
         let mut place = self.room.share(principal.to_owned());
-        place.take(1, usize::MAX).map_err(|_| Rejection::too_many(Duration::from_secs(5)))?;
+        place.take(1, usize::MAX).map_err(|_| Rejection {
+            document: Problem {
+                title: "too many terminals are open".to_owned(),
+                detail: format!(
+                    "{} terminals may be open at once, and {} of one principal: close one of them; \
+                     `GET /v1/terminals` lists them",
+                    TERMINALS.0, TERMINALS.1
+                ),
+                ..Rejection::too_many(Duration::ZERO).document
+            },
+            ..Rejection::too_many(Duration::from_secs(5))
+        })?;
         Ok(place)
     }
 

@@ -15,7 +15,8 @@ use tokio::sync::{mpsc, watch};
 
 use super::right::Ages;
 use super::screen::{Known, Screen};
-use crate::auth::{Caller, Standing};
+use crate::auth::Caller;
+use crate::pass::Pass;
 
 /// How long keys wait for a guest that reads none.
 const KEYS_LIMIT: Duration = Duration::from_secs(2);
@@ -36,13 +37,6 @@ pub(crate) struct Terminal {
     changes: watch::Sender<u64>,
     /// Why it is to end, once somebody closed it.
     closed: watch::Sender<Option<&'static str>>,
-}
-
-/// What let somebody in.
-pub(crate) struct Pass {
-    pub standing: Standing,
-    /// The cookie of their session, where they have one: it ends by itself, and with the groups of a person.
-    pub session: Option<String>,
 }
 
 struct Live {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use drover_actors::message::{NodeKeptOut, NodeOrdered, Refusal};
+use drover_actors::message::{NodeOrdered, Refusal};
 use drover_api::{BlackBoxOut, GuestCallOut, GuestTaskOut, MomentOut, PhaseOut, ValueOut};
 use drover_model::demand::report::{
     Account, Estimate, Kind, Outage, RowlessRunner, RunningJob, Serving, SourceJobs, Unoffered,
@@ -13,7 +13,7 @@ use drover_model::id::{
     AgentId, CloudId, ClusterId, LeaseId, NodeName, RunnerName, SourceId, TemplateId,
 };
 use drover_model::phase::{NodeOrder, NodeStatus};
-use drover_model::placement::report::NodeReport;
+use drover_model::placement::report::{NodeKeptOut, NodeOffline, NodeReport, NodesKnown};
 use drover_model::ports::JobObservation;
 use drover_model::record::Want;
 use drover_notify::{Delivered, Failure, Tested};
@@ -126,10 +126,19 @@ pub(super) fn ordered(node: &NodeName, order: NodeOrder) -> Result<NodeOrdered, 
     Ok(NodeOrdered { cluster, node, order, changed, agents: 2 })
 }
 
-/// A node that an operator cordoned.
-pub(super) fn kept_out() -> Vec<NodeKeptOut> {
-    let (cluster, node) = (ClusterId::new("9f31c0aa52e7d410"), NodeName::new("pve3"));
-    vec![NodeKeptOut { cluster, node, order: NodeOrder::Cordon }]
+/// A node that an operator cordoned, and one that is offline.
+pub(super) fn nodes_known() -> NodesKnown {
+    let cluster = ClusterId::new("9f31c0aa52e7d410");
+    let (kept_out, offline) = (NodeName::new("pve3"), NodeName::new("pve2"));
+    NodesKnown {
+        kept_out: vec![NodeKeptOut {
+            cluster: cluster.clone(),
+            node: kept_out,
+            order: NodeOrder::Cordon,
+        }],
+        offline: vec![NodeOffline { cluster, node: offline, since: THEN }],
+        ..NodesKnown::default()
+    }
 }
 
 pub(super) fn a_node() -> NodeReport {

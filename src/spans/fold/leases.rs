@@ -9,12 +9,12 @@
 //! it is in the trace of that agent, as failed, and in the trace of the next one.
 
 use drover_model::id::{AgentId, LeaseId};
-use drover_model::strip::stripped;
 use drover_model::noted::{JobSeen, JobsSeen};
 use drover_model::phase::LeasePhase;
 use drover_model::ports::JobObservation;
 use drover_model::record::{EXPIRED, LOST, without_output};
 use drover_model::status::{LeaseEnd, LeaseStatus};
+use drover_model::strip::stripped;
 use drover_model::time::WallTime;
 
 use super::{Fold, OPEN_MAX};

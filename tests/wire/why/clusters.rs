@@ -58,7 +58,7 @@ pub fn one_endpoint_down_of_one() -> Staged {
     stage.sim.order("node-down pve1");
     ask(&stage.site, "linux", "ci");
     // A call that was on its way then may have failed in words of its own.
-    let text = stage.until(&["why", "leases"], "cloud lab: no usable endpoint");
+    let text = stage.until(&["why", "leases"], "no endpoint of cloud `lab` answers");
     stage.answers(text)
 }
 
@@ -188,7 +188,7 @@ pub fn machine_lost_under_its_job() -> Staged {
 #[test]
 fn one_endpoint_is_down_of_one() {
     one_endpoint_down_of_one()
-        .ends("one_endpoint_down_of_one", &[&["cloud=lab", "degraded", "no usable endpoint"]]);
+        .ends("one_endpoint_down_of_one", &[&["cloud=lab", "degraded", "no endpoint of cloud"]]);
 }
 
 #[test]
@@ -235,14 +235,14 @@ fn a_node_is_in_maintenance() {
 #[test]
 fn the_cloud_is_gone_at_a_resync() {
     let journal: [&[&str]; 2] =
-        [&["cloud=lab", "degraded", "no usable endpoint"], &["cluster=", "could not be read"]];
+        [&["cloud=lab", "degraded", "no endpoint of cloud"], &["cluster=", "could not be read"]];
     let stage = cloud_gone_at_resync().ends("cloud_gone_at_resync", &journal);
     assert_eq!(stage.site.cli(&["resync"]).status.code(), Some(1));
     // Nor does the page say that it was done.
     let seat = stage.seat.sits_at(&stage);
     seat.clicks("main [data-do='POST /v1/resync']");
     seat.clicks("#ask button[value=yes]");
-    seat.shows("#notes", "was not read: cloud lab: no usable endpoint");
+    seat.shows("#notes", "was not read: cloud lab: nothing is started since");
 }
 
 #[test]

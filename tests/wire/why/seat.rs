@@ -13,7 +13,8 @@ use crate::harness::note;
 /// The most clicks from the first page.
 const CLICKS_MAX: usize = 3;
 /// Times as the page shows them.
-const WHENS: &str = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d|in N (s|min|h)|N (s|min|h) ago";
+const WHENS: &str =
+    r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d|in N (s|min|h)|N (s|min|h) ago|for N (s|min|h)( more| now)?";
 
 /// How a cause is found.
 pub struct Way {
@@ -44,7 +45,7 @@ const ALARMS: &str = "#alarms li";
 const WHY: &str = "#waits th a";
 /// What keeps a template from each node, in the whole answer.
 const NODES: &str = "#why > section.why:last-of-type";
-const OPEN: &str = "breaker tripped until";
+const OPEN: &str = "its agents failed, so drover tries the next one in";
 const AGAIN: &str = "Try again now";
 
 /// A way for each case. The last one of the field's table, a service that does not start, has no page.
@@ -53,8 +54,8 @@ pub const WAYS: [Way; 24] = [
         "one_endpoint_down_of_one",
         &[],
         ALARMS,
-        &["cloud lab", "no usable endpoint", "no connection"],
-        "check apiUrl or apiUrls of cloud lab",
+        &["cloud lab", "no endpoint of cloud lab answers any more", "no connection"],
+        "check on a node that pveproxy runs",
     ),
     way("one_endpoint_down_of_three", &[WHY], NODES, &["pve1", "it is offline"], "pvecm status"),
     way(
@@ -71,17 +72,29 @@ pub const WAYS: [Way; 24] = [
         &["it lacks the label gpu, which nodeSelector requires"],
         "add it to nodeLabels",
     ),
-    way("missing_vmid", &[], WAITS, &[OPEN, "has no guest 9100: check templateVmId"], AGAIN),
+    way("missing_vmid", &[], WAITS, &["has no guest 9100: check templateVmId", OPEN], AGAIN),
     way(
         "cap_eaten_by_a_minimum",
         &[],
         WAITS,
-        &["cloud lab is full: 1 of 1 (instanceCap): 1 of lab/other"],
+        &["cloud lab is full: 1 of 1 (instanceCap"],
         "once instanceCap of cloud lab is raised",
     ),
     way("ready_command", &[], WAITS, &["exit status 3; last: the image has no docker"], AGAIN),
-    way("storage_lock", &[], WAITS, &["pve-storage-local-lvm", "got timeout"], "by itself at"),
-    way("no_space", &[], WAITS, &[OPEN, "Insufficient free space"], AGAIN),
+    way(
+        "storage_lock",
+        &[],
+        WAITS,
+        &["storage local-lvm was locked for longer", "got timeout"],
+        "clonesPerStorage",
+    ),
+    way(
+        "no_space",
+        &[],
+        WAITS,
+        &["no space for a disk of", "Insufficient free space", OPEN],
+        "targetStorages",
+    ),
     way(
         "wrong_guest_networks",
         &[],
@@ -89,7 +102,7 @@ pub const WAYS: [Way; 24] = [
         &["the guest has no address in 10.0.0.0/8 that drover may use"],
         "set guestNetworks",
     ),
-    way("wrong_ssh_port", &[], WAITS, &[OPEN, ":2299 is not reachable"], "Hold the next failure"),
+    way("wrong_ssh_port", &[], WAITS, &["nothing listens on port 2299", OPEN], "sshPort"),
     way(
         "user_disabled",
         &[],
@@ -105,14 +118,8 @@ pub const WAYS: [Way; 24] = [
         "give drover@pve!ci a role with it there",
     ),
     way("all_drained", &[], "#kept-out li", &["drained", "pve1"], "Use pve1 again"),
-    way(
-        "pool_of_a_dead_address",
-        &[],
-        WAITS,
-        &[OPEN, ":2299 is not reachable"],
-        "Hold the next failure",
-    ),
-    way("gitea_silent", &[], ALARMS, &["source git", "does not answer GET"], "drover doctor"),
+    way("pool_of_a_dead_address", &[], WAITS, &["nothing listens on port 2299", OPEN], "sshPort"),
+    way("gitea_silent", &[], ALARMS, &["source git", "does not answer at http"], "drover doctor"),
     way(
         "backup_lock",
         &["#tiles a[href='/agents']"],
@@ -120,15 +127,15 @@ pub const WAYS: [Way; 24] = [
         &["is locked by Proxmox (backup)"],
         "qm unlock",
     ),
-    way("no_quorum", &[], ALARMS, &["has no quorum since"], "pvecm status on a node"),
+    way("no_quorum", &[], ALARMS, &["has no quorum for"], "pvecm status on a node"),
     way(
         "certificate_changed",
         &[],
         ALARMS,
-        &["the certificate is not trusted", "saw SHA-256"],
-        "the keys of cloud lab for that are caFile and pinSha256",
+        &["the nodes show a certificate that drover does not know", "saw SHA-256"],
+        "put the new /etc/pve/pve-root-ca.pem where caFile",
     ),
-    way("template_full", &[], WAITS, &["lab/linux is full: 1 of 1"], "drover leases"),
+    way("template_full", &[], WAITS, &["lab/linux is full: 1 of 1"], "Leases says who has them"),
     way(
         "configuration_broken",
         &[],
@@ -138,10 +145,10 @@ pub const WAYS: [Way; 24] = [
     ),
     way(
         "machine_lost_under_its_job",
-        &["header.top a[href='/leases']", "#leases tr a"],
-        "main",
-        &["lost: node pve2 is offline, and its SSH does not answer"],
-        "Ask for a new lease",
+        &[],
+        "#look li[id^=lost]",
+        &["lease lost", "lost: node pve2 is offline, and its SSH does not answer"],
+        "ask for a new lease",
     ),
     way(
         "node_maintenance",
@@ -154,8 +161,8 @@ pub const WAYS: [Way; 24] = [
         "cloud_gone_at_resync",
         &[],
         ALARMS,
-        &["cloud lab", "no usable endpoint"],
-        "check apiUrl or apiUrls of cloud lab",
+        &["cloud lab", "no endpoint of cloud lab answers any more"],
+        "check on a node that pveproxy runs",
     ),
 ];
 

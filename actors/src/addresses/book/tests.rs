@@ -68,8 +68,8 @@ fn the_lowest_free_address_is_given_and_rests_when_its_agent_is_gone() {
     book.give_back(&AgentId::new("a"), at(100));
     assert_eq!(taken(&mut book, "c", &lab(), 699), None);
     let supply = book.supply(&lab(), at(699));
-    let lack = "address pool `lab` is used up: 1 in use, 1 resting; one is free at \
-                2027-01-15T08:11:40Z";
+    let lack = "address pool `lab` is used up: 1 in use, 1 resting: each address rests for \
+                600 s after its use (`cooldownSeconds`); one is free at 2027-01-15T08:11:40Z";
     assert_eq!((supply.lack.unwrap().as_str(), supply.next), (lack, Some(at(700).mono)));
     assert_eq!(taken(&mut book, "c", &lab(), 700).unwrap(), "10.0.0.50");
 }

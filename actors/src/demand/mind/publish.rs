@@ -18,17 +18,20 @@ impl SourceMind {
         }
     }
 
-    /// Levels by what is wanted, and the jobs on each lease.
+    /// Levels by what is wanted, and the jobs on each lease. Of what is held back each kind is there with no job, so
+    /// that it is known which of them no template serves.
     pub(super) fn publish(&self, runners: &BTreeMap<RunnerName, Runner>, out: &mut Vec<Effect>) {
         let mut levels: Vec<Level> = Vec::new();
         let mut places: BTreeMap<&Want, usize> = BTreeMap::new();
         let held = self.trouble.holds();
-        let open = |job: &&JobObservation| !held && self.outdated.most(&job.want) > 0;
-        for job in self.jobs.iter().filter(open) {
+        let open = |job: &JobObservation| !held && self.outdated.most(&job.want) > 0;
+        for job in &self.jobs {
             let place = *places.entry(&job.want).or_insert(levels.len());
+            let since = open(job).then_some(job.since);
             match levels.get_mut(place) {
-                Some(level) => level.since.push(job.since),
-                None => levels.push(Level { want: job.want.clone(), since: vec![job.since] }),
+                Some(level) => level.since.extend(since),
+                None => levels
+                    .push(Level { want: job.want.clone(), since: since.into_iter().collect() }),
             }
         }
         let most = if self.trouble.is_on_trial() { 1 } else { usize::MAX };

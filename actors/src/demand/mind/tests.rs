@@ -196,8 +196,10 @@ fn reported(effects: &[Effect]) -> Vec<String> {
     let each = effects.iter().filter_map(|effect| match effect {
         Effect::Poll | Effect::WakeAt(_) => None,
         Effect::Publish(levels, jobs) => {
+            // Those that are held back are there for what templates lack.
+            let wanted = levels.iter().filter(|level| !level.since.is_empty());
             let levels: Vec<String> =
-                levels.iter().map(|level| format!("{}", level.since.len())).collect();
+                wanted.map(|level| format!("{}", level.since.len())).collect();
             let jobs: Vec<String> = jobs
                 .iter()
                 .map(|(lease, jobs)| match jobs {

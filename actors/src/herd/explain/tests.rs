@@ -53,7 +53,7 @@ fn a_lease_hears_what_it_waits_for_and_only_when_that_changes() {
         pass(seconds(60)).await;
         assert_eq!(
             last(&bed, "l3"),
-            "waiting: c/t is full: 2 of 2 (instanceCap); `drover leases` says who has them"
+            "waiting: c/t is full: 2 of 2 (`instanceCap`); `drover leases` says who has them"
         );
         let count = shown(&bed, "l3").len();
         pass(seconds(600)).await;
@@ -72,9 +72,9 @@ fn a_full_cloud_a_silent_one_and_a_template_that_left_are_named() {
         bed.lease(ask("l1", labels(&["x"]), 0)).await.unwrap();
         bed.lease(ask("l2", Want::Template("c/u".into()), 0)).await.unwrap();
         pass(seconds(5)).await;
-        let both = "waiting: cloud c is full: 0 of 0 (instanceCap); cloud d: no endpoint answers; nothing is";
+        let both = "waiting: cloud c is full: 0 of 0 (`instanceCap`); cloud d: nothing is started since 20";
         assert!(last(&bed, "l1").starts_with(both), "{}", last(&bed, "l1"));
-        assert_eq!(last(&bed, "l2"), "waiting: cloud c is full: 0 of 0 (instanceCap)");
+        assert_eq!(last(&bed, "l2"), "waiting: cloud c is full: 0 of 0 (`instanceCap`)");
         let fewer = (*herd(clouds(), vec![template("c/t", &["x"])])).clone();
         bed.herd.do_send(ApplySpec(Arc::new(fewer)));
         pass(seconds(5)).await;
@@ -118,10 +118,13 @@ fn a_tripped_breaker_is_named_with_its_end_and_cause() {
         bed.lease(ask("l1", t(), 0)).await.unwrap();
         pass(seconds(100)).await;
         let reported = last(&bed, "l1");
-        assert!(reported.starts_with("waiting: c/t: breaker tripped until 20"), "{reported}");
+        assert!(
+            reported.starts_with("waiting: c/t: no boot disk; its agents failed"),
+            "{reported}"
+        );
         assert!(
             reported.contains(
-                "Z: no boot disk; once the cause is repaired, `drover breakers reset c/t`"
+                "Z, or at once by `drover breakers reset c/t` when the cause is repaired"
             ),
             "{reported}"
         );

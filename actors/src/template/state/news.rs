@@ -22,7 +22,7 @@ impl TemplateMind {
             _ if !self.open => format!("cloud {}: its cluster is not known yet", id.cloud),
             (Some(cap), _) => format!("{id} is full: {} of {cap}", self.live()),
             (None, Some((until, cause))) => {
-                format!("{id}: breaker tripped until {}: {cause}", until.rfc3339())
+                format!("{id}: {cause}; its breaker is open until {}", until.rfc3339())
             }
             (None, None) if matches!(self.source, Some(Err(_))) => {
                 format!("{id} pauses: {}", self.paused(now).unwrap_or_default())

@@ -141,7 +141,11 @@ impl TemplateMind {
             return self.trials.stumbled(placed, now.mono);
         }
         self.pace.stumbled(placed, now.mono);
-        self.obstacle = Some(Obstacle { why: fault.text.clone(), placed });
+        let about = (fault.kind.clone(), fault.culprit.clone());
+        let known = self.obstacle.take().filter(|known| known.about == about && placed);
+        let (times, since) = known.map_or((0, now.wall), |known| (known.times, known.since));
+        let (why, times) = (fault.text.clone(), times.saturating_add(1));
+        self.obstacle = Some(Obstacle { why, placed, about, times, since });
     }
 }
 

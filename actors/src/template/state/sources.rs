@@ -6,7 +6,7 @@ use drover_model::place::Place;
 use drover_model::state_machine::Turn;
 use drover_model::time::{Moment, Now};
 
-use super::{Effect, TemplateMind};
+use super::{Effect, Obstacle, TemplateMind};
 use crate::template::Pause;
 use crate::template::unplaced::Unplaced;
 
@@ -67,7 +67,7 @@ impl TemplateMind {
             Some(Err(why)) => Some(why.clone()),
             Some(Ok(_)) | None => {
                 let obstacle = self.obstacle.as_ref().filter(|_| self.pace.pause(now).is_some());
-                obstacle.map(|obstacle| obstacle.why.clone())
+                obstacle.map(Obstacle::reported)
             }
         }
     }

@@ -181,7 +181,7 @@ fn whatever_keeps_an_operator_from_more_agents_is_named() {
     let all: Vec<String> = all.iter().map(|mind| mind.shortage(at(0).mono)).collect();
     let expected = [
         "c/t is full: 1 of 1",
-        "c/t: breaker tripped until 2027-01-15T08:02:01Z: no such template",
+        "c/t: no such template; its breaker is open until 2027-01-15T08:02:01Z",
         "c/t pauses, for it could not begin agents: no such template",
         "template c/t is not configured any more",
         "the service is stopping",
@@ -372,6 +372,8 @@ fn contention_slows_down_and_is_never_charged() {
     let mut mind = mind(|_| ());
     assert!(fail_three(&mut mind, &FaultKind::Contention).is_empty());
     assert_eq!((mind.breaker().phase(), mind.room(at(1).mono)), (BreakerPhase::Closed, 0));
+    let why = mind.paused(at(1).mono).unwrap();
+    assert_eq!(why, "no such template (3 times since 2027-01-15T08:00:01Z)");
     assert_eq!(mind.room(at(2).mono), u32::MAX);
 }
 

@@ -233,8 +233,9 @@ async fn a_form_is_judged_by_the_member_that_the_browser_reached() {
     let leader = Served::leading();
     let standby = standing_by(&leader);
     let base = format!("http://{}", standby.addrs[0]);
+    let http = Browser::new(&leader).http;
     let form = |origin: String| {
-        let request = leader.http.post(format!("{base}/login")).header("origin", origin);
+        let request = http.post(format!("{base}/login")).header("origin", origin);
         let kind = "application/x-www-form-urlencoded";
         request.header("content-type", kind).body("token=admin-token&next=%2F").send()
     };

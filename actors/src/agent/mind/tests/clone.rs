@@ -1,15 +1,19 @@
 //! A clone that failed, or whose outcome is unknown.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use drover_model::fact::What;
 use drover_model::fault::{Culprit, Fault, FaultKind};
+use drover_model::id::NodeName;
 use drover_model::marks::Reading;
 use drover_model::phase::AgentPhase;
+use drover_model::placement::Sizes;
 use drover_model::ports::{TaskEnd, VmObservation};
 use drover_model::record::{Body, Reason};
 use drover_model::spec::TemplateSpec;
 use drover_model::status::Standing;
+use drover_model::template_image::Origin;
 
 use super::provision::at;
 use crate::agent::event::{Answer, Call, Effect};
@@ -36,6 +40,34 @@ fn undone() -> Drive {
     drive.answer(Answer::TaskEnded(Ok(TaskEnd::Failed(fault(FaultKind::Broken)))));
     drive.answer(Answer::Looked(Ok(Drive::free())));
     drive
+}
+
+// Invariant: a clone without space says which storage lacks it and how much is needed.
+
+#[test]
+fn a_clone_without_space_names_the_storage_and_the_size() {
+    let of = |fault: Fault| {
+        let origin = Origin {
+            home: NodeName::new("n1"),
+            storages: BTreeSet::new(),
+            local: BTreeSet::new(),
+            target: Some("local-lvm".into()),
+            sizes: Sizes { cores: 1, memory_mb: 1024, disk_gb: 10 },
+            version: None,
+            why: String::new(),
+        };
+        let spec = TemplateSpec { origin: Some(origin), ..spec() };
+        let mind = Drive::new(spec).mind;
+        mind.with_storage(fault).text
+    };
+    let full = Fault::new(FaultKind::Capacity, Culprit::Template, "2560 extents needed");
+    assert_eq!(
+        of(full),
+        "no space for a disk of 10 GiB on storage `local-lvm`: somebody has to free some there, or to \
+         name further storages in `targetStorages` (`headroom` keeps some free): 2560 extents needed"
+    );
+    let other = Fault::new(FaultKind::Broken, Culprit::Template, "no such guest");
+    assert_eq!(of(other), "no such guest");
 }
 
 #[test]

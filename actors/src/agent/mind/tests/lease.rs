@@ -544,7 +544,7 @@ fn a_lease_on_a_node_that_lost_its_power_is_lost_as_soon_as_the_node_is_back() {
     let mut drive = ready(spec());
     take(&mut drive, "l1", None);
     drive.command(AgentCommand::NodeDown(true));
-    assert_eq!(drive.mind.detail(), "node n1 is down; waiting for it");
+    assert_eq!(drive.mind.detail(), "node n1 is offline; drover waits for it");
     drive.command(AgentCommand::NodeDown(false));
     assert_eq!(drive.state(), AgentPhase::Draining);
     let observation = VmObservation { running: Some(false), ..drive.observation() };

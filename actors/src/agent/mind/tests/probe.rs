@@ -257,7 +257,12 @@ fn a_lease_on_an_offline_node_is_lost_after_the_grace_where_ssh_is_silent_too() 
     let lost = "ended: lost: node n1 is offline, and its SSH does not answer";
     assert_eq!(last.as_deref(), Some(lost));
     assert_eq!((drive.state(), standing(&drive)), (AgentPhase::Draining, Standing::Parked));
-    assert!(drive.mind.detail().contains("is down; waiting for it"));
+    let stands = "node n1 is offline: what ran on this machine is lost";
+    assert!(drive.mind.detail().starts_with(stands), "{}", drive.mind.detail());
+    // An operator retires it: what its node does not answer is no news.
+    drive.command(AgentCommand::Retire(Reason::Asked));
+    drive.answer(Answer::Looked(Err(fault(FaultKind::Unreachable))));
+    assert!(drive.mind.detail().starts_with(stands), "{}", drive.mind.detail());
     drive.command(AgentCommand::NodeDown(false));
     assert_eq!(drive.state(), AgentPhase::Retiring);
 }

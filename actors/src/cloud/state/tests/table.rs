@@ -20,7 +20,7 @@ fn state(mind: &CloudMind) -> String {
         Health::Well => "well",
         Health::Degraded { why: Why::NoQuorum(_), .. } => "no-quorum",
         Health::Degraded { why: Why::Login(_), .. } => "login-refused",
-        Health::Degraded { why: Why::Other(_), .. } => "degraded",
+        Health::Degraded { why: Why::Silent(_) | Why::Other(_), .. } => "degraded",
     };
     health.to_owned()
 }

@@ -103,3 +103,19 @@ fn a_source_that_is_configured_again_is_tried_again_at_once() {
     assert!(effects.contains(&"wants [2] on []".to_owned()), "{effects:?}");
     assert_eq!(play.mind.refused(), None);
 }
+
+// Invariant: what no template serves is said to be so, also while the source lets no runner be made.
+
+#[test]
+fn jobs_that_are_held_back_are_still_asked_about() {
+    let mut play = refusing();
+    let all = play.sees(&[], &[&["linux"], &["mars"]]);
+    let mut kinds = all.iter().filter_map(|effect| match effect {
+        Effect::Publish(levels, _) => {
+            Some(levels.iter().map(|level| (level.want.clone(), level.since.len())).collect())
+        }
+        _ => None,
+    });
+    let kinds: Vec<(Want, usize)> = kinds.next().expect("a report");
+    assert_eq!(kinds, [(labels(&["linux"]), 0), (labels(&["mars"]), 0)]);
+}

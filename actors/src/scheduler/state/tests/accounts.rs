@@ -389,10 +389,13 @@ fn leases_are_looked_at_only_where_an_agent_of_a_full_template_is_busy() {
     for (standing, reported) in [
         (
             Standing::Coming,
-            "c/t is full: 1 of 1 (instanceCap), none of them busy; `drover agents` lists them",
+            "c/t is full: 1 of 1 (`instanceCap`), none of them busy; `drover agents` lists them",
         ),
-        (IDLE, "c/t is full: 1 of 1 (instanceCap), none of them busy; `drover agents` lists them"),
-        (Standing::Busy, "c/t is full: 1 of 1 (instanceCap); `drover leases` says who has them"),
+        (
+            IDLE,
+            "c/t is full: 1 of 1 (`instanceCap`), none of them busy; `drover agents` lists them",
+        ),
+        (Standing::Busy, "c/t is full: 1 of 1 (`instanceCap`); `drover leases` says who has them"),
     ] {
         let mut there = news(&spec, 0);
         there.live = 1;
@@ -405,7 +408,7 @@ fn leases_are_looked_at_only_where_an_agent_of_a_full_template_is_busy() {
     there.live = 1;
     there.agents = vec![level(&spec, "a1", IDLE, &[])];
     scheduler.news(&there, at(1).wall);
-    let reported = "c/t is full: 1 of 1 (instanceCap), of which drover hands out 1 to nobody, since \
+    let reported = "c/t is full: 1 of 1 (`instanceCap`), of which drover hands out 1 to nobody, since \
                     another drover may own them; `drover status` says what to do";
     assert_eq!(scheduler.obstacle(&spec.id, &ground).as_deref(), Some(reported));
 }

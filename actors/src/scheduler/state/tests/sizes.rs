@@ -141,7 +141,7 @@ fn a_size_beyond_the_limits_is_refused_with_the_limits() {
     for (want, text) in [
         (
             labels(&["linux", "cpu=64"]),
-            "no template serves labels `cpu=64 linux`: template `c/t` gives 1 to 16 cores \
+            "no template serves labels `cpu=64`, `linux`: template `c/t` gives 1 to 16 cores \
              (`sizeLabels`), not 64",
         ),
         (
@@ -151,7 +151,7 @@ fn a_size_beyond_the_limits_is_refused_with_the_limits() {
         ),
         (
             labels(&["linux", "cpu=lots"]),
-            "no template serves labels `cpu=lots linux`: template `c/t` cannot read `cpu=lots`: \
+            "no template serves labels `cpu=lots`, `linux`: template `c/t` cannot read `cpu=lots`: \
              write it such as `cpu=8`",
         ),
     ] {

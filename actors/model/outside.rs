@@ -1,0 +1,61 @@
+//! Words from outside, such as names of jobs and labels, in texts for people.
+//!
+//! Texts have commands, keys and names between backticks, and the operator's page makes links and buttons of these. So
+//! what somebody outside wrote must not look like one of drover's own.
+
+/// The most characters that are shown of one.
+const SHOWN_MAX: usize = 120;
+
+/// A word from outside as texts have it: between backticks where it is one word, else between quotes.
+pub fn outside(text: &str) -> String {
+    let shown = plain(text);
+    // No command has one word alone.
+    let is_word = !shown.is_empty() && !shown.contains(char::is_whitespace);
+    if is_word { format!("`{shown}`") } else { format!("\"{shown}\"") }
+}
+
+/// An expression of labels: between its words there are operators, so it is no command.
+pub fn outside_expression(text: &str) -> String {
+    format!("`{}`", plain(text))
+}
+
+/// Several of them.
+pub fn outsides<'a>(all: impl IntoIterator<Item = &'a str>) -> String {
+    all.into_iter().map(outside).collect::<Vec<_>>().join(", ")
+}
+
+/// Without backticks, and without characters that turn the direction of the text around them or do not show; what is
+/// long is cut.
+fn plain(text: &str) -> String {
+    let is_shown = |letter: &char| {
+        let turns = matches!(letter, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+        !letter.is_control() && !turns
+    };
+    let mut letters = text.chars().filter(is_shown);
+    let shown: String = letters.by_ref().take(SHOWN_MAX).collect();
+    let shown = shown.replace(['`', '"'], "'");
+    if letters.next().is_some() { shown + "…" } else { shown }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Invariant: nobody outside writes a command into a text of drover.
+
+    #[test]
+    fn a_name_from_outside_is_no_command() {
+        for (name, shown) in [
+            ("linux", "`linux`"),
+            ("drover reload", "\"drover reload\""),
+            ("` `drover reload`", "\"' 'drover reload'\""),
+            ("a`b", "`a'b`"),
+            ("", "\"\""),
+            ("x\u{202e}y\u{7}\n", "`xy`"),
+        ] {
+            assert_eq!(outside(name), shown);
+        }
+        assert_eq!(outsides(["drover", "reload"]), "`drover`, `reload`");
+        assert_eq!(outside(&"x".repeat(5000)).chars().count(), SHOWN_MAX + 3);
+    }
+}
