@@ -11,6 +11,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::id::{AgentId, CloudId, ClusterId, Generation, RunnerName, SourceId, TemplateId};
+use crate::phase::LeasePhase;
 use crate::record::Reason;
 use crate::status::{
     AddressPoolStatus, AgentStatus, BreakerStatus, CloudStatus, DeclaredStatus, ImageStatus,
@@ -159,4 +160,14 @@ pub enum What {
         /// Whether it was given up.
         gave_up: bool,
     },
+}
+
+impl What {
+    /// Whether it ends an agent, a lease, or the jobs of a source: what has no end goes on for ever.
+    pub fn is_end(&self) -> bool {
+        if let Self::Lease(status) = self {
+            return status.state == LeasePhase::Ended;
+        }
+        matches!(self, Self::AgentGone { .. } | Self::JobLost { .. } | Self::SourceGone { .. })
+    }
 }

@@ -49,6 +49,18 @@ pub const RELEASED: &str = "released";
 pub const LOST: &str = "lost";
 /// Why a lease ended that no agent was there for in time.
 pub const WAITED: &str = "waited-too-long";
+/// Why a lease ended that nobody wanted any more before it was served.
+pub const CANCELLED: &str = "cancelled";
+/// Why a runner's lease ended that took no job.
+pub const IDLE: &str = "idle";
+
+/// What stands before the output of a command in the text of its failure.
+pub const LAST_SAID: &str = "; last: ";
+
+/// The text of a failure without the output of the command that failed.
+pub fn without_output(text: &str) -> &str {
+    text.split_once(LAST_SAID).map_or(text, |(why, _)| why)
+}
 
 /// How a lease ended, for people: why in one word, and what it was lost by where that is known.
 pub fn how_ended(why: &str, cause: &str) -> String {

@@ -7,7 +7,7 @@
 //! facts ──▶ Trails (what happened to each living agent)
 //!              │ an agent is gone, and failed
 //!              ▼
-//!           keeper, one at a time ──tasks and logs, 20 s──▶ Proxmox
+//!           keeper ──tasks and logs, one at a time, 20 s──▶ Proxmox
 //!              │
 //!              ▼
 //!           Store ──▶ GET /v1/agents/{id}/blackbox
@@ -15,14 +15,17 @@
 //!
 //! Nothing is decided by it and nothing waits for it: tasks and their logs outlive the guest in Proxmox, so they
 //! are read when the agent is gone. A log inside a guest does not: the guest agents of guests that SSH does not
-//! reach are asked for one each minute. Files go by age and size each hour. Failures: where Proxmox does not answer, the file says so; where more
-//! agents fail at once than the keeper can look after, those have no file, and the log says so.
+//! reach are asked for one each minute. Files go by age and size each hour. Each agent has its file at once, without
+//! the tasks, which follow one agent after the other: in an outage of Proxmox many fail at once. Failures: where
+//! Proxmox does not answer, the file says so; where more agents fail at once than files can be written of, those have
+//! none, and where more wait for their tasks than [`WANTING_MAX`], the tasks of the last ones are not read.
 //!
-//! Files: `black_box/trail.rs` (what is noted, pure), `store.rs` (files). Secrets are taken out by `drover_model::strip`.
+//! Files: `black_box/trail.rs` (what is noted, pure), `store.rs` (files).
 
 mod store;
 mod trail;
 
+use std::collections::VecDeque;
 use std::future::Future;
 use std::io;
 use std::path::Path;
@@ -40,7 +43,7 @@ use drover_model::strip::stripped;
 use drover_model::time::WallTime;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 pub use store::Keep;
@@ -54,6 +57,10 @@ pub fn keep_of(spec: &ServiceSpec) -> Keep {
 
 /// Agents that may wait for the keeper.
 const WAITING_MAX: usize = 256;
+/// Agents whose files may wait for their tasks.
+const WANTING_MAX: usize = 4096;
+/// How long the end of a term waits for the files.
+const FLUSH_LIMIT: Duration = Duration::from_secs(5);
 /// How long the tasks of one agent may take.
 const TASKS_LIMIT: Duration = Duration::from_secs(20);
 
@@ -71,10 +78,17 @@ type ReadLog = Box<dyn Fn(Unreached) -> BoxFuture<'static, Option<String>> + Sen
 /// Reads the tasks of a machine that is gone.
 type ReadTasks = Box<dyn Fn(Failed) -> BoxFuture<'static, Result<Vec<GuestTask>, String>> + Send>;
 
+/// What the keeper is to do.
+enum ToKeep {
+    Failed(Box<Failed>),
+    /// Answers once all before it has a file.
+    Flush(oneshot::Sender<()>),
+}
+
 /// The black boxes of this service.
 pub struct BlackBoxes {
     trails: Mutex<Trails>,
-    failed: mpsc::Sender<Failed>,
+    to_keep: mpsc::Sender<ToKeep>,
     store: Store,
     keep: Arc<Mutex<Keep>>,
     read_calls: ReadCalls,
@@ -105,11 +119,16 @@ impl BlackBoxes {
         keep: Keep,
         (read, read_calls): (ReadTasks, ReadCalls),
     ) -> (Arc<Self>, impl Future<Output = ()> + Send + 'static) {
-        let (failed, to_keep) = mpsc::channel(WAITING_MAX);
+        let (to_keep, failed) = mpsc::channel(WAITING_MAX);
         let (store, keep) = (Store::of(state), Arc::new(Mutex::new(keep)));
-        let keeper = keep_all(to_keep, store.clone(), Arc::clone(&keep), read);
+        let keeper = Keeper {
+            store: store.clone(),
+            keep: Arc::clone(&keep),
+            read,
+            wanting: VecDeque::new(),
+        };
         let trails = Mutex::default();
-        (Arc::new(Self { trails, failed, store, keep, read_calls }), keeper)
+        (Arc::new(Self { trails, to_keep, store, keep, read_calls }), keeper.run(failed))
     }
 
     /// Takes other limits, from the next agent or hour on.
@@ -125,8 +144,18 @@ impl BlackBoxes {
         let calls = (self.read_calls)(&failed, span).into_iter();
         failed.kept.calls = calls.map(|call| called(call, fact.at)).collect();
         let agent = failed.kept.agent.clone();
-        if self.failed.try_send(failed).is_err() {
+        if self.to_keep.try_send(ToKeep::Failed(Box::new(failed))).is_err() {
             tracing::warn!(agent, "too many agents failed at once: this one has no black box");
+        }
+    }
+
+    /// Writes the files of all agents that failed by now, within the limit.
+    pub async fn flush(&self) {
+        let (done, written) = oneshot::channel();
+        let flushed =
+            async { self.to_keep.send(ToKeep::Flush(done)).await.is_ok() && written.await.is_ok() };
+        if !timeout(FLUSH_LIMIT, flushed).await.unwrap_or(false) {
+            tracing::warn!("the last agents that failed may have no black box");
         }
     }
 
@@ -143,41 +172,103 @@ impl BlackBoxes {
     }
 }
 
-/// Keeps one agent after the other.
-async fn keep_all(
-    mut failed: mpsc::Receiver<Failed>,
+type Reading = BoxFuture<'static, (String, Result<Vec<GuestTask>, String>)>;
+
+/// Writes the files.
+struct Keeper {
     store: Store,
     keep: Arc<Mutex<Keep>>,
     read: ReadTasks,
-) {
-    let mut hours = interval(PRUNE_INTERVAL);
-    hours.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    loop {
-        let one = tokio::select! {
-            one = failed.recv() => one,
-            _ = hours.tick() => {
-                let limits = *keep.lock();
-                prune(&store, limits).await;
-                continue;
+    /// Agents whose files lack their tasks.
+    wanting: VecDeque<Failed>,
+}
+
+impl Keeper {
+    /// Keeps what comes, until nothing can come and all tasks are read.
+    async fn run(mut self, mut failed: mpsc::Receiver<ToKeep>) {
+        let mut hours = interval(PRUNE_INTERVAL);
+        hours.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut reading: Option<Reading> = None;
+        let mut is_open = true;
+        loop {
+            if reading.is_none() {
+                reading = self.wanting.pop_front().map(|one| self.begin(one));
             }
-        };
-        let Some(one) = one else { return };
-        let mut kept = one.kept.clone();
-        // First without its tasks: Proxmox may not answer, and the service may end meanwhile.
-        kept.tasks_unread = Some("they were not read yet".to_owned());
-        let limits = *keep.lock();
-        write(&store, limits, kept.clone()).await;
-        kept.tasks_unread = None;
-        match timeout(TASKS_LIMIT, read(one)).await {
-            Ok(Ok(tasks)) => kept.tasks = tasks.into_iter().map(shown).collect(),
-            Ok(Err(why)) => kept.tasks_unread = Some(why),
-            Err(_) => {
-                let seconds = TASKS_LIMIT.as_secs();
-                kept.tasks_unread = Some(format!("Proxmox did not answer within {seconds} s"));
+            if !is_open && reading.is_none() {
+                return;
+            }
+            tokio::select! {
+                // Files come before tasks: Proxmox may not answer, and the service may end meanwhile.
+                biased;
+                one = failed.recv(), if is_open => match one {
+                    Some(ToKeep::Failed(one)) => self.keep(*one).await,
+                    // Who waited may have given up.
+                    Some(ToKeep::Flush(done)) => {
+                        let _ = done.send(());
+                    }
+                    None => is_open = false,
+                },
+                (agent, tasks) = tasks_of(&mut reading) => {
+                    reading = None;
+                    self.complete(agent, tasks).await;
+                }
+                _ = hours.tick(), if is_open => {
+                    let limits = *self.keep.lock();
+                    prune(&self.store, limits).await;
+                }
             }
         }
-        let limits = *keep.lock();
-        write(&store, limits, kept).await;
+    }
+
+    /// Writes the file of an agent without its tasks.
+    async fn keep(&mut self, mut one: Failed) {
+        let is_wanting = self.wanting.len() < WANTING_MAX;
+        let why =
+            if is_wanting { "they were not read yet" } else { "too many agents failed at once" };
+        one.kept.tasks_unread = Some(why.to_owned());
+        let limits = *self.keep.lock();
+        write(&self.store, limits, one.kept.clone()).await;
+        if is_wanting {
+            // The file has these.
+            (one.kept.moments, one.kept.calls, one.kept.guest_log) = Default::default();
+            self.wanting.push_back(one);
+        }
+    }
+
+    /// Reads the tasks of an agent.
+    fn begin(&self, one: Failed) -> Reading {
+        let agent = one.kept.agent.clone();
+        let read = (self.read)(one);
+        Box::pin(async move {
+            let tasks = timeout(TASKS_LIMIT, read).await.unwrap_or_else(|_| {
+                Err(format!("Proxmox did not answer within {} s", TASKS_LIMIT.as_secs()))
+            });
+            (agent, tasks)
+        })
+    }
+
+    /// Writes the file of an agent again, with its tasks. One that is gone stays so.
+    async fn complete(&self, agent: String, tasks: Result<Vec<GuestTask>, String>) {
+        let (store, limits) = (self.store.clone(), *self.keep.lock());
+        let name = agent.clone();
+        let written = tokio::task::spawn_blocking(move || {
+            let Some(mut kept) = store.get(&name)? else { return Ok(()) };
+            (kept.tasks, kept.tasks_unread) = match tasks {
+                Ok(tasks) => (tasks.into_iter().map(shown).collect(), None),
+                Err(why) => (Vec::new(), Some(why)),
+            };
+            store.put(kept)?;
+            store.prune(SystemTime::now(), limits)
+        });
+        said(&agent, written.await);
+    }
+}
+
+/// The tasks that are read; never, where none are.
+async fn tasks_of(reading: &mut Option<Reading>) -> (String, Result<Vec<GuestTask>, String>) {
+    match reading {
+        Some(reading) => reading.await,
+        None => std::future::pending().await,
     }
 }
 
@@ -216,8 +307,12 @@ async fn write(store: &Store, keep: Keep, kept: BlackBoxOut) {
         store.put(kept)?;
         store.prune(SystemTime::now(), keep)
     });
-    let written = written.await.map_err(io::Error::other).and_then(|written| written);
-    if let Err(error) = written {
+    said(&agent, written.await);
+}
+
+/// Says that a file could not be written.
+fn said(agent: &str, written: Result<io::Result<()>, tokio::task::JoinError>) {
+    if let Err(error) = written.map_err(io::Error::other).and_then(|written| written) {
         tracing::warn!(agent, error = chain(&error), "cannot write the black box");
     }
 }

@@ -7,7 +7,8 @@
 //! ```
 //!
 //! Nothing is decided by it, so nothing waits for it: what comes faster than its thread takes it is left out,
-//! and the log says so. A disk that fails costs the records of that time.
+//! and the log says so. Ends are not: what has no end would be counted for weeks. They wait apart, and the thread
+//! takes them behind all that came before them. A disk that fails costs the records of that time.
 //!
 //! - **Files.** Each starts with all records that were open when it was started, so that a start of the
 //!   service reads the newest one alone. Once the next one is started, those that are over stay in it, and
@@ -23,6 +24,7 @@
 mod files;
 mod reading;
 
+use std::collections::BTreeSet;
 use std::io;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -36,7 +38,7 @@ use drover_config::{HourPrices, PriceSpec, ServiceSpec};
 use drover_history::{Fold, Line, PriceList, Prices, Range, Use};
 use drover_hypervisor::GuestUse;
 use drover_model::fact::Fact;
-use drover_model::id::CloudId;
+use drover_model::id::{CloudId, SourceId};
 use drover_model::noted::Noted;
 use drover_model::ports::Ambient;
 use drover_model::time::WallTime;
@@ -49,6 +51,8 @@ use files::{Files, Keep};
 const FOLDER: &str = "history";
 /// What may wait for the thread; more is left out.
 const WAITING_MAX: usize = 16_384;
+/// Ends that may wait beside it: those of all that can be open.
+const ENDS_MAX: usize = 200_000;
 /// How often the thread looks at what is due while nothing comes.
 const LOOK: Duration = Duration::from_secs(5);
 /// How long who asks for the records waits for those that are on their way.
@@ -68,7 +72,7 @@ enum Message {
         digest: String,
         lease_priority: i32,
     },
-    Settled,
+    Settled(BTreeSet<SourceId>),
     Keep(Keep),
     /// Answers once all before it is written.
     Flush(SyncSender<()>),
@@ -81,8 +85,12 @@ pub struct History {
     messages: SyncSender<Message>,
     folder: PathBuf,
     left_out: AtomicU64,
+    /// Ends for which the queue had no room.
+    ends: Ends,
     prices: Mutex<Option<PriceSpec>>,
 }
+
+type Ends = Arc<Mutex<Vec<Fact>>>;
 
 impl History {
     /// Reads what was open at the last start, and begins to take in facts.
@@ -95,19 +103,22 @@ impl History {
     fn with(state: &Path, keep: Keep, ambient: Arc<dyn Ambient>) -> Arc<Self> {
         let (messages, received) = sync_channel(WAITING_MAX);
         let folder = state.join(FOLDER);
-        let work = Work::new(folder.clone(), keep, ambient);
+        let ends = Ends::default();
+        let work = Work::new(folder.clone(), keep, ambient, Arc::clone(&ends));
         let thread = std::thread::Builder::new().name("history".to_owned());
         if let Err(error) = thread.spawn(move || work.run(&received)) {
             tracing::warn!(%error, "cannot start the thread that writes the history");
         }
         let (left_out, prices) = (AtomicU64::new(0), Mutex::default());
-        Arc::new(Self { messages, folder, left_out, prices })
+        Arc::new(Self { messages, folder, left_out, ends, prices })
     }
 
     fn send(&self, message: Message) {
         match self.messages.try_send(message) {
             // The thread's end was said when it ended.
             Ok(()) | Err(TrySendError::Disconnected(_)) => {}
+            Err(TrySendError::Full(Message::Fact(fact)))
+                if fact.what.is_end() && self.keep_end(&fact) => {}
             Err(TrySendError::Full(_)) => {
                 let before = self.left_out.fetch_add(1, Ordering::Relaxed);
                 if before == 0 {
@@ -115,6 +126,16 @@ impl History {
                 }
             }
         }
+    }
+
+    /// Whether an end has room beside the queue.
+    fn keep_end(&self, fact: &Fact) -> bool {
+        let mut ends = self.ends.lock();
+        let has_room = ends.len() < ENDS_MAX;
+        if has_room {
+            ends.push(fact.clone());
+        }
+        has_room
     }
 
     /// Takes in a fact, where the history has a use for it.
@@ -143,9 +164,9 @@ impl History {
         self.send(Message::Configured { at, generation, digest, lease_priority });
     }
 
-    /// All agents and leases of the journal were shown.
-    pub fn settled(&self) {
-        self.send(Message::Settled);
+    /// All agents and leases of the journal were shown; these sources show jobs.
+    pub fn settled(&self, sources: BTreeSet<SourceId>) {
+        self.send(Message::Settled(sources));
     }
 
     /// Takes other limits and prices.
@@ -209,10 +230,11 @@ struct Work {
     fold: Fold,
     files: Files,
     ambient: Arc<dyn Ambient>,
+    ends: Ends,
 }
 
 impl Work {
-    fn new(folder: PathBuf, keep: Keep, ambient: Arc<dyn Ambient>) -> Self {
+    fn new(folder: PathBuf, keep: Keep, ambient: Arc<dyn Ambient>, ends: Ends) -> Self {
         let version = env!("CARGO_PKG_VERSION");
         let now = ambient.now().wall;
         let (open, last) = reading::open(&folder).unwrap_or_else(|error| {
@@ -225,24 +247,27 @@ impl Work {
             (Vec::new(), now)
         });
         let fold = Fold::restored(version, now, open, last);
-        Self { fold, files: Files::new(folder, keep, last), ambient }
+        Self { fold, files: Files::new(folder, keep, last), ambient, ends }
     }
 
     fn run(mut self, received: &Receiver<Message>) {
         self.write();
         loop {
             let first = match received.recv_timeout(LOOK) {
-                Ok(first) => first,
+                Ok(first) => Some(first),
                 Err(RecvTimeoutError::Disconnected) => return,
-                Err(RecvTimeoutError::Timeout) => {
-                    self.write();
-                    continue;
-                }
+                Err(RecvTimeoutError::Timeout) => None,
             };
+            // All that came before these is in the queue, and is taken first.
+            let mut ends = std::mem::take(&mut *self.ends.lock());
             let mut done = Vec::new();
-            for message in std::iter::once(first).chain(received.try_iter().take(WAITING_MAX)) {
+            for message in first.into_iter().chain(received.try_iter().take(WAITING_MAX)) {
+                if matches!(message, Message::Stop(_)) {
+                    ends.drain(..).for_each(|fact| self.fold.observe(&fact));
+                }
                 done.extend(self.take(message));
             }
+            ends.drain(..).for_each(|fact| self.fold.observe(&fact));
             self.write();
             // Who waited may have given up.
             for done in done {
@@ -259,7 +284,7 @@ impl Work {
             Message::Configured { at, generation, digest, lease_priority } => {
                 self.fold.configured(at, generation, Some(digest), lease_priority);
             }
-            Message::Settled => self.fold.settled(),
+            Message::Settled(sources) => self.fold.settled(&sources),
             Message::Keep(keep) => self.files.configure(keep),
             Message::Flush(done) => return Some(done),
             Message::Stop(done) => {

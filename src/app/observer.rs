@@ -192,9 +192,7 @@ fn log_lease(view: &View, status: &LeaseStatus) {
 fn reason_of(status: &LeaseStatus) -> &str {
     match (&*status.detail, status.state) {
         ("", LeasePhase::Granted) => "an agent is free",
-        ("", LeasePhase::Ready) if status.principal.starts_with("source:") => {
-            "its runner was started"
-        }
+        ("", LeasePhase::Ready) if status.source().is_some() => "its runner was started",
         ("", LeasePhase::Ready) => "its agent is ready",
         ("", LeasePhase::Waiting | LeasePhase::Ended) => "unknown",
         (detail, _) => detail,

@@ -155,7 +155,7 @@ impl Service {
         };
         let Some(tried) = tried else { return service.stop(signals).await };
         service.records.view.mark_clouds_tried();
-        service.records.history.settled();
+        service.records.history.settled(service.spec.sources.keys().cloned().collect());
         if let Some(refused) = service.strict_refusal(&tried) {
             service.server.stop().await;
             service.actors.stop().await;

@@ -12,7 +12,8 @@
 //!
 //! - **Off** without `service.traces`: then a fact costs one look at a flag.
 //! - **Reload.** Another collector gets what waits. Without one, what waits is dropped.
-//! - **Stop.** What waits is sent within [`STOP_LIMIT`]; the rest is dropped.
+//! - **Stop.** What waits is sent within [`STOP_LIMIT`], also where the service hands over or ends by a fault; the
+//!   rest is dropped and counted. One that leads no more sends nothing.
 //!
 //! Files: `spans/outbox.rs` decides what goes when, and what is said of it.
 
@@ -28,6 +29,7 @@ use drover_model::noted::Noted;
 use drover_model::ports::Ambient;
 use drover_server::view::{SpanOutcome, View};
 use drover_spans::{Answer, Collector, Fold, Sender, Settings};
+use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -38,11 +40,17 @@ const WAITING_MAX: usize = 16_384;
 /// How long a stop waits for the collector.
 const STOP_LIMIT: Duration = Duration::from_secs(3);
 
+/// Ends that may wait beside it: those of all that can be open.
+const ENDS_MAX: usize = 200_000;
+
 enum Message {
     Fact(Fact),
     Noted(Noted),
-    /// Answers once all before it is sent, or cannot be.
-    Stop(oneshot::Sender<()>),
+    /// Answers once all before it is sent, or is dropped.
+    Stop {
+        sends: bool,
+        done: oneshot::Sender<()>,
+    },
 }
 
 /// The way to the task that sends.
@@ -51,7 +59,11 @@ pub struct Spans {
     settings: watch::Sender<Option<Settings>>,
     is_on: AtomicBool,
     has_gaps: AtomicBool,
+    /// Ends for which the queue had no room: what has no end would stay in memory.
+    ends: Ends,
 }
+
+type Ends = Arc<Mutex<Vec<Fact>>>;
 
 impl Spans {
     /// Starts the task on the current runtime. `instance` is its name among others.
@@ -64,6 +76,7 @@ impl Spans {
         let (messages, received) = mpsc::channel(WAITING_MAX);
         let is_on = AtomicBool::new(settings.is_some());
         let (settings, configured) = watch::channel(settings);
+        let ends = Ends::default();
         let sender = Sender { version: env!("CARGO_PKG_VERSION").to_owned(), instance };
         let mut work = Work {
             sender: Arc::new(sender),
@@ -73,21 +86,34 @@ impl Spans {
             fold: None,
             outbox: Outbox::default(),
             call: None,
+            ends: Arc::clone(&ends),
         };
         work.configure(configured.borrow().clone());
         tokio::spawn(work.run(received, configured));
-        Arc::new(Self { messages, settings, is_on, has_gaps: AtomicBool::new(false) })
+        Arc::new(Self { messages, settings, is_on, has_gaps: AtomicBool::new(false), ends })
     }
 
     fn send(&self, message: Message) {
         match self.messages.try_send(message) {
             Ok(()) | Err(mpsc::error::TrySendError::Closed(_)) => {}
+            Err(mpsc::error::TrySendError::Full(Message::Fact(fact)))
+                if fact.what.is_end() && self.keep_end(&fact) => {}
             Err(mpsc::error::TrySendError::Full(_)) => {
                 if !self.has_gaps.swap(true, Ordering::Relaxed) {
                     tracing::warn!("facts come faster than traces take them: they have gaps");
                 }
             }
         }
+    }
+
+    /// Whether an end has room beside the queue.
+    fn keep_end(&self, fact: &Fact) -> bool {
+        let mut ends = self.ends.lock();
+        let has_room = ends.len() < ENDS_MAX;
+        if has_room {
+            ends.push(fact.clone());
+        }
+        has_room
     }
 
     /// Takes in a fact, where a trace has a use for it.
@@ -114,11 +140,20 @@ impl Spans {
         });
     }
 
-    /// Sends what waits, within the limit.
+    /// Sends what waits, within the limit; drops the rest, and counts it.
     pub async fn stop(&self) {
+        self.end(true).await;
+    }
+
+    /// Drops what waits, and counts it: another member leads, and this one sends nothing any more.
+    pub async fn drop_all(&self) {
+        self.end(false).await;
+    }
+
+    async fn end(&self, sends: bool) {
         let (done, sent) = oneshot::channel();
         let flushed = async {
-            let stopped = self.messages.send(Message::Stop(done)).await.is_ok();
+            let stopped = self.messages.send(Message::Stop { sends, done }).await.is_ok();
             stopped && sent.await.is_ok()
         };
         if !timeout(STOP_LIMIT * 2, flushed).await.unwrap_or(false) {
@@ -140,6 +175,7 @@ struct Work {
     outbox: Outbox,
     /// The request under way.
     call: Option<Call>,
+    ends: Ends,
 }
 
 /// The answer of the request under way; never, where there is none.
@@ -166,8 +202,9 @@ impl Work {
                             fold.note(&noted);
                         }
                     }
-                    Some(Message::Stop(done)) => {
-                        self.flush().await;
+                    Some(Message::Stop { sends, done }) => {
+                        self.take_ends(&messages);
+                        self.flush(sends).await;
                         // Who waited may have given up.
                         let _ = done.send(());
                         return;
@@ -181,7 +218,18 @@ impl Work {
                 answer = answer_of(&mut self.call) => self.answered(answer),
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => self.begin(),
             }
+            self.take_ends(&messages);
         }
+    }
+
+    /// Takes the ends that had no room, once all that came before them is taken.
+    fn take_ends(&mut self, messages: &mpsc::Receiver<Message>) {
+        let ends = {
+            let mut kept = self.ends.lock();
+            let is_due = !kept.is_empty() && messages.is_empty();
+            if is_due { std::mem::take(&mut *kept) } else { Vec::new() }
+        };
+        ends.iter().for_each(|fact| self.fact(fact));
     }
 
     fn fact(&mut self, fact: &Fact) {
@@ -220,11 +268,11 @@ impl Work {
         self.count(outcome);
     }
 
-    /// Sends what waits, within the limit; a collector that does not take it gets no second try.
-    async fn flush(&mut self) {
+    /// Sends what waits, within the limit, and drops the rest; a collector that does not take it gets no second try.
+    async fn flush(&mut self, sends: bool) {
         let until = Instant::now() + STOP_LIMIT;
         let sending = async {
-            while self.collector.is_some() && !self.outbox.is_empty() {
+            while sends && self.collector.is_some() && !self.outbox.is_empty() {
                 if self.call.is_none() {
                     self.begin();
                 }

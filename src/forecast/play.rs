@@ -40,6 +40,8 @@ const GLANCE: Duration = Duration::from_secs(60);
 const ANSWER: Duration = Duration::from_secs(3600);
 /// The use of one whose like never was seen to its end.
 const USE: Duration = Duration::from_secs(600);
+/// The longest use, and how long after the end of a trace somebody still calls off: a replay ends within this.
+const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
 /// What a lease may last beyond its use.
 const SPARE: Duration = Duration::from_secs(3600);
 
@@ -147,13 +149,13 @@ fn replayed(
 }
 
 /// A demand in the replay.
-struct Due<'a> {
+pub(crate) struct Due<'a> {
     demand: &'a Demand,
     want: Want,
     /// The time of its use.
-    used: Duration,
+    pub(crate) used: Duration,
     /// When it is called off if it still waits.
-    called_off: Option<WallTime>,
+    pub(crate) called_off: Option<WallTime>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -402,7 +404,7 @@ impl<'a> Play<'a> {
 }
 
 /// The demands of a trace that can be replayed on a configuration.
-fn due<'a>(trace: &'a Trace, spec: &HerdSpec, notes: &mut Vec<String>) -> Vec<Due<'a>> {
+pub(crate) fn due<'a>(trace: &'a Trace, spec: &HerdSpec, notes: &mut Vec<String>) -> Vec<Due<'a>> {
     let typical = Typical::of(trace);
     let (mut due, mut unknown) = (Vec::new(), 0_u64);
     let mut sourceless: BTreeMap<&str, u64> = BTreeMap::new();
@@ -418,8 +420,14 @@ fn due<'a>(trace: &'a Trace, spec: &HerdSpec, notes: &mut Vec<String>) -> Vec<Du
             continue;
         }
         // Who was not served in the end is as patient here.
-        let called_off = demand.ended.filter(|_| demand.served.is_none());
-        due.push(Due { demand, want: want.clone(), used: typical.used(demand, trace), called_off });
+        let latest = trace.header.to + LONGEST;
+        let called_off = demand.ended.filter(|_| demand.served.is_none()).map(|at| at.min(latest));
+        due.push(Due {
+            demand,
+            want: want.clone(),
+            used: typical.used(demand, trace).min(LONGEST),
+            called_off,
+        });
     }
     if unknown > 0 {
         notes

@@ -140,6 +140,21 @@ fn the_same_replay_comes_to_the_same() {
     assert_eq!(json(&one.1), json(&played(&trace, &spec).1));
 }
 
+// Invariant: a replay ends, whatever the times of its trace are.
+
+#[test]
+fn a_use_without_end_and_one_who_waits_without_end_are_over_within_a_year() {
+    let mut trace = trace(&[(0, MINUTE), (MINUTE, MINUTE)], 10);
+    trace.demands[0].ended = Some(WallTime(i64::MAX));
+    (trace.demands[1].served, trace.demands[1].granted) = (None, None);
+    trace.demands[1].ended = Some(WallTime(i64::MAX));
+    let spec = spec(|_| {});
+    let all = crate::play::due(&trace, &spec, &mut Vec::new());
+    let year = std::time::Duration::from_secs(366 * 24 * 3600);
+    assert_eq!(all[0].used, year);
+    assert_eq!(all[1].called_off, Some(trace.header.to + year));
+}
+
 // Invariant: who comes while the cap is full waits for it, and that is counted.
 
 #[test]

@@ -275,8 +275,8 @@ impl Fold {
         }
     }
 
-    /// All that this start takes over was shown: what was open and was not, is over.
-    pub fn settled(&mut self) {
+    /// All that this start takes over was shown: what was open and was not, is over. Jobs are those of `sources`.
+    pub fn settled(&mut self, sources: &BTreeSet<SourceId>) {
         let unseen = self.agents.iter().filter(|(_, open)| !open.seen);
         let unseen: Vec<AgentId> = unseen.map(|(id, _)| id.clone()).collect();
         unseen.iter().for_each(|id| self.agent_unseen(id));
@@ -285,6 +285,10 @@ impl Fold {
             self.demands.iter().filter(|(key, open)| !open.seen && key.kind != DemandKind::Job);
         let unseen: Vec<Key> = unseen.map(|(key, _)| key.clone()).collect();
         unseen.iter().for_each(|key| self.demand_unseen(key));
+        // Nobody polls a source that left the configuration while drover was down.
+        let left: Vec<SourceId> =
+            self.jobs.keys().filter(|source| !sources.contains(*source)).cloned().collect();
+        left.iter().for_each(|source| self.jobs_unseen(source));
     }
 
     fn template(id: &TemplateId) -> String {

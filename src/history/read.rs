@@ -6,6 +6,10 @@ use drover_model::time::WallTime;
 
 use crate::{Agent, Configuration, Demand, End, FORMAT, Header, Line, Service};
 
+/// The longest range of a trace, in days: more is kept of no history.
+const RANGE_DAYS_MAX: u64 = 3660;
+const DAY_MS: u64 = 24 * 60 * 60 * 1000;
+
 /// What is read at most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
@@ -69,6 +73,10 @@ pub enum Untimely {
     GoneBefore,
     #[error("`to` is before `from`")]
     ToBeforeFrom,
+    #[error("the range is longer than {RANGE_DAYS_MAX} days")]
+    TooLong,
+    #[error("it starts after the end of the trace")]
+    AfterTrace,
 }
 
 impl Demand {
@@ -98,13 +106,23 @@ impl Agent {
     }
 }
 
+impl Header {
+    fn untimely(&self) -> Option<Untimely> {
+        if self.to < self.from {
+            return Some(Untimely::ToBeforeFrom);
+        }
+        let long = self.to.0.abs_diff(self.from.0) > RANGE_DAYS_MAX * DAY_MS;
+        long.then_some(Untimely::TooLong)
+    }
+}
+
 impl Line {
     /// What of its times contradicts each other.
     pub fn untimely(&self) -> Option<Untimely> {
         match self {
             Self::Demand(demand) => demand.untimely(),
             Self::Agent(agent) => agent.untimely(),
-            Self::Trace(header) => (header.to < header.from).then_some(Untimely::ToBeforeFrom),
+            Self::Trace(header) => header.untimely(),
             Self::Configuration(_) | Self::Service(_) | Self::End(_) => None,
         }
     }
@@ -139,7 +157,7 @@ impl<R: BufRead> Reader<R> {
         if header.format != FORMAT {
             return Err(TraceFault::Format { found: header.format });
         }
-        if let Some(why) = (header.to < header.from).then_some(Untimely::ToBeforeFrom) {
+        if let Some(why) = header.untimely() {
             return Err(TraceFault::Untimely { line: 1, why });
         }
         Ok(Self { from, limits, header, line: 1, end: None, over: false })
@@ -161,7 +179,10 @@ impl<R: BufRead> Reader<R> {
         let Some(bytes) = bytes else { return Err(TraceFault::NoEnd { line: self.line }) };
         self.line = number;
         let line = parse(&bytes, number)?;
-        if let Some(why) = line.untimely() {
+        // A replay would have to wait for it.
+        let is_late = line.started().is_some_and(|at| at > self.header.to);
+        let late = is_late.then_some(Untimely::AfterTrace);
+        if let Some(why) = line.untimely().or(late) {
             return Err(TraceFault::Untimely { line: number, why });
         }
         match line {

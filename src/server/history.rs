@@ -21,6 +21,7 @@ use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use serde::Deserialize;
+use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::timeout;
 
@@ -36,6 +37,8 @@ const NODES_LIMIT: Duration = Duration::from_secs(10);
 /// Bytes of one piece of a trace, and pieces that may wait for a slow caller.
 const PIECE_BYTES: usize = 32 << 10;
 const PIECES: usize = 8;
+/// How long a trace waits for a caller that takes no piece: it holds one of few places.
+const PIECE_LIMIT: Duration = Duration::from_secs(60);
 /// The range of a report where the caller names none.
 const USAGE_DAYS: i64 = 30;
 const DAY_MS: i64 = 24 * 60 * 60 * 1000;
@@ -331,7 +334,7 @@ fn whole(threads: f64) -> u32 {
     threads.clamp(0.0, f64::from(u32::MAX)) as u32
 }
 
-/// Writes a trace in pieces. Where it begins at no moment that somebody named, it begins with the history.
+/// Writes a trace in pieces. It begins with the history at the earliest: what replays it begins there too.
 fn send(
     door: &HistoryDoor,
     (range, nodes): (Range, Result<Vec<NodeSize>, String>),
@@ -340,9 +343,11 @@ fn send(
 ) -> io::Result<()> {
     // A look at the first record alone says since when there are any.
     let seen = (door.read)(range, &mut |_| ControlFlow::Break(()))?;
-    let from = if range.from == WallTime(0) { seen.since.unwrap_or(range.to) } else { range.from };
-    let range = Range { from: from.min(range.to), ..range };
-    let mut left_out = gaps(range, seen);
+    let from = range.from.max(seen.since.unwrap_or(range.to)).min(range.to);
+    // Who named no beginning misses nothing before it.
+    let asked = if range.from == WallTime(0) { from } else { range.from };
+    let mut left_out = gaps(Range { from: asked, ..range }, seen);
+    let range = Range { from, ..range };
     if salt.is_some() {
         left_out.push("names of owners, groups and jobs: they are hashed".to_owned());
     }
@@ -359,11 +364,11 @@ fn send(
         left_out,
         nodes,
     };
-    let to = Pieces { buffer: Vec::with_capacity(PIECE_BYTES), to: pieces };
+    let to = Pieces::new(pieces, PIECE_LIMIT);
     let mut writer = Writer::begin(to, header)?;
     let (mut count, most) = (0, Limits::default().lines);
     let (mut failed, mut cut) = (None, None);
-    (door.read)(range, &mut |line| {
+    let seen = (door.read)(range, &mut |line| {
         if count >= most {
             cut = Some(format!("the range has more than {most} records; export a shorter one"));
             return ControlFlow::Break(());
@@ -382,13 +387,24 @@ fn send(
         }
     })?;
     failed.map_or(Ok(()), Err)?;
+    // The look at the first record did not come to these.
+    let unread = (seen.unread > 0)
+        .then(|| format!("lines of the history that cannot be read: {}", seen.unread));
+    let cut = cut.or(unread);
     writer.finish(cut).map(drop)
 }
 
-/// Collects what is written, and gives it away piece by piece; waits for a slow caller.
+/// Collects what is written, and gives it away piece by piece; waits for a slow caller, within a limit for each.
 struct Pieces {
     buffer: Vec<u8>,
     to: mpsc::Sender<Bytes>,
+    limit: Duration,
+}
+
+impl Pieces {
+    fn new(to: mpsc::Sender<Bytes>, limit: Duration) -> Self {
+        Self { buffer: Vec::with_capacity(PIECE_BYTES), to, limit }
+    }
 }
 
 impl io::Write for Pieces {
@@ -402,7 +418,11 @@ impl io::Write for Pieces {
 
     fn flush(&mut self) -> io::Result<()> {
         let piece = std::mem::take(&mut self.buffer);
-        self.to.blocking_send(piece.into()).map_err(|_| io::ErrorKind::BrokenPipe.into())
+        let sent = async { timeout(self.limit, self.to.send(piece.into())).await };
+        match Handle::current().block_on(sent) {
+            Ok(sent) => sent.map_err(|_| io::ErrorKind::BrokenPipe.into()),
+            Err(_) => Err(io::ErrorKind::TimedOut.into()),
+        }
     }
 }
 

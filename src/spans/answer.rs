@@ -8,6 +8,7 @@
 
 use std::time::Duration;
 
+use drover_model::strip::{MASK, stripped};
 use jiff::Timestamp;
 use jiff::fmt::rfc2822;
 use serde::Deserialize;
@@ -74,17 +75,27 @@ struct Status {
     message: String,
 }
 
-/// A text of a collector on one line, not endless.
-fn said(text: &str) -> String {
-    let line: String = text.chars().take(SAID_CHARS_MAX).collect();
-    line.split_whitespace().collect::<Vec<_>>().join(" ").replace(|c: char| c.is_control(), "?")
+/// A shorter part of a secret can be a part of any text.
+const SECRET_MIN: usize = 4;
+
+/// A text of a collector on one line, not endless. It may repeat what it was sent: these secrets are masked, and
+/// what looks like one.
+fn said(text: &str, secrets: &[&str]) -> String {
+    let words = secrets.iter().flat_map(|secret| secret.split_whitespace());
+    let mut parts: Vec<&str> = secrets.iter().copied().chain(words).collect();
+    parts.retain(|part| part.len() >= SECRET_MIN);
+    parts.sort_by_key(|part| std::cmp::Reverse(part.len()));
+    let text = parts.iter().fold(text.to_owned(), |text, part| text.replace(part, MASK));
+    let line = stripped(&text).split_whitespace().collect::<Vec<_>>().join(" ");
+    // The cut comes last: a part of a secret is none that is known.
+    line.chars().take(SAID_CHARS_MAX).map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
 /// What is said of a refusal: the message of its status, or the text as it is.
-fn refusal(status: u16, body: &[u8]) -> String {
+fn refusal(status: u16, body: &[u8], secrets: &[&str]) -> String {
     let message = serde_json::from_slice(body).map(|Status { message }| message);
     let text = message.unwrap_or_else(|_| String::from_utf8_lossy(body).into_owned());
-    let text = said(&text);
+    let text = said(&text, secrets);
     let more = if text.is_empty() { String::new() } else { format!(": {text}") };
     format!("it answered with status {status}{more}")
 }
@@ -100,14 +111,19 @@ fn retry_after(text: &str, now: Timestamp) -> Option<Duration> {
     seconds.or_else(until).map(|after| after.min(RETRY_AFTER_MAX))
 }
 
-/// What an answer with this status, this `Retry-After` and this body means.
-pub fn answer(status: u16, after: Option<&str>, body: &[u8], now: Timestamp) -> Answer {
+/// What an answer with this status, this `Retry-After` and this body means, to a request with these secrets.
+pub fn answer(
+    (status, after, body): (u16, Option<&str>, &[u8]),
+    secrets: &[&str],
+    now: Timestamp,
+) -> Answer {
     match status {
         200..=299 => {
             // An empty body is one without a field; one that cannot be read says nothing against it.
             let response: Response = serde_json::from_slice(body).unwrap_or_default();
             let partial = response.partial_success.unwrap_or_default();
-            let (refused, why) = (partial.rejected_spans.number(), said(&partial.error_message));
+            let (refused, why) =
+                (partial.rejected_spans.number(), said(&partial.error_message, secrets));
             if refused > 0 {
                 let why = if why.is_empty() { "it does not say why".to_owned() } else { why };
                 return Answer::Partly { refused, why };
@@ -115,10 +131,10 @@ pub fn answer(status: u16, after: Option<&str>, body: &[u8], now: Timestamp) -> 
             Answer::Taken { warning: Some(why).filter(|why| !why.is_empty()) }
         }
         429 | 502 | 503 | 504 => Answer::Later {
-            why: refusal(status, body),
+            why: refusal(status, body, secrets),
             after: after.and_then(|text| retry_after(text, now)),
         },
-        _ => Answer::Refused { why: refusal(status, body) },
+        _ => Answer::Refused { why: refusal(status, body, secrets) },
     }
 }
 
@@ -129,7 +145,7 @@ mod tests {
 
     fn read(status: u16, after: Option<&str>, body: &str) -> Answer {
         let now: Timestamp = "2026-11-29T10:00:00Z".parse().unwrap();
-        answer(status, after, body.as_bytes(), now)
+        answer((status, after, body.as_bytes()), &["Key s3cret/value"], now)
     }
 
     // Invariant: what may be sent again is what the specification names, after the time that is asked for.
@@ -193,5 +209,29 @@ mod tests {
         );
         assert_eq!(why(404, "not\nhere"), "it answered with status 404: not here");
         assert!(why(400, &"x".repeat(10_000)).len() < 400);
+    }
+
+    // Invariant: no text of a collector has a secret of the configuration, wherever the text is cut.
+
+    #[test]
+    fn what_a_collector_repeats_of_a_request_is_masked() {
+        for body in [
+            r#"{"message":"unknown key s3cret/value"}"#.to_owned(),
+            "unknown Key s3cret/value".to_owned(),
+            format!("{}s3cret/value", "x".repeat(SAID_CHARS_MAX - 3)),
+        ] {
+            for status in [401, 503] {
+                let (Answer::Refused { why } | Answer::Later { why, .. }) =
+                    read(status, None, &body)
+                else {
+                    panic!("{status}")
+                };
+                assert!(why.contains(MASK) && !why.contains("s3c"), "{why}");
+            }
+        }
+        let partial =
+            r#"{"partialSuccess":{"rejectedSpans":1,"errorMessage":"s3cret/value, password=abc"}}"#;
+        let expected = Answer::Partly { refused: 1, why: "***, password=***".to_owned() };
+        assert_eq!(read(200, None, partial), expected);
     }
 }

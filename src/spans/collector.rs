@@ -131,7 +131,9 @@ impl Collector {
                 Err(_) => break,
             }
         }
-        answer(status, after.as_deref(), &read, Timestamp::now())
+        let headers = self.settings.headers.iter();
+        let secrets: Vec<&str> = headers.map(|header| header.value.expose_secret()).collect();
+        answer((status, after.as_deref(), &read), &secrets, Timestamp::now())
     }
 
     fn made(&self, version: &str) -> Result<(Client, Url), String> {

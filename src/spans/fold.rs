@@ -24,8 +24,9 @@ use drover_model::fact::{Fact, What};
 use drover_model::id::{AgentId, LeaseId, NodeName, TemplateId, VmId};
 use drover_model::noted::Noted;
 use drover_model::phase::AgentPhase;
-use drover_model::record::Reason;
+use drover_model::record::{Reason, without_output};
 use drover_model::status::AgentStatus;
+use drover_model::strip::stripped;
 use drover_model::time::WallTime;
 
 use crate::Value;
@@ -72,6 +73,11 @@ fn whole(phases: &[(String, u64)]) -> u64 {
 /// A time that many milliseconds before another.
 fn before(at: WallTime, ms: u64) -> WallTime {
     WallTime(at.0.saturating_sub_unsigned(ms))
+}
+
+/// Why something failed, without what its steps said.
+fn why(reason: &Reason) -> String {
+    stripped(without_output(&reason.to_string()))
 }
 
 impl Fold {
@@ -217,7 +223,7 @@ impl Fold {
                 if let Some((_, reason)) = failed.filter(|(which, _)| *which == number)
                     && let Some(failure) = reason.failure()
                 {
-                    span.fail(failure.kind, &reason.to_string());
+                    span.fail(failure.kind, &why(reason));
                 }
                 self.out.push(span);
             }
@@ -262,7 +268,7 @@ impl Fold {
         span.attributes.push((named::USES, Value::Whole(open.uses.into())));
         span.set(named::REASON, reason.label());
         if let Some(failure) = failed {
-            span.fail(failure.kind, &reason.to_string());
+            span.fail(failure.kind, &why(reason));
         }
         self.out.push(span);
     }

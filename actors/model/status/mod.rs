@@ -28,6 +28,6 @@ pub use breaker::BreakerStatus;
 pub use cloud::CloudStatus;
 pub use declared::DeclaredStatus;
 pub use image::{ImageStatus, NextBuild};
-pub use lease::LeaseStatus;
+pub use lease::{LeaseEnd, LeaseStatus};
 pub use source::SourceStatus;
 pub use template::{CanaryStatus, ResetStatus, TemplateStatus};

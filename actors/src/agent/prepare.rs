@@ -10,6 +10,7 @@ use drover_model::fault::{Culprit, Fault, FaultKind};
 use drover_model::os::Os;
 use drover_model::ports::Ran;
 use drover_model::spec::{JavaDistribution, StepSpec, StepWork, TemplateSpec};
+use drover_model::strip::stripped;
 use drover_model::time::Moment;
 use drover_scripts::guest;
 use drover_scripts::windows;
@@ -136,7 +137,7 @@ impl Mind {
         match ran {
             Ok(Ran { exit: Some(0), tail }) => {
                 if step.warns() {
-                    self.report.warn(guest::warnings(&tail));
+                    self.report.warn(guest::warnings(&stripped(&tail)));
                 }
                 self.prepare_next(step, out);
             }

@@ -131,7 +131,7 @@ impl Scheduler {
                 Stand::Sent(_) if refused => {
                     if releasing {
                         self.book.stand(&lease, Stand::Cancelling);
-                        effects.push(Effect::Cancel { lease, why: "cancelled" });
+                        effects.push(Effect::Cancel { lease, why: CANCELLED });
                     } else if self.book.of_source(&lease).is_some() {
                         // Its source wants another as long as its job waits.
                         self.book.forget(&lease);
@@ -173,7 +173,7 @@ impl Scheduler {
         let returns = self.book.returned(&lease);
         if releasing || returns > RETURNS {
             self.book.stand(&lease, Stand::Cancelling);
-            let why = if releasing { "cancelled" } else { "lost" };
+            let why = if releasing { CANCELLED } else { LOST };
             return Effect::Cancel { lease, why };
         }
         self.book.stand(&lease, Stand::Waiting);

@@ -7,7 +7,7 @@ use drover_model::ambient::{Dice, mint_lease};
 use drover_model::demand::spec::ShareSpec;
 use drover_model::id::{AgentId, CloudId, LeaseId, SourceId, TemplateId};
 use drover_model::journal_state::JournalState;
-use drover_model::record::{HoldOwner, LeaseAsk, RELEASED, Want};
+use drover_model::record::{CANCELLED, HoldOwner, LeaseAsk, RELEASED, Want};
 use drover_model::size::Size;
 use drover_model::spec::{Minimums, TemplateSpec};
 use drover_model::state_machine::{StateMachine, Timed as _, Turn};
@@ -333,7 +333,7 @@ impl Scheduler {
             None | Some(Stand::Recording | Stand::Ended(_) | Stand::Cancelling) => Vec::new(),
             Some(Stand::Waiting) => {
                 self.book.stand(lease, Stand::Cancelling);
-                vec![Effect::Cancel { lease: lease.clone(), why: "cancelled" }]
+                vec![Effect::Cancel { lease: lease.clone(), why: CANCELLED }]
             }
             Some(Stand::Sent(_)) => {
                 self.book.releasing(lease);

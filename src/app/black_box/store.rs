@@ -14,6 +14,12 @@ const FOLDER: &str = "blackbox";
 const FILE_BYTES_MAX: usize = 512 << 10;
 /// What the name of a file ends with.
 const ENDING: &str = ".json";
+/// What the name of a file begins with that is not written to its end.
+const UNFINISHED: &str = ".new";
+/// An older one is written no more: its process was killed.
+const UNFINISHED_MAX: Duration = Duration::from_secs(3600);
+/// Letters and digits of the longest id.
+const ID_MAX: usize = 64;
 
 /// How long, and how much.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,7 +39,7 @@ impl Store {
         Self(state.join(FOLDER))
     }
 
-    /// Writes what is kept of an agent, as much as a file may have. A write that is broken off leaves no file.
+    /// Writes what is kept of an agent, as much as a file may have. What a killed process leaves goes with [`prune`](Self::prune).
     ///
     /// # Errors
     /// The system's.
@@ -41,7 +47,7 @@ impl Store {
         let path = self.path(&kept.agent)?;
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.0)?;
         let text = bounded(kept)?;
-        let mut file = tempfile::Builder::new().prefix(".new").tempfile_in(&self.0)?;
+        let mut file = tempfile::Builder::new().prefix(UNFINISHED).tempfile_in(&self.0)?;
         file.write_all(&text)?;
         file.as_file().sync_all()?;
         file.persist(path)?;
@@ -56,10 +62,16 @@ impl Store {
         if !is_id(agent) {
             return Ok(None);
         }
-        let file = match File::open(self.path(agent)?) {
+        let path = self.path(agent)?;
+        let known = match fs::metadata(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            file => file?,
+            known => known?,
         };
+        // To open a pipe waits for who writes into it.
+        if !known.is_file() {
+            return Err(io::Error::other("it is no regular file"));
+        }
+        let file = File::open(path)?;
         let mut text = Vec::new();
         file.take(2 * FILE_BYTES_MAX as u64).read_to_end(&mut text)?;
         Ok(Some(serde_json::from_slice(&text)?))
@@ -78,8 +90,17 @@ impl Store {
         for entry in entries {
             let entry = entry?;
             let known = entry.metadata()?;
-            if known.is_file() && entry.file_name().to_string_lossy().ends_with(ENDING) {
-                files.push((known.modified()?, known.len(), entry.path()));
+            let name = entry.file_name();
+            let name = name.to_string_lossy();
+            if !known.is_file() {
+                continue;
+            }
+            let written = known.modified()?;
+            let age = now.duration_since(written).unwrap_or_default();
+            if name.starts_with(UNFINISHED) && age > UNFINISHED_MAX {
+                fs::remove_file(entry.path())?;
+            } else if name.ends_with(ENDING) {
+                files.push((written, known.len(), entry.path()));
             }
         }
         files.sort_by_key(|(written, ..)| std::cmp::Reverse(*written));
@@ -104,7 +125,7 @@ impl Store {
 }
 
 fn is_id(agent: &str) -> bool {
-    !agent.is_empty() && agent.bytes().all(|one| one.is_ascii_alphanumeric())
+    (1..=ID_MAX).contains(&agent.len()) && agent.bytes().all(|one| one.is_ascii_alphanumeric())
 }
 
 /// The text of a file, without the first lines of logs and the first moments where it would be too long.
@@ -187,9 +208,34 @@ mod tests {
     fn a_name_that_leads_out_of_the_folder_is_none() {
         let (dir, store) = store();
         fs::write(dir.path().join("secret.json"), "{}").unwrap();
-        for name in ["../secret", "", ".", "a/b", "a\0", "ä"] {
+        let long = "a".repeat(5000);
+        for name in ["../secret", "", ".", "a/b", "a\0", "ä", &long] {
             assert_eq!(store.get(name).unwrap(), None, "{name:?}");
         }
+    }
+
+    #[test]
+    fn what_is_no_regular_file_is_not_waited_for() {
+        let (_dir, store) = store();
+        store.put(kept("a1")).unwrap();
+        // A test makes no pipe; a folder is as little a file.
+        fs::create_dir(store.0.join("a2.json")).unwrap();
+        let error = store.get("a2").unwrap_err().to_string();
+        assert_eq!(error, "it is no regular file");
+    }
+
+    #[test]
+    fn what_a_killed_process_left_goes_and_what_is_written_now_stays() {
+        let (_dir, store) = store();
+        store.put(kept("a1")).unwrap();
+        let now = SystemTime::now();
+        for (name, age) in [(".newOld", 2), (".newNow", 0)] {
+            let file = File::create(store.0.join(name)).unwrap();
+            file.set_modified(now - age * Duration::from_secs(3600)).unwrap();
+        }
+        store.prune(now, Keep { age: 14 * DAY, bytes: 1 << 20 }).unwrap();
+        assert!(!store.0.join(".newOld").exists() && store.0.join(".newNow").exists());
+        assert!(store.0.join("a1.json").exists());
     }
 
     // Invariant: a file has its bound, and so have all of them.

@@ -171,6 +171,28 @@ async fn a_proxmox_that_hangs_holds_one_agent_for_a_while_and_loses_none() {
     assert_eq!(began.elapsed().as_secs(), 20);
 }
 
+#[tokio::test(start_paused = true)]
+async fn each_of_many_agents_that_fail_at_once_has_its_file_although_proxmox_hangs() {
+    let dir = tempfile::tempdir().unwrap();
+    let hangs: ReadTasks = Box::new(|_| Box::pin(std::future::pending()));
+    let (boxes, keeper) = BlackBoxes::with(dir.path(), KEEP, (hangs, no_calls()));
+    let began = tokio::time::Instant::now();
+    let all: Vec<String> = (0..200).map(|number| format!("a{number}")).collect();
+    for agent in &all {
+        let (agent, phases) = (AgentId::new(agent), Vec::new());
+        let (template, reason) = (template(), failed());
+        boxes.observe(&fact(1, What::AgentGone { agent, template, reason, phases }));
+    }
+    let keeper = tokio::spawn(keeper);
+    boxes.flush().await;
+    for agent in &all {
+        let kept = boxes.read(agent).unwrap().unwrap();
+        assert_eq!(kept.tasks_unread.as_deref(), Some("they were not read yet"), "{agent}");
+    }
+    assert!(began.elapsed() < TASKS_LIMIT, "none of them waits for Proxmox");
+    keeper.abort();
+}
+
 // Invariant: the calls about a machine are there, with their times and without secrets.
 
 #[tokio::test]

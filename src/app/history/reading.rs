@@ -167,7 +167,12 @@ pub(super) fn read(
                     is_over |= flow.is_break();
                     flow
                 }
-                Ok(Kept::Head { .. } | Kept::Alive(_)) => ControlFlow::Continue(()),
+                // A file begins with all that is open, also where the one before could not be shortened.
+                Ok(Kept::Head { .. }) => {
+                    open.clear();
+                    ControlFlow::Continue(())
+                }
+                Ok(Kept::Alive(_)) => ControlFlow::Continue(()),
                 Err(_) => {
                     seen.unread += 1;
                     ControlFlow::Continue(())

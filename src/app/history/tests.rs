@@ -123,6 +123,91 @@ fn the_next_file_begins_with_what_is_open_and_the_one_before_keeps_what_is_over(
     assert_eq!(ids(&path, Range { from: WallTime(35), to: WallTime(50) }), ["y gone", "a"]);
 }
 
+#[test]
+fn a_file_that_was_not_shortened_leaves_nothing_open() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_owned();
+    let mut files = Files::new(path.clone(), keep(90, 1 << 30), WallTime(0));
+    append(&mut files, 10, &[Kept::Open(agent("a", 5, None))], &[]);
+    append(&mut files, 20, &[Kept::Open(agent("b", 20, None))], &[]);
+    // The end of `a` was lost with the disk's room, and the file before stayed as it was.
+    let next = [
+        Kept::Head { format: drover_history::FORMAT, from: WallTime(30) },
+        Kept::Open(agent("b", 20, None)),
+    ];
+    let text: String =
+        next.iter().map(|line| serde_json::to_string(line).unwrap() + "\n").collect();
+    fs::write(path.join("000000000002.jsonl"), text).unwrap();
+    assert_eq!(ids(&path, ALL), ["b"]);
+}
+
+#[test]
+fn open_records_that_are_more_than_a_file_begin_no_file_with_each_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_owned();
+    // A file has 64 KiB, and what is open has more.
+    let mut files = Files::new(path.clone(), keep(90, 1 << 20), WallTime(0));
+    let open: Vec<Line> = (0..500).map(|n| agent(&format!("x{n}"), 20, None)).collect();
+    for turn in 0..10 {
+        append(&mut files, 30 + turn, &[Kept::Open(agent("y", 20, None))], &open);
+    }
+    assert_eq!(names(&path), [1]);
+    assert!(fs::metadata(path.join("000000000001.jsonl")).unwrap().len() > 64 << 10);
+    let many = (0..500).map(|n| Kept::Closed(agent(&format!("z{n}"), 20, Some(30))));
+    append(&mut files, 50, &many.collect::<Vec<_>>(), &open);
+    append(&mut files, 60, &[], &open);
+    assert_eq!(names(&path), [1, 2], "what came since then counts");
+}
+
+// Invariant: what ends is written, however much else is left out.
+
+/// A clock that a test can hold.
+struct Held(Mutex<()>);
+
+impl Ambient for Held {
+    fn now(&self) -> drover_model::time::Now {
+        let _goes_on = self.0.lock();
+        drover_model::time::Now { mono: drover_model::time::Moment(0), wall: WallTime(1000) }
+    }
+
+    fn draw(&self) -> u64 {
+        0
+    }
+}
+
+#[test]
+fn an_end_for_which_the_queue_has_no_room_is_written_behind_what_came_before() {
+    use drover_model::fact::What;
+    use drover_model::id::{AgentId, TemplateId};
+    use drover_model::phase::AgentPhase;
+    use drover_model::record::Reason;
+    use drover_model::status::AgentStatus;
+
+    let folder = tempfile::tempdir().unwrap();
+    let held = Arc::new(Held(Mutex::new(())));
+    let history =
+        History::with(folder.path(), keep(90, 1 << 30), Arc::clone(&held) as Arc<dyn Ambient>);
+    let fact = |what| Fact { at: WallTime(1000), what };
+    let (id, template) = (AgentId::new("a1"), TemplateId::new(CloudId::new("lab"), "linux"));
+    let started = AgentStatus::started(id.clone(), template.clone(), WallTime(1000));
+    let cloning = AgentStatus { phase: AgentPhase::Cloning, ..started };
+    let cloning = fact(What::Agent(Arc::new(cloning)));
+    let stalled = held.0.lock();
+    while history.left_out.load(Ordering::Relaxed) == 0 {
+        history.observe(&cloning);
+    }
+    let (reason, phases) = (Reason::Idle, Vec::new());
+    history.observe(&fact(What::AgentGone { agent: id, template, reason, phases }));
+    assert_eq!(history.left_out.load(Ordering::Relaxed), 1, "an end is not left out");
+    drop(stalled);
+    assert!(history.wait(Message::Flush) || history.wait(Message::Flush));
+    while !history.ends.lock().is_empty() {
+        history.wait(Message::Flush);
+    }
+    assert!(history.wait(Message::Stop));
+    assert_eq!(ids(&folder.path().join(FOLDER), ALL), ["a1 gone"]);
+}
+
 // Invariant: the oldest files go by age and by size, and the newest one never.
 
 #[test]

@@ -45,7 +45,6 @@ impl Service {
             tracing::warn!(%error, "the last records of the journal may be lost");
         }
         self.records.close().await;
-        self.records.spans.stop().await;
         state_dir::write_heartbeat(&self.state);
         auditing::record(&self.records.audit, Entry::Stopped).await;
         Ok(Ended::Stopped)
@@ -56,7 +55,7 @@ impl Service {
         tracing::warn!(why, "this member leads no more, and stands by");
         self.server.stop().await;
         self.actors.stop().await;
-        self.records.close().await;
+        self.records.close_silently().await;
         auditing::record(&self.records.audit, Entry::Stopped).await;
         Ok(Ended::LeadsNoMore(self.files))
     }

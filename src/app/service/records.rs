@@ -76,9 +76,19 @@ impl Records {
         self.audit.note(auditing::applied(cause, checked, generation.0));
     }
 
-    /// Writes what is to be kept of a term that ends.
+    /// Writes what is to be kept of a term that ends, and sends what waits for others.
     pub(super) async fn close(&self) {
+        tokio::join!(self.keep(), self.spans.stop());
+    }
+
+    /// Writes what is to be kept where another member leads: nothing is sent any more.
+    pub(super) async fn close_silently(&self) {
+        tokio::join!(self.keep(), self.spans.drop_all());
+    }
+
+    async fn keep(&self) {
         self.past_events.flush().await;
+        self.black_boxes.flush().await;
         self.history.stop().await;
     }
 }

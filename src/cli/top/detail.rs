@@ -51,7 +51,7 @@ impl Detail {
 
     /// Takes the thing as a newer answer has it.
     pub(super) fn renew(&mut self, listing: &Listing) {
-        let is_it = |entry: &&Entry| entry.noun == self.entry.noun && entry.name == self.entry.name;
+        let is_it = |entry: &&Entry| entry.is_same(&self.entry);
         // Several versions of an image have one name.
         if self.entry.noun == TopNoun::Images || self.entry.noun == TopNoun::Events {
             return;

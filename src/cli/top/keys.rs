@@ -39,12 +39,10 @@ impl Top {
     /// What comes of a key.
     pub(super) fn key(&mut self, key: Key) -> Vec<Effect> {
         self.note = None;
-        if key == Key::Ctrl('c') {
-            return vec![Effect::End];
-        }
+        let leaves = std::mem::take(&mut self.leaves);
         match std::mem::replace(&mut self.mode, Mode::Browse) {
-            Mode::Browse => self.browse(key),
-            Mode::Command(text) => self.command(key, text),
+            Mode::Browse => self.browse(key, leaves),
+            Mode::Command(text) => self.command(key, text, leaves),
             Mode::Filter(text) => {
                 self.filter(key, text);
                 Vec::new()
@@ -53,10 +51,21 @@ impl Top {
         }
     }
 
-    fn browse(&mut self, key: Key) -> Vec<Effect> {
+    /// Ends, unless a command runs that would be broken off and nobody said so twice.
+    fn quit(&mut self, leaves: bool) -> Vec<Effect> {
+        if self.running == 0 || leaves {
+            return vec![Effect::End];
+        }
+        self.leaves = true;
+        let text = "a command still runs: q again leaves, and breaks it off".to_owned();
+        self.note = Some((Tone::Busy, text));
+        Vec::new()
+    }
+
+    fn browse(&mut self, key: Key, leaves: bool) -> Vec<Effect> {
         let page = self.body_rows().saturating_sub(1).max(1);
         match key {
-            Key::Char('q') => return vec![Effect::End],
+            Key::Char('q') => return self.quit(leaves),
             Key::Char(':') => self.mode = Mode::Command(String::new()),
             Key::Char('?') => self.lay(Pane::Help),
             Key::Esc => self.escape(),
@@ -100,7 +109,7 @@ impl Top {
         match self.pane {
             Some(_) => {
                 let most = self.scroll_most();
-                self.scroll = to(self.scroll);
+                self.scroll = to(self.scroll).min(most);
                 self.is_at_end = most > 0 && self.scroll >= most;
             }
             None => self.shown.move_to(to(self.shown.cursor)),
@@ -157,13 +166,14 @@ impl Top {
         }
         if matches!(key, Key::Char('y' | 'Y')) {
             self.note = Some((Tone::Busy, format!("runs: {}", action.command(&self.program))));
+            self.running += 1;
             return vec![Effect::Run(action)];
         }
         self.note = Some((Tone::Plain, "nothing was changed".to_owned()));
         Vec::new()
     }
 
-    fn command(&mut self, key: Key, mut text: String) -> Vec<Effect> {
+    fn command(&mut self, key: Key, mut text: String, leaves: bool) -> Vec<Effect> {
         if key == Key::Tab {
             self.mode = Mode::Command(TopNoun::of(&text).map_or(text, TopNoun::word));
         } else if key != Key::Enter {
@@ -171,7 +181,7 @@ impl Top {
                 self.mode = Mode::Command(text);
             }
         } else if matches!(text.trim(), "q" | "quit") {
-            return vec![Effect::End];
+            return self.quit(leaves);
         } else if let Some(noun) = TopNoun::of(&text) {
             self.visit(noun);
         } else if !text.trim().is_empty() {

@@ -26,6 +26,33 @@ pub(super) struct Entry {
     pub thing: Value,
 }
 
+impl Entry {
+    /// Whether another entry is of the same thing, perhaps of an earlier answer. Nodes of two clusters may have
+    /// one name, and jobs of two sources one id.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        let place = match self.noun {
+            TopNoun::Nodes => Some("cluster"),
+            TopNoun::Jobs => Some("source"),
+            TopNoun::Herd
+            | TopNoun::Agents
+            | TopNoun::Gone
+            | TopNoun::Leases
+            | TopNoun::Templates
+            | TopNoun::Clouds
+            | TopNoun::Sources
+            | TopNoun::Images
+            | TopNoun::Machines
+            | TopNoun::Breakers
+            | TopNoun::AddressPools
+            | TopNoun::Members
+            | TopNoun::Alarms
+            | TopNoun::Events => None,
+        };
+        let is_there = place.is_none_or(|place| self.thing[place] == other.thing[place]);
+        self.noun == other.noun && self.name == other.name && is_there
+    }
+}
+
 /// Rows, and the thing of each.
 #[derive(Debug)]
 pub(super) struct Listing {

@@ -118,6 +118,7 @@ async fn live(global: &Global, options: &TopOptions) -> Result<u8, CliError> {
         // Ages are in whole seconds.
         let frame = (top.revision, top.clock.wall.as_second());
         if drawn != Some(frame) {
+            top.settle_pane();
             terminal.draw(|area, buf| draw::screen(&top, theme, area, buf))?;
             drawn = Some(frame);
         }

@@ -83,6 +83,10 @@ pub(super) struct Top {
     pub clock: Clock,
     /// When the question that is open was asked.
     pub(super) asked: Duration,
+    /// Commands that run.
+    pub(super) running: usize,
+    /// Whether the last key asked to leave while one did.
+    pub(super) leaves: bool,
     /// Nouns that Esc goes back to.
     pub(super) back: Vec<TopNoun>,
     pub(super) fetching: Fetching,
@@ -121,6 +125,8 @@ impl Top {
             size: (80, 24),
             clock,
             asked: Duration::ZERO,
+            running: 0,
+            leaves: false,
             back: Vec::new(),
             fetching: Fetching::default(),
             revision: 0,
@@ -161,6 +167,7 @@ impl Top {
                 Vec::new()
             }
             Input::Did { text, is_good } => {
+                self.running = self.running.saturating_sub(1);
                 self.did(text, is_good);
                 Vec::new()
             }
@@ -193,7 +200,7 @@ impl Top {
             let listing = self.happenings.listing();
             self.list(listing);
         }
-        self.settle();
+        self.shown.settle(self.body_rows());
         effects
     }
 
@@ -306,10 +313,9 @@ impl Top {
         effects
     }
 
-    /// Brings the list, the cursor and the scrolling into a state that can be drawn.
-    fn settle(&mut self) {
-        let rows = self.body_rows();
-        self.shown.settle(rows);
+    /// Brings the scrolling of the pane into a state that can be drawn. The whole text of the pane is made for it, so
+    /// this is for each frame, and not for each input.
+    pub(super) fn settle_pane(&mut self) {
         let most = self.scroll_most();
         self.scroll = if self.is_at_end { most } else { self.scroll.min(most) };
     }

@@ -2,15 +2,11 @@
 
 use drover_model::id::AgentId;
 use drover_model::phase::LeasePhase;
-use drover_model::record::{EXPIRED, LOST, RELEASED, WAITED};
-use drover_model::status::LeaseStatus;
+use drover_model::status::{LeaseEnd, LeaseStatus};
 use drover_model::time::WallTime;
 
 use super::{Fold, Kept, Key, OPEN_MAX, OpenDemand};
 use crate::{Demand, DemandKind, How, Line};
-
-/// How principals of sources are spelled.
-const SOURCE: &str = "source:";
 
 impl OpenDemand {
     pub(super) fn of(record: Demand, seen: bool) -> Self {
@@ -78,7 +74,7 @@ impl Fold {
     }
 
     pub(super) fn lease(&mut self, at: WallTime, status: &LeaseStatus) {
-        let source = status.principal.strip_prefix(SOURCE).map(str::to_owned);
+        let source = status.source().map(str::to_owned);
         let kind = if source.is_some() { DemandKind::Runner } else { DemandKind::Lease };
         let key = Key { kind, source, id: status.lease.to_string() };
         // The journal shows the leases again that ended before this start.
@@ -131,6 +127,7 @@ impl Fold {
         let record = &mut open.record;
         record.wants = status.want.clone().or(record.wants.take());
         (record.granted, record.served, record.agent, record.template) = (None, None, None, None);
+        open.used_us = 0;
     }
 
     fn granted(&mut self, at: WallTime, key: &Key, status: &LeaseStatus) {
@@ -208,18 +205,13 @@ fn owner(status: &LeaseStatus) -> String {
     }
 }
 
-/// How a lease ended, by its first word.
 fn how(status: &LeaseStatus) -> How {
-    let word = status.detail.split(':').next().unwrap_or_default();
-    match word {
-        "cancelled" => How::Withdrawn,
-        "idle" => How::Idle,
-        _ if word == RELEASED => How::Done,
-        _ if word == EXPIRED => How::Expired,
-        _ if word == LOST => How::Lost,
-        _ if word == WAITED => How::WaitedTooLong,
-        // What a source says of its job, such as `done`; and `its runner could not be started`.
-        _ if word.contains(' ') => How::Lost,
-        _ => How::Done,
+    match LeaseEnd::of(&status.detail) {
+        LeaseEnd::Done => How::Done,
+        LeaseEnd::Expired => How::Expired,
+        LeaseEnd::Lost | LeaseEnd::NotServed => How::Lost,
+        LeaseEnd::Waited => How::WaitedTooLong,
+        LeaseEnd::Cancelled => How::Withdrawn,
+        LeaseEnd::Idle => How::Idle,
     }
 }

@@ -106,6 +106,17 @@ impl Fold {
         self.job_over(source, &Key::job(source, id), at, Some(How::Lost));
     }
 
+    /// Nobody shows the jobs of a source that an earlier start saw.
+    pub(super) fn jobs_unseen(&mut self, source: &SourceId) {
+        let (open, last) = (self.jobs.get(source).into_iter().flatten(), self.last);
+        let keys: Vec<Key> = open.map(|id| Key::job(source, id)).collect();
+        let is_unseen = |key: &&Key| self.demands.get(key).is_some_and(|open| !open.seen);
+        let unseen: Vec<Key> = keys.iter().filter(is_unseen).cloned().collect();
+        for key in unseen {
+            self.job_over(source, &key, last, Some(How::Unseen));
+        }
+    }
+
     /// A source is gone: nobody shows its jobs any more.
     pub(super) fn source_gone(&mut self, at: WallTime, source: &SourceId) {
         let open: Vec<String> = self.jobs.get(source).into_iter().flatten().cloned().collect();

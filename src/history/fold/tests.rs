@@ -147,7 +147,7 @@ fn an_agent_that_is_taken_over_is_counted_once() {
     let mut next = Fold::restored("0.1.0", WallTime(300), open, WallTime(150));
     at(&mut next, 310, agent(100, AgentPhase::Leased, &[]));
     lease_at(&mut next, 310, lease("l1", LeasePhase::Ready, Some("a1"), ""));
-    next.settled();
+    next.settled(&BTreeSet::new());
     lease_at(&mut next, 400, lease("l1", LeasePhase::Ended, Some("a1"), "released"));
     at(&mut next, 420, gone(Reason::UsedUp, &[("Earlier", 310), ("Leased", 100)]));
     let lines = closed(&mut next);
@@ -168,13 +168,13 @@ fn what_a_start_does_not_take_over_ended_unseen_when_it_was_seen_last() {
     lease_at(&mut fold, 100, lease("l1", LeasePhase::Ready, Some("a1"), ""));
     let open = fold.open(WallTime(150)).into_iter().filter_map(Kept::line);
     let mut next = Fold::restored("0.1.0", WallTime(300), open, WallTime(150));
-    next.settled();
+    next.settled(&BTreeSet::new());
     let lines = closed(&mut next);
     let [record] = agents(lines.clone()).try_into().unwrap();
     assert_eq!((record.reason.as_deref(), record.gone), (Some("unseen"), Some(WallTime(150))));
     let [demand] = demands(lines).try_into().unwrap();
     assert_eq!((demand.how, demand.ended), (Some(How::Unseen), Some(WallTime(150))));
-    next.settled();
+    next.settled(&BTreeSet::new());
     assert!(closed(&mut next).is_empty());
 }
 
@@ -311,6 +311,40 @@ fn a_job_that_is_lost_with_its_machine_is_lost_at_once() {
     at(&mut fold, 150, What::JobLost { source, runner, agent: AgentId::new("a1"), job });
     let [record] = demands(closed(&mut fold)).try_into().unwrap();
     assert_eq!((record.how, record.ended), (Some(How::Lost), Some(WallTime(150))));
+}
+
+// Invariant: a job whose source is not configured any more is over with the start that does not have it.
+
+#[test]
+fn jobs_of_a_source_that_left_while_drover_was_down_ended_unseen() {
+    let mut fold = fold();
+    seen(&mut fold, 110, &[job("7", 90)], &[]);
+    let open: Vec<Line> = fold.open(WallTime(150)).into_iter().filter_map(Kept::line).collect();
+    let restored = || Fold::restored("0.1.0", WallTime(300), open.clone(), WallTime(150));
+    let mut stays = restored();
+    stays.settled(&[SourceId::new("git")].into());
+    assert!(demands(closed(&mut stays)).is_empty(), "its source may not answer for long");
+    let mut left = restored();
+    left.settled(&BTreeSet::new());
+    let [record] = demands(closed(&mut left)).try_into().unwrap();
+    assert_eq!((record.how, record.ended), (Some(How::Unseen), Some(WallTime(150))));
+    assert!(left.open(WallTime(400)).is_empty());
+}
+
+// Invariant: a lease has the time of the agent that it ended on.
+
+#[test]
+fn a_lease_that_lost_its_agent_before_it_was_ready_has_the_time_of_the_next_one_alone() {
+    let mut fold = fold();
+    ready(&mut fold);
+    lease_at(&mut fold, 100, lease("l1", LeasePhase::Granted, Some("a1"), ""));
+    lease_at(&mut fold, 900, lease("l1", LeasePhase::Waiting, None, ""));
+    started(&mut fold, 900, "a2");
+    lease_at(&mut fold, 1000, lease("l1", LeasePhase::Granted, Some("a2"), ""));
+    lease_at(&mut fold, 1010, lease("l1", LeasePhase::Ready, Some("a2"), ""));
+    lease_at(&mut fold, 1050, lease("l1", LeasePhase::Ended, Some("a2"), "released"));
+    let [record] = demands(closed(&mut fold)).try_into().unwrap();
+    assert_eq!((record.granted, record.used_ms), (Some(WallTime(1000)), Some(50)));
 }
 
 // Invariant: what a machine uses counts for the agent whose machine it is, through whichever cloud it was

@@ -126,6 +126,10 @@ fn each_fault_names_its_line() {
     let without_end = rows[..rows.len() - 1].join("\n");
     let torn = &whole[..whole.len() - 30];
     let untimely = whole.replace("\"served\":3500", "\"served\":2999");
+    let late = whole
+        .replace("\"made\":1500", "\"made\":9001")
+        .replace("\"machine\":1510,\"ready\":1600,", "");
+    let long = whole.replacen("\"from\":1000", "\"from\":-62135596800000", 1);
     let counted = whole.replace("{\"end\":{\"lines\":5}}", "{\"end\":{\"lines\":6}}");
     let kind = whole.replacen("\"kind\":\"job\"", "\"kind\":\"wizard\"", 1);
     for (text, expected) in [
@@ -143,6 +147,8 @@ fn each_fault_names_its_line() {
             "line 1: the trace has format 9, and this drover reads format 1",
         ),
         (&without_end, "line 6: the trace is cut off: it has no last line; export it again"),
+        (&late, "line 6: it starts after the end of the trace"),
+        (&long, "line 1: the range is longer than 3660 days"),
         (&untimely, "line 4: `served` is before `arrived`"),
         (&counted, "line 7: the last line counts 6 lines, and 5 are there"),
         (&format!("{whole}{{}}\n"), "line 8: the trace has ended, and something follows"),

@@ -67,14 +67,19 @@ fn lease(owner: &str) -> Line {
 
 /// A door to these records, with prices.
 fn door(lines: Vec<Line>) -> HistoryDoor {
+    door_with(lines, 0)
+}
+
+/// The same, with so many lines behind the records that cannot be read.
+fn door_with(lines: Vec<Line>, unread: u64) -> HistoryDoor {
     let read: ReadHistory = Arc::new(move |range, each| {
         let seen = HistorySeen { since: Some(WallTime(START)), unread: 0, left_out: 0 };
         for line in lines.iter().filter(|line| range.takes(line)) {
             if each(line.clone()).is_break() {
-                break;
+                return Ok(seen);
             }
         }
-        Ok(seen)
+        Ok(HistorySeen { unread, ..seen })
     });
     let all = Prices { core_hour: 20_000, gib_hour: 5_000 };
     let prices = PriceList { all, ..PriceList::default() };
@@ -178,6 +183,47 @@ async fn a_trace_is_whole_and_hides_names() {
     assert_eq!(trace.agents.len() + trace.demands.len(), 0);
     assert!(trace.header.left_out[0].contains("the history begins at 2026-11-01"));
     served.stop().await;
+}
+
+#[tokio::test]
+async fn a_trace_begins_with_the_history_however_early_it_is_asked_for() {
+    let served = served();
+    for from in ["2020-01-01", "1970-01-01", "0001-01-01"] {
+        let path = format!("/v1/trace?from={from}&to=2026-11-02");
+        let answer = served.call(Some("operator"), Method::GET, &path, "").await;
+        let text = answer.body.as_str().unwrap();
+        let trace = Trace::read(text.as_bytes(), Limits::default()).unwrap();
+        assert_eq!((trace.header.from, trace.agents.len()), (WallTime(START), 1), "{from}");
+    }
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn a_trace_without_lines_that_cannot_be_read_says_so() {
+    let served = Served::seeing(door_with(vec![agent()], 3));
+    let answer = served.call(Some("operator"), Method::GET, "/v1/trace", "").await;
+    let text = answer.body.as_str().unwrap();
+    let trace = Trace::read(text.as_bytes(), Limits::default()).unwrap();
+    let cut = "lines of the history that cannot be read: 3";
+    assert_eq!((trace.agents.len(), trace.cut.as_deref()), (1, Some(cut)));
+    served.stop().await;
+}
+
+// Invariant: a caller that takes nothing holds its place for a while, not for ever.
+
+#[tokio::test]
+async fn a_trace_that_nobody_takes_is_given_up() {
+    use std::io::Write as _;
+
+    let (to, mut taken) = mpsc::channel(1);
+    let written = tokio::task::spawn_blocking(move || {
+        let mut pieces = Pieces::new(to, Duration::ZERO);
+        pieces.write_all(b"one").and_then(|()| pieces.flush()).unwrap();
+        pieces.write_all(b"two").and_then(|()| pieces.flush())
+    });
+    let error = written.await.unwrap().unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    assert_eq!((taken.recv().await.as_deref(), taken.recv().await), (Some(&b"one"[..]), None));
 }
 
 #[tokio::test]

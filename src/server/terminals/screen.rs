@@ -26,8 +26,10 @@ type Line = Vec<TerminalPiece>;
 pub(crate) struct Screen {
     parser: Parser<Said>,
     charset: Charset,
-    /// Counts sizes, and whatever else a reader must see all of.
+    /// Counts sizes and resets: a reader must see all of what is there after one.
     sizes: u64,
+    /// The lines above the screen that are kept, when they were counted last.
+    kept: usize,
 }
 
 /// What programs say to the terminal itself.
@@ -88,21 +90,36 @@ impl Screen {
     pub(crate) fn new(size: TerminalSize) -> Self {
         let (rows, columns) = sides(size);
         let parser = Parser::new_with_callbacks(rows, columns, ABOVE, Said::default());
-        Self { parser, charset: Charset::default(), sizes: 0 }
+        Self { parser, charset: Charset::default(), sizes: 0, kept: 0 }
     }
 
     /// Takes what a guest sends; gives what the terminal answers by itself.
     pub(crate) fn take(&mut self, bytes: &[u8]) -> Vec<u8> {
         let mut exchanged = Vec::with_capacity(bytes.len());
         self.charset.exchanged(bytes, &mut exchanged);
-        self.parser.process(&exchanged);
+        // A reset, `ESC c` wherever it stands, forgets all lines above and calls nobody.
+        for piece in exchanged.split_inclusive(|byte| *byte == b'c') {
+            self.parser.process(piece);
+            let before = self.kept;
+            self.count_kept();
+            self.sizes += u64::from(self.kept < before);
+        }
         std::mem::take(&mut self.parser.callbacks_mut().answers)
     }
 
     pub(crate) fn resize(&mut self, size: TerminalSize) {
         let (rows, columns) = sides(size);
         self.parser.set_size(rows, columns);
+        self.count_kept();
         self.sizes += 1;
+    }
+
+    /// Counts the lines above the screen. An editor's screen has none, and shows none of the other's.
+    fn count_kept(&mut self) {
+        let screen = self.parser.screen();
+        if !screen.alternate_screen() {
+            self.kept = screen.scrollback_len();
+        }
     }
 
     /// What a reader who has `known` does not have yet, and what it has then.
@@ -323,6 +340,23 @@ mod tests {
     }
 
     #[test]
+    fn after_a_reset_the_lines_that_left_the_screen_since_then_come_and_no_others() {
+        for reset in ["\u{1b}c", "\u{1b}[?1049h\u{1b}c", "\u{1b}]0;title\u{1b}c"] {
+            let mut screen = screen(40, 5);
+            let mut reader = Reader::default();
+            let lines = |from: u16| -> String {
+                (from..from + 20).map(|number| format!("line {number}\r\n")).collect()
+            };
+            screen.take(lines(0).as_bytes());
+            reader.reads(&mut screen);
+            screen.take(format!("{reset}{}", lines(100)).as_bytes());
+            reader.reads(&mut screen);
+            let wanted: Vec<String> = (100..116).map(|number| format!("line {number}")).collect();
+            assert_eq!(reader.above, wanted, "{reset:?}");
+        }
+    }
+
+    #[test]
     fn an_editor_has_a_screen_of_its_own_and_the_one_before_comes_back() {
         let mut screen = screen(40, 5);
         let mut reader = Reader::default();
@@ -354,6 +388,8 @@ mod tests {
                 prop_oneof![
                     prop::collection::vec(any::<u8>(), 0..40),
                     "\\x1b\\[[0-9;?]{0,8}[@-~]".prop_map(String::into_bytes),
+                    "\\x1bc([a-z]\r\n){0,12}".prop_map(String::into_bytes),
+                    "([a-z]\r\n){0,12}".prop_map(String::into_bytes),
                     "[a-z漢é\\r\\n\\t\\x1b\\x08]{0,30}".prop_map(String::into_bytes),
                 ],
                 0..60,
@@ -376,6 +412,9 @@ mod tests {
             let mut new = Reader::default();
             new.reads(&mut screen);
             prop_assert_eq!(&reader.lines, &new.lines);
+            // A reader may have lines that are forgotten by now.
+            let known = reader.above.len().saturating_sub(new.above.len());
+            prop_assert_eq!(&reader.above[known..], &new.above[..]);
         }
     }
 }

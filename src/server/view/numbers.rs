@@ -106,7 +106,7 @@ impl Default for Numbers {
 /// Whether a holder of the API or a job waits for a lease.
 pub(crate) fn waiter(lease: &LeaseStatus) -> &'static str {
     let [holder, job] = table::WAITERS;
-    if lease.principal.starts_with("source:") { job } else { holder }
+    if lease.source().is_some() { job } else { holder }
 }
 
 /// What a breaker of a place protects.

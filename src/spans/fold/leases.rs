@@ -12,8 +12,9 @@ use drover_model::id::{AgentId, LeaseId};
 use drover_model::noted::{JobSeen, JobsSeen};
 use drover_model::phase::LeasePhase;
 use drover_model::ports::JobObservation;
-use drover_model::record::{EXPIRED, is_lost};
-use drover_model::status::LeaseStatus;
+use drover_model::record::{EXPIRED, LOST, without_output};
+use drover_model::status::{LeaseEnd, LeaseStatus};
+use drover_model::strip::stripped;
 use drover_model::time::WallTime;
 
 use super::{Fold, OPEN_MAX};
@@ -21,8 +22,6 @@ use crate::Value;
 use crate::conventions as named;
 use crate::span::{Span, SpanId, cut};
 
-/// How principals of sources are spelled.
-const SOURCE: &str = "source:";
 /// How a lease ended on an agent that it lost before it was ready.
 const LOST_EARLY: &str = "lost: its agent was lost before it was ready";
 /// Jobs of one lease that are kept.
@@ -66,7 +65,7 @@ impl Fold {
                 on: None,
                 granted: None,
                 ready: Ready::No,
-                source: status.principal.strip_prefix(SOURCE).map(str::to_owned),
+                source: status.source().map(str::to_owned),
                 wants: cut(&status.wants),
                 jobs: Vec::new(),
                 runner: None,
@@ -129,18 +128,12 @@ impl Fold {
 
 /// How a lease ended: a word for statistics where that is a failure, and a job's result where drover knows it.
 fn outcome(detail: &str) -> (Option<&'static str>, Option<&'static str>) {
-    let word = detail.split(':').next().unwrap_or_default();
-    if is_lost(detail) {
-        (Some("lost"), Some(named::ERROR))
-    } else if word == EXPIRED {
-        (Some(EXPIRED), Some(named::TIMEOUT))
-    } else if word == "cancelled" {
-        (None, Some(named::CANCELLATION))
-    } else if word.contains(' ') {
-        // Its runner could not be started, and the like: sentences, where all else is one word.
-        (Some("not-served"), Some(named::ERROR))
-    } else {
-        (None, None)
+    match LeaseEnd::of(detail) {
+        LeaseEnd::Lost => (Some(LOST), Some(named::ERROR)),
+        LeaseEnd::Expired => (Some(EXPIRED), Some(named::TIMEOUT)),
+        LeaseEnd::Cancelled => (None, Some(named::CANCELLATION)),
+        LeaseEnd::NotServed => (Some("not-served"), Some(named::ERROR)),
+        LeaseEnd::Done | LeaseEnd::Waited | LeaseEnd::Idle => (None, None),
     }
 }
 
@@ -162,7 +155,7 @@ impl OpenLease {
         }
         self.job(&mut whole);
         if let Some(kind) = failed {
-            whole.fail(kind, detail);
+            whole.fail(kind, &stripped(without_output(detail)));
         }
         let granted = self.granted.unwrap_or(ended);
         let (handed, used) = match self.ready {

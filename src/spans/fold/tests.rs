@@ -258,6 +258,8 @@ fn the_end_of_a_lease_says_what_drover_knows_of_its_job() {
         ("expired", Some("expired"), Some("timeout")),
         ("lost: its guest was gone from the cluster", Some("lost"), Some("error")),
         ("its runner could not be started", Some("not-served"), Some("error")),
+        ("waited-too-long", None, None),
+        ("idle", None, None),
     ];
     for (detail, failed, result) in ends {
         for principal in ["source:git", "token:ci"] {
@@ -311,4 +313,23 @@ fn a_job_that_is_named_by_its_address_leads_there() {
     assert!(has(named::TASK_RUN_URL, "http://ci.lan/job/app/12/".into()), "{span:?}");
     let ids = ["http://ci.lan/job/app/11/#11", "http://ci.lan/job/app/12/#12"];
     assert!(has(named::JOBS, Value::Texts(ids.map(str::to_owned).into())), "{span:?}");
+}
+
+// Invariant: no output of a step is in a trace.
+
+#[test]
+fn what_a_step_said_is_in_no_span() {
+    let mut fold = Fold::new(WallTime(START));
+    let way = [("Queued", 1), ("Preparing: run", 9)];
+    at(&mut fold, START + 5, agent(AgentPhase::Preparing, &way));
+    let text = "the step `run` ended with exit status 3; last: x-api-key: abc\nword".to_owned();
+    let (state, kind) = (AgentPhase::Preparing, "broken".to_owned());
+    leased(&mut fold, START + 6, lease("token:ci", LeasePhase::Granted, Some("a1"), ""));
+    let lost = format!("lost: {text}");
+    leased(&mut fold, START + 7, lease("token:ci", LeasePhase::Ended, Some("a1"), &lost));
+    at(&mut fold, START + 10, gone(Reason::Failed { state, kind, text }, &way));
+    let failed: Vec<String> = fold.take().into_iter().filter_map(|span| span.failed).collect();
+    let why = "the step `run` ended with exit status 3";
+    let of_agent = format!("Preparing failed (broken): {why}");
+    assert_eq!(failed, [format!("lost: {why}"), of_agent.clone(), of_agent]);
 }

@@ -99,6 +99,27 @@ fn a_node_names_its_cloud_only_where_there_are_several_clusters() {
     assert_eq!(line("c3", &[("lab", "c1"), ("rack", "c2")]), "drover cordon 'pve 1'");
 }
 
+// Invariant: a command that was begun is broken off by nobody who did not mean to.
+
+#[test]
+fn who_leaves_while_a_command_runs_says_so_twice() {
+    for keys in ["q", ":q\n"] {
+        let mut seat = seat_of(TopNoun::Agents, "admin");
+        seat.types("t");
+        seat.types("y");
+        assert_eq!(seat.types(keys), [], "{keys}");
+        assert!(seat.text().contains("a command still runs"), "{}", seat.text());
+        seat.types("j");
+        assert_eq!(seat.types("q"), [], "another key takes it back");
+        assert_eq!(seat.types("q"), [Effect::End]);
+    }
+    let mut seat = seat_of(TopNoun::Agents, "admin");
+    seat.types("t");
+    seat.types("y");
+    seat.step(Input::Did { text: "it goes".to_owned(), is_good: true });
+    assert_eq!(seat.types("q"), [Effect::End], "nothing runs any more");
+}
+
 // Invariant: nobody is offered, and no key begins, what its role may not do; with --readonly nothing.
 
 #[test]

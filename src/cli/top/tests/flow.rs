@@ -90,7 +90,6 @@ fn words_and_their_starts_lead_to_lists_and_esc_leads_back() {
     for end in [":q\n", "q"] {
         assert_eq!(seat.types(end), [Effect::End]);
     }
-    assert_eq!(seat.key(Key::Ctrl('c')), [Effect::End]);
 }
 
 // Invariant: a filter leaves what it says and nothing else, while it is typed already.
@@ -179,6 +178,27 @@ fn a_detail_follows_its_thing_and_says_when_it_left_the_list() {
     seat.answer(Ask::Agents, answer);
     assert!(seat.text().contains("answers now"), "{}", seat.text());
     seat.answer(Ask::Agents, json!({"agents": [], "gone": []}));
+    assert!(seat.text().contains("(not in the list any more)"), "{}", seat.text());
+}
+
+#[test]
+fn a_detail_of_a_node_stays_with_it_where_another_cluster_has_one_of_its_name() {
+    let mut seat = Seat::new(TopNoun::Nodes, "admin", (80, 24));
+    let answer = |clusters: &[&str]| {
+        let node = |cluster: &&str| {
+            json!({"cluster": cluster, "node": "pve1", "state": "online", "agents": 2, "guests": 1,
+                "room": null, "refuses": []})
+        };
+        json!({ "nodes": clusters.iter().map(node).collect::<Vec<_>>(), "unread": [] })
+    };
+    seat.answer(Ask::Nodes, answer(&["c1", "c2"]));
+    seat.types("j\n");
+    seat.answer(Ask::Nodes, answer(&["c1", "c2"]));
+    seat.types("d");
+    let effects = seat.types("y");
+    let [Effect::Run(action), ..] = &effects[..] else { panic!("{effects:?}") };
+    assert_eq!(action.command("drover"), "drover drain pve1 --cloud rack");
+    seat.answer(Ask::Nodes, answer(&["c1"]));
     assert!(seat.text().contains("(not in the list any more)"), "{}", seat.text());
 }
 

@@ -47,7 +47,9 @@ impl Seat {
     }
 
     fn step(&mut self, input: Input) -> Vec<Effect> {
-        self.top.step(input, clock(self.now_ms))
+        let effects = self.top.step(input, clock(self.now_ms));
+        self.top.settle_pane();
+        effects
     }
 
     fn after(&mut self, ms: u64) -> Vec<Effect> {
