@@ -111,6 +111,19 @@ fn files_that_are_gone_are_missed() {
 }
 
 #[test]
+fn a_pipe_in_place_of_a_file_is_named_and_not_waited_for() {
+    let (dir, first, _) = folder();
+    fs::remove_file(&first).unwrap();
+    assert!(std::process::Command::new("mkfifo").arg(&first).status().unwrap().success());
+    for path in [dir.path(), &first] {
+        let VerifyError::Unread { path, source } = verify(path).unwrap_err() else { panic!() };
+        assert_eq!((path, source.to_string()), (first.clone(), "it is no regular file".into()));
+    }
+    let wanted = crate::find::Wanted { limit: 10, ..crate::find::Wanted::default() };
+    assert!(crate::find::find(dir.path(), &wanted).is_err());
+}
+
+#[test]
 fn a_piece_counts_as_torn_only_with_the_record_that_describes_it() {
     let (dir, _, second) = folder();
     let torn = |text: &str| fs::write(&second, text).unwrap();

@@ -281,10 +281,8 @@ async fn a_vault_that_hangs_gets_one_write_at_a_time_and_then_the_newest() {
     let settings = settings(&[]);
     let mind = |state| Mind::new(&settings, ("ops", &Wanted::default()), "ops1", state);
     let newest = serde_json::json!({"known": {}, "recent": [1]});
-    let (older, newer) = (
-        mind(State::default()),
-        mind(serde_json::from_value(newest.clone()).unwrap()),
-    );
+    let (older, newer) =
+        (mind(State::default()), mind(serde_json::from_value(newest.clone()).unwrap()));
     let limit = Duration::from_millis(1);
     let mut keeper = Keeper::within(Arc::<Slow>::clone(&vault), "ops", limit);
     vault.hold(true);
