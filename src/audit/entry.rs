@@ -61,7 +61,8 @@ pub enum Entry {
     },
     /// The service stopped in order, or this member leads no more.
     Stopped,
-    /// A piece of a line is in the file before this record: the process died while it wrote.
+    /// A piece of a line is in the file before this record: a write broke off, as where the process died or the
+    /// disk was full.
     TornLine {
         /// The length of the piece, with the end of its line.
         bytes: u64,
@@ -84,7 +85,7 @@ pub enum Entry {
         /// What the system said.
         why: String,
     },
-    /// A caller had so many calls that changed nothing, refused or of a viewer, that only some are recorded.
+    /// A caller had so many calls that changed nothing, such as refused ones, that only some are recorded.
     LeftOut {
         /// Whose; none for callers that nobody knows.
         principal: Option<String>,
@@ -231,14 +232,15 @@ impl Call {
         }
     }
 
-    /// Whether the answer says that nothing was done for this caller.
-    pub(crate) fn is_refused(&self) -> bool {
-        self.status.is_some_and(|status| (400..500).contains(&status))
+    /// Whether the call changed nothing, as far as is known of its caller.
+    pub(crate) fn changes_nothing(&self) -> bool {
+        let is_nobodys = self.principal.is_none() || self.role.is_none();
+        is_nobodys || self.is_refused() || self.role.as_deref() == Some(VIEWER)
     }
 
-    /// Whether its caller may change nothing.
-    pub(crate) fn is_of_viewer(&self) -> bool {
-        self.role.as_deref() == Some(VIEWER)
+    /// Whether the answer says that nothing was done for this caller.
+    fn is_refused(&self) -> bool {
+        self.status.is_some_and(|status| (400..500).contains(&status))
     }
 }
 

@@ -51,7 +51,7 @@ pub fn find(folder: &Path, wanted: &Wanted) -> io::Result<Vec<Record>> {
     };
     let mut found = Vec::new();
     'files: for part in parts.iter().rev() {
-        let bytes = match std::fs::read(&part.path) {
+        let bytes = match folder::read(&part.path) {
             // drover removes the oldest files.
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             bytes => bytes?,

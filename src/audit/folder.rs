@@ -57,6 +57,14 @@ pub(crate) fn parts(folder: &Path) -> io::Result<Vec<Part>> {
     Ok(parts)
 }
 
+/// What a file has. A pipe or a device in its place may never end.
+pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
+    if !std::fs::metadata(path)?.is_file() {
+        return Err(io::Error::other("it is no regular file"));
+    }
+    std::fs::read(path)
+}
+
 /// Where the chain ends. A last file without a record goes on from the file before.
 pub(crate) fn end(parts: &[Part]) -> io::Result<End> {
     let (mut rest, mut ends_line) = (None, true);

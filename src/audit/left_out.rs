@@ -1,9 +1,13 @@
 //! Which calls that changed nothing are recorded, so that nobody who may do nothing fills the files and
 //! drives older records out of them.
 //!
-//! Refused calls change nothing, and neither do those of viewers, such as a plan or a login. A caller has
-//! [`BURST`] of them that are recorded, and one more each second. All callers that
-//! nobody knows count as one, and all their calls count, such as those that a full service does not take.
+//! Refused calls change nothing, and neither do those of viewers, such as a plan or a login. Webhooks and guests
+//! have no role: they only hurry drover to what it does by itself. A caller has [`BURST`] of all these that are
+//! recorded, and one more each second. All callers that nobody knows count as one, and all their calls count,
+//! such as those that a full service does not take.
+//!
+//! Each call that is left out is counted in one record: before the next of its caller that is recorded, once
+//! the caller was quiet for so long that it has its burst again, or before the service stops.
 
 use std::collections::BTreeMap;
 
@@ -28,31 +32,65 @@ struct Refused {
     left_out: u64,
 }
 
+impl Refused {
+    /// The record of those that were left out, where some were; after that none are.
+    fn count(&mut self, principal: Option<&str>) -> Option<Entry> {
+        let calls = std::mem::take(&mut self.left_out);
+        (calls > 0).then(|| Entry::LeftOut { principal: principal.map(str::to_owned), calls })
+    }
+}
+
+/// What is recorded of an entry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Sifted {
+    /// How many were left out before it, such as in [`Entry::LeftOut`].
+    pub(crate) counts: Vec<Entry>,
+    /// Whether the entry is recorded, behind these.
+    pub(crate) is_recorded: bool,
+}
+
 /// The calls without a change of all callers.
 #[derive(Default)]
 pub(crate) struct LeftOut(BTreeMap<Option<String>, Refused>);
 
 impl LeftOut {
-    /// What is recorded of an entry: the entry, behind how many were left out before it; nothing where it is
-    /// left out itself.
-    pub(crate) fn sift(&mut self, entry: Entry, at: Timestamp) -> Vec<Entry> {
-        let Entry::Call(call) = &entry else { return vec![entry] };
-        if call.principal.is_some() && !call.is_refused() && !call.is_of_viewer() {
-            return vec![entry];
+    pub(crate) fn sift(&mut self, entry: &Entry, at: Timestamp) -> Sifted {
+        let now_ms = at.as_millisecond();
+        let mut counts = self.rested(now_ms);
+        if *entry == Entry::Stopped {
+            counts.extend(self.0.iter_mut().filter_map(|(who, one)| one.count(who.as_deref())));
+        }
+        let Entry::Call(call) = entry else { return Sifted { counts, is_recorded: true } };
+        if !call.changes_nothing() {
+            return Sifted { counts, is_recorded: true };
         }
         let principal = self.counted_as(call);
-        let now_ms = at.as_millisecond();
         let refused = self.0.entry(principal.clone()).or_default();
         // A clock that was ahead is set back: nobody waits until it is there again.
         let even_ms = refused.even_ms.clamp(now_ms - BURST * EACH_MS, now_ms) + EACH_MS;
         if even_ms > now_ms {
             refused.left_out += 1;
-            return Vec::new();
+            return Sifted { counts, is_recorded: false };
         }
         refused.even_ms = even_ms;
-        let calls = std::mem::take(&mut refused.left_out);
-        let before = (calls > 0).then_some(Entry::LeftOut { principal, calls });
-        before.into_iter().chain([entry]).collect()
+        counts.extend(refused.count(principal.as_deref()));
+        Sifted { counts, is_recorded: true }
+    }
+
+    /// Counts again what these records have, which could not be written.
+    pub(crate) fn give_back(&mut self, counts: Vec<Entry>) {
+        for entry in counts {
+            if let Entry::LeftOut { principal, calls } = entry {
+                self.0.entry(principal).or_default().left_out += calls;
+            }
+        }
+    }
+
+    /// Forgets callers who have their whole burst again, as those who never called have it.
+    fn rested(&mut self, now_ms: i64) -> Vec<Entry> {
+        let is_rested = |one: &Refused| one.even_ms <= now_ms - BURST * EACH_MS;
+        let rested = self.0.extract_if(.., |_, one| is_rested(one));
+        rested.filter_map(|(who, mut one)| one.count(who.as_deref())).collect()
     }
 
     fn counted_as(&self, call: &Call) -> Option<String> {
@@ -63,75 +101,4 @@ impl LeftOut {
 }
 
 #[cfg(test)]
-mod tests {
-    #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
-
-    use super::*;
-
-    fn call(principal: Option<&str>, status: u16) -> Entry {
-        let principal = principal.map(str::to_owned);
-        Entry::Call(Call { principal, status: Some(status), ..Call::default() })
-    }
-
-    fn at(second: i64) -> Timestamp {
-        Timestamp::from_second(1_795_000_000 + second).unwrap()
-    }
-
-    // Invariant: a caller who is refused writes a bounded number of records, and each that is left out is
-    // counted in one.
-
-    #[test]
-    fn refused_calls_are_recorded_up_to_a_burst_and_then_one_a_second() {
-        let mut left_out = LeftOut::default();
-        let mut recorded = |seconds: i64| left_out.sift(call(None, 401), at(seconds));
-        let first = (0..1000).map(|_| recorded(0)).filter(|entries| !entries.is_empty()).count();
-        assert_eq!(first, 600);
-        assert_eq!(recorded(0), []);
-        let after = recorded(1);
-        assert_eq!(after, [Entry::LeftOut { principal: None, calls: 401 }, call(None, 401)]);
-        assert_eq!(recorded(1), []);
-        let later = (0..1000).map(|_| recorded(10_000)).filter(|all| !all.is_empty()).count();
-        assert_eq!(later, 600, "after a rest the burst is there again");
-    }
-
-    #[test]
-    fn calls_of_viewers_have_the_bound_of_refused_calls_and_those_of_others_have_none() {
-        let of = |role: &str| {
-            let role = Some(role.to_owned());
-            let Entry::Call(call) = call(Some("token:a"), 200) else { panic!("it is a call") };
-            Entry::Call(Call { role, ..call })
-        };
-        for (role, recorded) in [("viewer", 600), ("operator", 1000), ("admin", 1000)] {
-            let mut left_out = LeftOut::default();
-            let all = (0..1000).filter(|_| !left_out.sift(of(role), at(0)).is_empty());
-            assert_eq!(all.count(), recorded, "{role}");
-        }
-    }
-
-    #[test]
-    fn one_callers_refused_calls_take_no_room_from_others_or_from_what_is_done() {
-        let mut left_out = LeftOut::default();
-        for _ in 0..1000 {
-            left_out.sift(call(Some("token:a"), 403), at(0));
-        }
-        assert_eq!(left_out.sift(call(Some("token:a"), 403), at(0)), []);
-        for entry in [call(Some("token:b"), 403), call(None, 401), call(Some("token:a"), 200)] {
-            assert_eq!(left_out.sift(entry.clone(), at(0)), [entry]);
-        }
-        for _ in 0..1000 {
-            left_out.sift(call(None, 503), at(0));
-        }
-        assert_eq!(left_out.sift(call(None, 503), at(0)), [], "nobody fills the log");
-        let failed = call(Some("token:a"), 503);
-        assert_eq!(left_out.sift(failed.clone(), at(0)), [failed], "it may have been done");
-    }
-
-    #[test]
-    fn callers_without_end_take_no_memory_without_end() {
-        let mut left_out = LeftOut::default();
-        for number in 0..10_000 {
-            left_out.sift(call(Some(&format!("uid:{number}")), 403), at(0));
-        }
-        assert_eq!(left_out.0.len(), CALLERS_MAX + 1);
-    }
-}
+mod tests;

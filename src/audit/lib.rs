@@ -24,7 +24,7 @@
 //!   ([`Trouble`]), and the next record that can says how many are missing ([`Entry::Lost`]).
 //!
 //! Files: `entry.rs` (what is recorded), `record.rs` (a line), `folder.rs` (the files), `log.rs`
-//! (appends), `writer.rs` (the thread that writes), `left_out.rs` (refused calls), `verify.rs`, `find.rs`.
+//! (appends), `writer.rs` (the thread that writes), `left_out.rs` (calls without a change), `verify.rs`, `find.rs`.
 
 #![warn(unreachable_pub)]
 #![cfg_attr(not(test), warn(unused_crate_dependencies))]

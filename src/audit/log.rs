@@ -48,17 +48,18 @@ impl Log {
         self.open.as_ref().map_or(&self.folder, |open| &open.path)
     }
 
-    /// Appends entries, and syncs them. Older files go until `keep_bytes` are left.
+    /// Appends entries, each with the time when it was made, and syncs them; what the log says about itself was
+    /// made at `now`. Older files go until `keep_bytes` are left.
     ///
     /// # Errors
     /// The system's. Some of the entries may be in the file; the chain goes on behind them.
     pub(crate) fn append(
         &mut self,
-        at: Timestamp,
-        entries: Vec<Entry>,
+        now: Timestamp,
+        entries: Vec<(Timestamp, Entry)>,
         keep_bytes: u64,
     ) -> io::Result<Vec<Written>> {
-        let appended = self.try_append(at, entries, keep_bytes);
+        let appended = self.try_append(now, entries, keep_bytes);
         if appended.is_err() {
             self.open = None;
         }
@@ -67,25 +68,25 @@ impl Log {
 
     fn try_append(
         &mut self,
-        at: Timestamp,
-        entries: Vec<Entry>,
+        now: Timestamp,
+        entries: Vec<(Timestamp, Entry)>,
         keep_bytes: u64,
     ) -> io::Result<Vec<Written>> {
         let mut written = Vec::new();
         let still_open = self.open.take_if(|open| is_at(&open.file, &open.path));
         let mut open = match still_open {
             Some(open) => open,
-            None => self.reopen(at, &mut written)?,
+            None => self.reopen(now, &mut written)?,
         };
         if open.bytes >= self.file_bytes_max {
             open = self.next_file()?;
-            self.remove_old(at, keep_bytes, &mut open, &mut written)?;
+            self.remove_old(now, keep_bytes, &mut open, &mut written)?;
         }
         let mut lines = String::new();
         let mut last = self.head.clone();
-        for entry in entries {
+        for (made, entry) in entries {
             let entry = entry.bounded();
-            let (line, head) = seal(&last, at, &entry)?;
+            let (line, head) = seal(&last, made, &entry)?;
             lines.push_str(&line);
             last = head.clone();
             written.push(Written { entry, head });
@@ -97,7 +98,7 @@ impl Log {
     }
 
     /// Opens the last file behind all that is in it. A piece of a line there is closed.
-    fn reopen(&mut self, at: Timestamp, written: &mut Vec<Written>) -> io::Result<Open> {
+    fn reopen(&mut self, now: Timestamp, written: &mut Vec<Written>) -> io::Result<Open> {
         folder::make(&self.folder)?;
         let parts = folder::parts(&self.folder)?;
         let End { head, rest, ends_line } = folder::end(&parts)?;
@@ -117,7 +118,7 @@ impl Log {
             let piece = [&rest, end].concat();
             let (bytes, sha256) = (piece.len() as u64, digest(&piece));
             let entry = Entry::TornLine { bytes, sha256 };
-            let (line, head) = seal(&self.head, at, &entry)?;
+            let (line, head) = seal(&self.head, now, &entry)?;
             put(&mut open, &[end, line.as_bytes()].concat())?;
             self.head = head.clone();
             written.push(Written { entry, head });
@@ -134,7 +135,7 @@ impl Log {
     /// Removes the oldest files, each after a record that says so.
     fn remove_old(
         &mut self,
-        at: Timestamp,
+        now: Timestamp,
         keep_bytes: u64,
         open: &mut Open,
         written: &mut Vec<Written>,
@@ -148,7 +149,7 @@ impl Log {
             let End { head: last, .. } = folder::end(std::slice::from_ref(part))?;
             let file = part.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             let entry = Entry::Removed { file, last_seq: last.seq, last_hash: last.hash };
-            let (line, head) = seal(&self.head, at, &entry)?;
+            let (line, head) = seal(&self.head, now, &entry)?;
             put(open, line.as_bytes())?;
             self.head = head.clone();
             written.push(Written { entry, head });

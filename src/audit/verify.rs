@@ -108,7 +108,7 @@ pub fn verify(path: &Path) -> Result<Seen, VerifyError> {
     };
     let mut check = Check::default();
     for file in &files {
-        let bytes = std::fs::read(file).map_err(unread(file))?;
+        let bytes = folder::read(file).map_err(unread(file))?;
         check.file(file, &bytes)?;
     }
     check.end(path.is_dir()).map_err(VerifyError::from)

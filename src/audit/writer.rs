@@ -16,17 +16,19 @@ use parking_lot::Mutex;
 
 use crate::FOLDER;
 use crate::entry::Entry;
-use crate::left_out::LeftOut;
+use crate::left_out::{LeftOut, Sifted};
 use crate::log::{FILE_BYTES_MAX, Log, Written};
 
 /// Records that may wait for the disk at once.
 const WAITING_MAX: usize = 4096;
 /// Records that are written together at most.
 const TOGETHER_MAX: usize = 256;
-/// How long a disk that failed is left alone.
-const RETRY_INTERVAL: Duration = Duration::from_secs(1);
-/// How long one write may take before it counts as trouble.
-const WRITE_LIMIT: Duration = Duration::from_secs(5);
+/// The times of the threads.
+const WAITS: Waits = Waits {
+    retry: Duration::from_secs(1),
+    probe: Duration::from_secs(5),
+    write: Duration::from_secs(5),
+};
 /// What helps where the system refuses a write.
 const CHECK_FILES: &str = "drover audit verify";
 /// What helps where a write does not end: the kernel's log names the disk.
@@ -63,6 +65,17 @@ pub struct Trouble {
     pub command: &'static str,
 }
 
+/// How long the threads wait.
+#[derive(Debug, Clone, Copy)]
+struct Waits {
+    /// How long a disk that failed is left alone.
+    retry: Duration,
+    /// After this time without a record a disk that failed is tried again, so that the trouble ends.
+    probe: Duration,
+    /// How long one write may take before it counts as trouble.
+    write: Duration,
+}
+
 type Watcher = Box<dyn Fn(Option<&Trouble>) + Send>;
 type Done = Box<dyn FnOnce(bool) + Send>;
 
@@ -97,7 +110,7 @@ struct State {
     writes: u64,
     /// Whether the last of them has not ended.
     is_writing: bool,
-    /// Whether it takes longer than [`WRITE_LIMIT`].
+    /// Whether it takes longer than [`Waits::write`].
     hangs: bool,
 }
 
@@ -107,14 +120,14 @@ impl Audit {
     /// # Errors
     /// The system's, where it starts no thread.
     pub fn open(state: &Path, options: Options) -> std::io::Result<Self> {
-        Self::bounded(state, options, FILE_BYTES_MAX, (RETRY_INTERVAL, WRITE_LIMIT))
+        Self::bounded(state, options, FILE_BYTES_MAX, WAITS)
     }
 
     fn bounded(
         state: &Path,
         options: Options,
         file_bytes_max: u64,
-        (retry, write_limit): (Duration, Duration),
+        waits: Waits,
     ) -> std::io::Result<Self> {
         let folder = state.join(FOLDER);
         let (messages, received) = sync_channel(WAITING_MAX);
@@ -131,13 +144,13 @@ impl Audit {
             shared: Arc::clone(&shared),
             left_out: LeftOut::default(),
             failed: None,
-            retry,
+            waits,
             writes,
         };
         let watched_log = Arc::clone(&shared);
         std::thread::Builder::new()
             .name("audit-watch".to_owned())
-            .spawn(move || watched_log.watch_writes(&watched, write_limit))?;
+            .spawn(move || watched_log.watch_writes(&watched, waits.write))?;
         std::thread::Builder::new()
             .name("audit".to_owned())
             .spawn(move || writer.run(&received))?;
@@ -209,7 +222,7 @@ impl Shared {
             match message {
                 Message::Entry(_, entry, done) => {
                     self.lost.fetch_add(1, Ordering::Relaxed);
-                    log(&entry, None);
+                    log(&entry.bounded(), None);
                     done(false);
                 }
                 Message::Probe(done) => done(false),
@@ -302,48 +315,68 @@ struct Writer {
     left_out: LeftOut,
     /// When the last attempt failed, and why.
     failed: Option<(Instant, String)>,
-    /// How long a disk that failed is left alone.
-    retry: Duration,
+    waits: Waits,
     writes: Sender<Write>,
 }
 
 impl Writer {
     fn run(mut self, received: &Receiver<Message>) {
-        while let Ok(first) = received.recv() {
-            let more = received.try_iter().take(TOGETHER_MAX - 1);
-            let messages = std::iter::once(first).chain(more).collect();
+        while let Some(messages) = self.next(received) {
             self.write(messages);
         }
     }
 
+    /// What came; nothing where a disk that failed is to be tried again. None once nobody can send any more.
+    fn next(&self, received: &Receiver<Message>) -> Option<Vec<Message>> {
+        let first = match &self.failed {
+            None => received.recv().ok()?,
+            Some(_) => match received.recv_timeout(self.waits.probe) {
+                Ok(first) => first,
+                Err(RecvTimeoutError::Timeout) => return Some(Vec::new()),
+                Err(RecvTimeoutError::Disconnected) => return None,
+            },
+        };
+        let more = received.try_iter().take(TOGETHER_MAX - 1);
+        Some(std::iter::once(first).chain(more).collect())
+    }
+
     fn write(&mut self, messages: Vec<Message>) {
-        if let Some((failed, why)) = &self.failed
-            && failed.elapsed() < self.retry
-        {
-            return self.shared.fail(messages, why);
-        }
-        let keep_bytes = self.shared.options.lock().keep_bytes;
-        let mut entries = Vec::new();
-        let lost = self.shared.lost.swap(0, Ordering::Relaxed);
-        if lost > 0 {
-            let why = self.failed.as_ref().map_or("too many records at once", |(_, why)| why);
-            entries.push(Entry::Lost { records: lost, why: why.to_owned() });
-        }
-        let mut at = now();
-        for message in &messages {
-            if let Message::Entry(made, entry, _) = message {
-                at = *made;
-                entries.extend(self.left_out.sift((**entry).clone(), *made));
+        let (mut entries, mut left_out, mut waiting) = (Vec::new(), Vec::new(), Vec::new());
+        for message in messages {
+            let Message::Entry(made, entry, done) = message else {
+                waiting.push(message);
+                continue;
+            };
+            let Sifted { counts, is_recorded } = self.left_out.sift(&entry, made);
+            entries.extend(counts.iter().map(|count| (made, count.clone())));
+            left_out.extend(counts);
+            if is_recorded {
+                entries.push((made, (*entry).clone()));
+                waiting.push(Message::Entry(made, entry, done));
+            } else {
+                done(true);
             }
         }
-        match self.append(at, entries, keep_bytes) {
+        if let Some((failed, why)) = &self.failed
+            && failed.elapsed() < self.waits.retry
+        {
+            self.left_out.give_back(left_out);
+            return self.shared.fail(waiting, why);
+        }
+        let keep_bytes = self.shared.options.lock().keep_bytes;
+        let (now, lost) = (now(), self.shared.lost.swap(0, Ordering::Relaxed));
+        if lost > 0 {
+            let why = self.failed.as_ref().map_or("too many records at once", |(_, why)| why);
+            entries.insert(0, (now, Entry::Lost { records: lost, why: why.to_owned() }));
+        }
+        match self.append(now, entries, keep_bytes) {
             Ok(written) => {
                 self.failed = None;
                 for Written { entry, head } in written {
                     log(&entry, Some((head.seq, &head.hash)));
                 }
                 self.shared.succeed();
-                for message in messages {
+                for message in waiting {
                     match message {
                         Message::Entry(_, _, done) | Message::Probe(done) => done(true),
                     }
@@ -351,8 +384,9 @@ impl Writer {
             }
             Err(error) => {
                 self.shared.lost.fetch_add(lost, Ordering::Relaxed);
+                self.left_out.give_back(left_out);
                 let why = error.to_string();
-                self.shared.fail(messages, &why);
+                self.shared.fail(waiting, &why);
                 self.failed = Some((Instant::now(), why));
             }
         }
@@ -361,14 +395,14 @@ impl Writer {
     /// Appends under the eyes of the thread that watches.
     fn append(
         &mut self,
-        at: Timestamp,
-        entries: Vec<Entry>,
+        now: Timestamp,
+        entries: Vec<(Timestamp, Entry)>,
         keep_bytes: u64,
     ) -> std::io::Result<Vec<Written>> {
         let began = Write::Began(self.shared.begin_write(), self.log.place().to_owned());
         // It ends only with this thread.
         let _ = self.writes.send(began);
-        let appended = self.log.append(at, entries, keep_bytes);
+        let appended = self.log.append(now, entries, keep_bytes);
         self.shared.end_write();
         let _ = self.writes.send(Write::Ended);
         appended
@@ -388,7 +422,13 @@ fn log(entry: &Entry, place: Option<(u64, &str)>) {
     let (seq, hash) = place.unwrap_or_default();
     let principal = entry.principal().unwrap_or_default();
     let Entry::Call(call) = entry else {
-        return tracing::info!(target: "audit", seq, hash, entry = text, "audit");
+        match place {
+            Some(_) => tracing::info!(target: "audit", seq, hash, entry = text, "audit"),
+            None => tracing::warn!(
+                target: "audit", entry = text, "record that is in no file of the audit log"
+            ),
+        }
+        return;
     };
     let (peer, method, request) = (&*call.peer, &*call.method, &*call.request);
     let role = call.role.as_deref().unwrap_or_default();

@@ -64,11 +64,16 @@ pub(super) fn verify(global: &Global, path: Option<&Path>) -> ExitCode {
         },
     };
     match drover_audit::verify(&path) {
-        Ok(seen) if global.json => {
-            let value = json!({ "path": path, "isWhole": true, "seen": seen });
-            put_value(global.output(), &value, ExitCode::SUCCESS)
+        Ok(seen) => {
+            // drover writes a record at each start, so somebody removed those of a folder that has none.
+            let is_whole = seen.records > 0;
+            let done = if is_whole { ExitCode::SUCCESS } else { ExitCode::from(FAILED) };
+            if global.json {
+                let value = json!({ "path": path, "isWhole": is_whole, "seen": seen });
+                return put_value(global.output(), &value, done);
+            }
+            put(false, &summary(&path, &seen), done)
         }
-        Ok(seen) => put(false, &summary(&path, &seen), ExitCode::SUCCESS),
         Err(VerifyError::Broken(broken)) if global.json => {
             let value = json!({ "path": path, "isWhole": false, "broken": broken });
             put_value(global.output(), &value, ExitCode::from(FAILED))
@@ -106,7 +111,10 @@ fn usual_folder(state: &Path) -> Result<PathBuf, String> {
 fn summary(path: &Path, seen: &Seen) -> String {
     let shown = clean(&path.display().to_string());
     if seen.records == 0 {
-        return format!("`{shown}` has no records\n");
+        return format!(
+            "`{shown}` has no records. drover writes one at each start: somebody removed them, or drover never \
+             served from here\n"
+        );
     }
     let Seen { files, records, first_seq, last_seq, last_hash, .. } = seen;
     let (files, records) = (count(*files, "file"), number(*records, "record"));
@@ -115,12 +123,16 @@ fn summary(path: &Path, seen: &Seen) -> String {
          The last hash is {last_hash}; the copy in the system's journal must have the same\n"
     );
     let more = [
-        (seen.torn_lines, "torn line", "closed: the process died while it wrote"),
+        (
+            seen.torn_lines,
+            "torn line",
+            "closed: the process died while it wrote, or the disk was full",
+        ),
         (seen.lost_records, "record", "could not be written, as later records say"),
         (
             seen.bytes_behind,
             "byte",
-            "behind the last record: a record that is written just now, or torn",
+            "behind the last record: a record that is written just now or broke off, or somebody added them",
         ),
     ];
     for (how_many, of_what, why) in more.into_iter().filter(|(how_many, ..)| *how_many > 0) {
@@ -187,7 +199,7 @@ mod tests {
             summary(Path::new("/s/audit"), &seen),
             "`/s/audit` is whole: 40 records in 2 files, from 1 to 40\n\
              The last hash is 90ab; the copy in the system's journal must have the same\n\
-             1 torn line closed: the process died while it wrote\n\
+             1 torn line closed: the process died while it wrote, or the disk was full\n\
              3 records could not be written, as later records say\n"
         );
     }

@@ -1,12 +1,13 @@
 //! How messages leave: the port, and what all kinds of servers have in common.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use causes::chain;
 use futures_util::future::BoxFuture;
 use proxmox_client::{Tls, client_config};
 use reqwest::header::RETRY_AFTER;
 use reqwest::{Client, RequestBuilder, Response};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::message::Message;
 use super::settings::{Channel, Secret, Via};
@@ -16,9 +17,11 @@ use super::{mail, ntfy, webhook};
 /// How long one message may take, from the connection to the answer.
 const LIMIT: Duration = Duration::from_secs(30);
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
-/// Bytes of an answer that are read, and characters that are shown.
+/// How long drover reads what the other side says once it is known whether it took the message.
+pub(crate) const REST_LIMIT: Duration = Duration::from_secs(2);
+/// Bytes of an answer that are read, and characters of a text that are shown.
 const ANSWER_BYTES: usize = 16 << 10;
-const ANSWER_CHARS: usize = 300;
+const SHOWN_CHARS: usize = 600;
 /// Characters of a part of a URL that can be a secret; shorter ones are words such as `hooks`.
 const PART_CHARS: usize = 8;
 
@@ -74,15 +77,11 @@ impl Carrier for Network {
         message: &'a Message,
     ) -> BoxFuture<'a, Result<Delivered, Failure>> {
         Box::pin(async move {
-            let sending = async {
-                match &channel.via {
-                    Via::Webhook(to) => webhook::send(to, message).await,
-                    Via::Mail(to) => mail::send(to, message).await,
-                    Via::Ntfy(to) => ntfy::send(to, message).await,
-                }
+            let result = match &channel.via {
+                Via::Webhook(to) => webhook::send(to, message).await,
+                Via::Mail(to) => mail::send(to, message).await,
+                Via::Ntfy(to) => ntfy::send(to, message).await,
             };
-            let late = |_| Failure::passing(format!("no answer within {} s", LIMIT.as_secs()));
-            let result = tokio::time::timeout(LIMIT, sending).await.map_err(late)?;
             let hide = |text: String| hidden(text, &channel.via);
             match result {
                 Ok(Delivered { answer, refused }) => {
@@ -99,20 +98,25 @@ impl Carrier for Network {
 /// # Errors
 /// When it does not, or refuses the login.
 pub async fn probe(channel: &Channel) -> Result<String, Failure> {
-    let probing = async {
-        match &channel.via {
-            Via::Webhook(to) => webhook::probe(to).await,
-            Via::Mail(to) => mail::probe(to).await,
-            Via::Ntfy(to) => ntfy::probe(to).await,
-        }
+    let result = match &channel.via {
+        Via::Webhook(to) => webhook::probe(to).await,
+        Via::Mail(to) => mail::probe(to).await,
+        Via::Ntfy(to) => ntfy::probe(to).await,
     };
-    let late = |_| Failure::passing(format!("no answer within {} s", LIMIT.as_secs()));
-    let result = tokio::time::timeout(LIMIT, probing).await.map_err(late)?;
     let hide = |text: String| hidden(text, &channel.via);
     result.map(hide).map_err(|failure| Failure { text: hide(failure.text), ..failure })
 }
 
-/// A text of one line without the secrets of a channel: a server may repeat what it was sent.
+/// What the other side must say in time. What it does after that changes nothing about the message.
+pub(crate) async fn in_time<T>(
+    answering: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
+    let late = |_| Failure::passing(format!("no answer within {} s", LIMIT.as_secs()));
+    timeout(LIMIT, answering).await.map_err(late)?
+}
+
+/// A text of one line without the secrets of a channel: a server may repeat what it was sent. It is cut here
+/// alone: who cuts before may leave a piece of a secret.
 fn hidden(text: String, via: &Via) -> String {
     let secrets: Vec<&Secret> = match via {
         Via::Webhook(to) => [Some(&to.url), to.secret.as_ref()].into_iter().flatten().collect(),
@@ -128,7 +132,7 @@ fn hidden(text: String, via: &Via) -> String {
     for secret in secrets.iter().filter(|secret| !secret.is_empty()) {
         text = text.replace(secret, "***");
     }
-    cut(text.trim(), ANSWER_CHARS + ANSWER_CHARS)
+    cut(text.trim(), SHOWN_CHARS)
 }
 
 /// The parts of a webhook's URL that let others send, the longest first: servers name what they were asked for
@@ -158,18 +162,22 @@ pub(crate) fn client(tls: &Tls) -> Result<Client, Failure> {
 
 /// Whether a server answers a call at all, whatever it answers.
 pub(crate) async fn answers(request: RequestBuilder) -> Result<u16, Failure> {
+    Ok(head(request).await?.status().as_u16())
+}
+
+/// Makes a call, and waits for the head of its answer.
+async fn head(request: RequestBuilder) -> Result<Response, Failure> {
+    // The URL can have a secret in it.
     let fault = |error: reqwest::Error| Failure::passing(chain(&error.without_url()));
-    Ok(request.send().await.map_err(fault)?.status().as_u16())
+    in_time(async { request.send().await.map_err(fault) }).await
 }
 
 /// Makes a call and reads what the server says to it.
 pub(crate) async fn call(request: RequestBuilder) -> Result<Delivered, Failure> {
-    // The URL can have a secret in it.
-    let fault = |error: reqwest::Error| Failure::passing(chain(&error.without_url()));
-    let answer = request.send().await.map_err(fault)?;
+    let answer = head(request).await?;
     let status = answer.status();
     let retry_after = answer.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
-    let retry_after = retry_after.and_then(|text| text.trim().parse().ok());
+    let retry_after = retry_after.and_then(|text| wait_asked(text, SystemTime::now()));
     let said = said(answer).await;
     let text = if said.is_empty() { format!("{status}") } else { format!("{status}: {said}") };
     if status.is_success() {
@@ -179,13 +187,25 @@ pub(crate) async fn call(request: RequestBuilder) -> Result<Delivered, Failure> 
     let passes = matches!(status.as_u16(), 408 | 425 | 429);
     let is_final = !passes && (status.is_client_error() || status.is_redirection());
     let text = format!("the server answered {text}");
-    Err(Failure { text, retry_after: retry_after.map(Duration::from_secs), is_final })
+    Err(Failure { text, retry_after, is_final })
 }
 
-/// The beginning of an answer, in one line; a page of HTML says less than its status.
+/// The wait that a server asks for: seconds, or until a date.
+fn wait_asked(text: &str, now: SystemTime) -> Option<Duration> {
+    let text = text.trim();
+    if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
+        // More seconds than a number holds are a long wait, too.
+        return Some(Duration::from_secs(text.parse().unwrap_or(u64::MAX)));
+    }
+    let date = httpdate::parse_http_date(text).ok()?;
+    Some(date.duration_since(now).unwrap_or_default())
+}
+
+/// The beginning of an answer, as far as it comes soon; a page of HTML says less than its status.
 async fn said(mut answer: Response) -> String {
     let mut body = Vec::new();
-    while let Ok(Some(piece)) = answer.chunk().await {
+    let end = Instant::now() + REST_LIMIT;
+    while let Ok(Ok(Some(piece))) = timeout_at(end, answer.chunk()).await {
         body.extend_from_slice(&piece);
         if body.len() >= ANSWER_BYTES {
             break;
@@ -193,27 +213,8 @@ async fn said(mut answer: Response) -> String {
     }
     let text = String::from_utf8_lossy(&body);
     let text = text.trim();
-    if text.starts_with('<') { String::new() } else { cut(text, ANSWER_CHARS) }
+    if text.starts_with('<') { String::new() } else { text.to_owned() }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    // Invariant: what a server repeats of the URL of a webhook is hidden.
-
-    #[test]
-    fn the_parts_of_a_url_that_let_others_send_are_secrets_and_short_words_are_not() {
-        assert_eq!(
-            parts("https://h.lan/hooks/T0000/abcdefgh?key=12345678&v=2"),
-            [
-                "/hooks/T0000/abcdefgh?key=12345678&v=2",
-                "/hooks/T0000/abcdefgh",
-                "key=12345678&v=2",
-                "abcdefgh",
-                "12345678"
-            ]
-        );
-        assert_eq!(parts("https://h.lan/x"), Vec::<String>::new());
-    }
-}
+mod tests;

@@ -22,13 +22,14 @@
 //! - **Clocks.** A time that lies ahead of the clock counts as now: a clock that is set back delays nothing.
 //!
 //! Files: `kind.rs` (kinds and their severity), `mind.rs` (decides, pure), `message.rs` (what is sent),
-//! `words.rs` (its texts), `settings.rs`, `run.rs` (carries out), `carry.rs` (ports: `webhook.rs`, `mail.rs`,
-//! `ntfy.rs`).
+//! `words.rs` (its texts), `settings.rs`, `run.rs` (carries out), `keep.rs` (what was sent, in the vault),
+//! `carry.rs` (ports: `webhook.rs`, `mail.rs`, `ntfy.rs`).
 
 #![warn(unreachable_pub)]
 #![cfg_attr(not(test), warn(unused_crate_dependencies))]
 
 mod carry;
+mod keep;
 mod kind;
 mod mail;
 mod message;

@@ -15,8 +15,9 @@ use lettre::transport::smtp::client::{
 use lettre::transport::smtp::commands::{Data, Mail as MailCommand, Rcpt};
 use lettre::transport::smtp::extension::ClientId;
 use proxmox_client::Tls;
+use tokio::time::timeout;
 
-use super::carry::{Delivered, Failure};
+use super::carry::{Delivered, Failure, REST_LIMIT, in_time};
 use super::message::Message;
 use super::settings::{Mail, MailTls};
 use super::words;
@@ -43,18 +44,25 @@ pub fn is_address(text: &str) -> bool {
 
 pub(super) async fn send(to: &Mail, message: &Message) -> Result<Delivered, Failure> {
     let written = written(to, message)?;
-    let mut connection = connect(to).await?;
-    let sent = hand_over(&mut connection, to, &written).await;
-    // The message is taken, or is not: what is said after it changes nothing.
-    let _ = connection.quit().await;
+    let sending = async {
+        let mut connection = connect(to).await?;
+        let sent = hand_over(&mut connection, to, &written).await;
+        Ok((connection, sent))
+    };
+    let (connection, sent) = in_time(sending).await?;
+    quit(connection).await;
     sent
+}
+
+/// Ends a connection in order, where the server lets it end soon. The message is taken, or is not: what is said
+/// after it changes nothing.
+async fn quit(mut connection: AsyncSmtpConnection) {
+    let _ = timeout(REST_LIMIT, connection.quit()).await;
 }
 
 /// Whether the server takes the login.
 pub(super) async fn probe(to: &Mail) -> Result<String, Failure> {
-    let mut connection = connect(to).await?;
-    // It answered, whatever it says to that.
-    let _ = connection.quit().await;
+    quit(in_time(connect(to)).await?).await;
     let how = match (&to.security, &to.login) {
         (MailTls::None, None) => "plain",
         (MailTls::None, Some(_)) => "plain, with the login",

@@ -91,6 +91,8 @@ pub enum Event<'a> {
     Sent,
     /// The message under way was not taken, as far as is known.
     Failed(&'a Failure),
+    /// The message under way was not sent: this member may no more.
+    Unsent,
 }
 
 /// What is to be done, in this order.
@@ -140,6 +142,7 @@ fn age(at: WallTime, now: WallTime) -> i64 {
 
 impl Mind {
     /// The mind of the channel `name` of these settings, which sent what `state` has; `from` is who sends.
+    /// What the channel wants no more is forgotten, and nobody knows yet whether the rest stands.
     pub fn new(
         settings: &Settings,
         (name, wanted): (&str, &Wanted),
@@ -147,6 +150,9 @@ impl Mind {
         state: State,
     ) -> Self {
         let Settings { group, recovery, repeat, page, channels: _ } = settings;
+        let mut state = state;
+        state.known.retain(|_, one| wanted.has(one.kind));
+        state.known.values_mut().for_each(|one| one.gone = None);
         Self {
             name: name.to_owned(),
             wanted: wanted.clone(),
@@ -180,6 +186,10 @@ impl Mind {
             }
             Event::Sent => self.sent(now),
             Event::Failed(failure) => self.failed(failure, now),
+            Event::Unsent => {
+                self.under_way = None;
+                Vec::new()
+            }
         }
     }
 
@@ -219,6 +229,7 @@ impl Mind {
             known.gone = known.gone.or(Some(now));
             known.tried || known.sent.is_some()
         });
+        self.forget_old_ends();
         for (key, one) in standing {
             let known = self.state.known.entry(key.to_owned()).or_insert_with(|| Known {
                 kind: one.kind,
@@ -237,6 +248,19 @@ impl Mind {
             known.text = cut(&one.text, TEXT_CHARS);
             known.command = cut(&one.command, TEXT_CHARS);
             known.path = cut(&one.path, TEXT_CHARS);
+        }
+    }
+
+    /// The ends that a channel owes have a bound, where it takes no message for days: the oldest go unsent.
+    fn forget_old_ends(&mut self) {
+        let known = &mut self.state.known;
+        let ends = known.values().filter(|one| one.gone.is_some()).count();
+        let Some(too_many) = ends.checked_sub(KEPT_MAX).filter(|count| *count > 0) else { return };
+        let ends = known.iter().filter_map(|(key, one)| Some((one.gone?, key.clone())));
+        let mut ends: Vec<(WallTime, String)> = ends.collect();
+        ends.sort_unstable();
+        for (_, key) in ends.iter().take(too_many) {
+            known.remove(key);
         }
     }
 

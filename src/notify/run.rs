@@ -11,21 +11,16 @@ use futures_util::future::join_all;
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio::time::{MissedTickBehavior, interval};
 
 use super::Trouble;
 use super::carry::{Carrier, Delivered, Failure};
-use super::mind::{self, Effect, Event, Mind, State};
+use super::keep::{FOLDER, Keeper};
+use super::mind::{self, Effect, Event, Mind};
 use super::settings::{Channel, Settings};
 
 /// How often a channel looks at what is wrong.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// How long the vault may take.
-const VAULT_LIMIT: Duration = Duration::from_secs(15);
-/// How often reading what was sent is tried, with a second between two tries.
-const READS: u32 = 5;
-/// Where in the vault the states of channels are.
-const FOLDER: &str = "notify";
 
 /// What a notifier uses.
 #[derive(Clone)]
@@ -205,7 +200,8 @@ struct Task {
 
 impl Task {
     async fn run(self) {
-        let state = self.read().await;
+        let mut keeper = Keeper::new(Arc::clone(&self.ports.vault), &self.channel.name);
+        let state = keeper.read().await;
         let named = (self.channel.name.as_str(), &self.channel.wanted);
         let mut mind = Mind::new(&self.settings, named, &self.ports.from, state);
         let mut looks = interval(LOOK_INTERVAL);
@@ -215,13 +211,16 @@ impl Task {
             if !(self.ports.leads)() {
                 continue;
             }
+            keeper.catch_up(&mind).await;
             let Some(standing) = (self.ports.standing)() else { continue };
             let mut effects = mind.step(&Event::Stands(&standing), (self.ports.now)());
             while !effects.is_empty() {
-                let mut result = None;
+                let (mut result, mut may_send) = (None, true);
                 for effect in effects {
                     match effect {
-                        Effect::Keep => self.keep(&mind).await,
+                        Effect::Keep => keeper.keep(&mind).await,
+                        // Another member may lead since the look, and send the same: to keep takes a while.
+                        Effect::Send(_) if !(self.ports.leads)() => may_send = false,
                         Effect::Send(message) => {
                             result = Some(self.ports.carrier.send(&self.channel, &message).await);
                             self.log(&message.id, result.as_ref());
@@ -242,6 +241,7 @@ impl Task {
                         effects
                     }
                     Some(Err(failure)) => mind.step(&Event::Failed(failure), now),
+                    None if !may_send => mind.step(&Event::Unsent, now),
                     None => Vec::new(),
                 };
             }
@@ -267,61 +267,6 @@ impl Task {
             }
             None => {}
         }
-    }
-
-    fn place(&self) -> String {
-        format!("{FOLDER}/{}", self.channel.name)
-    }
-
-    /// What the channel sent before; nothing where it cannot be read, so that some may be sent twice.
-    async fn read(&self) -> State {
-        let mut waits = interval(LOOK_INTERVAL);
-        for _ in 0..READS {
-            waits.tick().await;
-            let (vault, place) = (Arc::clone(&self.ports.vault), self.place());
-            let read = tokio::task::spawn_blocking(move || vault.get(&place));
-            let why = match timeout(VAULT_LIMIT, read).await {
-                Ok(Ok(Ok(None))) => return State::default(),
-                Ok(Ok(Ok(Some(bytes)))) => match serde_json::from_slice(&bytes) {
-                    Ok(state) => return state,
-                    Err(error) => chain(&error),
-                },
-                Ok(Ok(Err(error))) => chain(&error),
-                Ok(Err(error)) => error.to_string(),
-                Err(_) => format!("no answer within {} s", VAULT_LIMIT.as_secs()),
-            };
-            tracing::warn!(
-                channel = self.channel.name,
-                error = why,
-                "what was sent cannot be read"
-            );
-        }
-        State::default()
-    }
-
-    /// Keeps what the mind knows. Where that fails, drover sends all the same.
-    async fn keep(&self, mind: &Mind) {
-        let channel = &self.channel.name;
-        let bytes = match serde_json::to_vec(&mind.kept()) {
-            Ok(bytes) => bytes,
-            Err(error) => {
-                tracing::warn!(channel, error = chain(&error), "what is sent cannot be kept");
-                return;
-            }
-        };
-        let (vault, place) = (Arc::clone(&self.ports.vault), self.place());
-        let put = tokio::task::spawn_blocking(move || vault.put(&place, &bytes));
-        let why = match timeout(VAULT_LIMIT, put).await {
-            Ok(Ok(Ok(()))) => return,
-            Ok(Ok(Err(error))) => chain(&error),
-            Ok(Err(error)) => error.to_string(),
-            Err(_) => format!("no answer within {} s", VAULT_LIMIT.as_secs()),
-        };
-        tracing::warn!(
-            channel,
-            error = why,
-            "what is sent cannot be kept: after a restart it may be sent again"
-        );
     }
 }
 

@@ -180,7 +180,7 @@ fn detail(entry: &Entry) -> Option<String> {
         Entry::Stopped => "the service stopped".to_owned(),
         Entry::TornLine { bytes, .. } => {
             format!(
-                "the process died while it wrote a record: {bytes} bytes before this one are a piece"
+                "the write of a record broke off: {bytes} bytes before this one are a piece of it"
             )
         }
         Entry::Removed { file, last_seq, .. } => {

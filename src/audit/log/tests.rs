@@ -8,8 +8,8 @@ use crate::verify::{Seen, verify};
 const AT: Timestamp = Timestamp::UNIX_EPOCH;
 const KEEP: u64 = u64::MAX;
 
-fn signal(name: &str) -> Entry {
-    Entry::Signal { name: name.to_owned() }
+fn signal(name: &str) -> (Timestamp, Entry) {
+    (AT, Entry::Signal { name: name.to_owned() })
 }
 
 /// Appends each entry by itself.
@@ -62,6 +62,20 @@ fn entries_that_come_together_are_records_one_after_the_other() {
     let seqs: Vec<u64> = written.iter().map(|one| one.head.seq).collect();
     assert_eq!(seqs, [1, 2]);
     assert_eq!(seen(dir.path()).last_hash, written[1].head.hash);
+}
+
+#[test]
+fn each_record_has_the_time_when_it_was_made() {
+    let dir = tempfile::tempdir().unwrap();
+    let now = Timestamp::from_second(100).unwrap();
+    let made = [3, 7, 5].map(|second| Timestamp::from_second(second).unwrap());
+    let entries = made.map(|made| (made, signal("a").1));
+    fs::write(dir.path().join("000000000001.jsonl"), "torn").unwrap();
+    Log::new(dir.path(), 1 << 20).append(now, entries.to_vec(), KEEP).unwrap();
+    let wanted = crate::find::Wanted { limit: 10, ..crate::find::Wanted::default() };
+    let found = crate::find::find(dir.path(), &wanted).unwrap();
+    let times: Vec<Timestamp> = found.iter().map(|record| record.at).collect();
+    assert_eq!(times, [&[now][..], &made].concat());
 }
 
 #[test]

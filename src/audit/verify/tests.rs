@@ -13,7 +13,8 @@ fn folder() -> (tempfile::TempDir, PathBuf, PathBuf) {
     let mut log = Log::new(dir.path(), 600);
     for name in ["a", "b", "c", "d", "e", "f"] {
         let entry = Entry::Signal { name: name.to_owned() };
-        log.append(Timestamp::UNIX_EPOCH, vec![entry], u64::MAX).unwrap();
+        let at = Timestamp::UNIX_EPOCH;
+        log.append(at, vec![(at, entry)], u64::MAX).unwrap();
     }
     let files = ["000000000001.jsonl", "000000000004.jsonl"].map(|name| dir.path().join(name));
     assert!(files.iter().all(|file| file.exists()));
@@ -110,13 +111,27 @@ fn files_that_are_gone_are_missed() {
 }
 
 #[test]
+fn a_pipe_in_place_of_a_file_is_named_and_not_waited_for() {
+    let (dir, first, _) = folder();
+    fs::remove_file(&first).unwrap();
+    assert!(std::process::Command::new("mkfifo").arg(&first).status().unwrap().success());
+    for path in [dir.path(), &first] {
+        let VerifyError::Unread { path, source } = verify(path).unwrap_err() else { panic!() };
+        assert_eq!((path, source.to_string()), (first.clone(), "it is no regular file".into()));
+    }
+    let wanted = crate::find::Wanted { limit: 10, ..crate::find::Wanted::default() };
+    assert!(crate::find::find(dir.path(), &wanted).is_err());
+}
+
+#[test]
 fn a_piece_counts_as_torn_only_with_the_record_that_describes_it() {
     let (dir, _, second) = folder();
     let torn = |text: &str| fs::write(&second, text).unwrap();
     let whole = fs::read_to_string(&second).unwrap();
     torn(&format!("{whole}{{\"seq\":7,"));
     assert_eq!(verify(dir.path()).unwrap().bytes_behind, 9);
-    Log::new(dir.path(), 1 << 20).append(Timestamp::UNIX_EPOCH, vec![Entry::Stopped], 0).unwrap();
+    let at = Timestamp::UNIX_EPOCH;
+    Log::new(dir.path(), 1 << 20).append(at, vec![(at, Entry::Stopped)], 0).unwrap();
     assert_eq!(verify(dir.path()).unwrap().torn_lines, 1);
     let closed = fs::read_to_string(&second).unwrap();
     torn(&closed.replace("{\"seq\":7,\n", "{\"seq\":8,\n"));

@@ -294,6 +294,67 @@ fn the_end_of_what_may_have_been_sent_is_sent() {
     assert_eq!(kinds, [(1, 0), (0, 1)]);
 }
 
+// Invariant: an end is sent of what is over, and not of what the service does not know yet or nobody wants.
+
+#[test]
+fn a_kind_that_a_channel_wants_no_more_does_not_recover_by_that() {
+    let mut scene = Scene::new();
+    let all = [cloud("lab"), trouble(Kind::Breaker, "lab/linux")];
+    scene.stands(0..100, &all);
+    let quiet = Wanted { quiet: [Kind::Cloud].into(), ..Wanted::default() };
+    let mut scene = Scene::of(scene.kept, quiet);
+    scene.stands(100..600, &all);
+    assert!(scene.sent.is_empty(), "{:?}", scene.said());
+    scene.stands(600..800, &[]);
+    assert_eq!(scene.sent[0].1.recovered.len(), 1);
+}
+
+#[test]
+fn what_was_going_before_a_restart_counts_as_standing_until_the_service_knows() {
+    let mut scene = Scene::new();
+    scene.stands(0..100, &[cloud("lab"), trouble(Kind::Breaker, "lab/linux")]);
+    scene.stands(100..150, &[trouble(Kind::Breaker, "lab/linux")]);
+    // As a message has it kept that goes out while the cloud is going.
+    scene.kept = scene.mind.kept();
+    let mut scene = scene.restarted();
+    let second = 1000;
+    scene.stands(second..second + 100, &[]);
+    assert!(scene.sent.is_empty(), "{:?}", scene.said());
+    scene.stands(second + 100..second + 400, &[cloud("lab")]);
+    assert_eq!(scene.sent.len(), 1);
+    assert_eq!(scene.sent[0].1.recovered[0].about, "breaker lab/linux");
+}
+
+#[test]
+fn a_channel_that_fails_for_long_owes_ends_up_to_a_bound() {
+    let mut scene = Scene::new();
+    for batch in 0..30 {
+        let name = |n: i64| (batch * 100 + n).to_string();
+        let all: Vec<Trouble> = (0..100).map(|n| trouble(Kind::Agent, &name(n))).collect();
+        for second in [batch * 1000, batch * 1000 + GROUP] {
+            scene.look_with(second, &all, &down(false));
+        }
+    }
+    assert!(scene.sent.len() >= 20, "{}", scene.sent.len());
+    assert!(scene.kept.known.len() <= KEPT_MAX + 100, "{}", scene.kept.known.len());
+    let failed = scene.sent.len();
+    scene.stands(40_000..40_200, &[]);
+    let taken = scene.sent.iter().skip(failed);
+    let ends = taken.map(|(_, one)| one.recovered.len() + one.recovered_more);
+    assert_eq!((ends.sum::<usize>(), scene.kept.known.len()), (KEPT_MAX, 0));
+}
+
+#[test]
+fn a_message_that_may_not_go_out_any_more_is_no_failure_and_goes_out_later() {
+    let mut scene = Scene::new();
+    scene.stands(0..GROUP, &[cloud("lab")]);
+    let effects = scene.mind.step(&Event::Stands(&[cloud("lab")]), at(GROUP));
+    assert_eq!(effects.len(), 2);
+    assert_eq!(scene.mind.step(&Event::Unsent, at(GROUP)), []);
+    scene.look(GROUP + 1, &[cloud("lab")]);
+    assert_eq!((scene.seconds(), scene.trouble), (vec![GROUP + 1], None));
+}
+
 // Invariant: a channel that fails waits longer each time, loses nothing that stands, and says so elsewhere.
 
 #[test]

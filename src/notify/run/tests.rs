@@ -1,13 +1,15 @@
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use drover_vault::{MemoryVault, StoreError};
 use futures_util::future::BoxFuture;
+use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
 use super::super::kind::Kind;
 use super::super::message::Message;
+use super::super::mind::State;
 use super::super::settings::{Format, Secret, Via, Wanted, Webhook};
 use super::super::words;
 use super::*;
@@ -226,6 +228,95 @@ async fn where_nothing_can_be_kept_the_message_goes_out_all_the_same() {
     let _notifier = world.start(&settings(&["ops"]));
     world.breaks(&["lab"]);
     seconds(200).await;
+    assert_eq!(world.taken(), [OPENED]);
+}
+
+/// A vault whose writes wait until the test lets them go on.
+#[derive(Default)]
+struct Slow {
+    inner: MemoryVault,
+    is_held: std::sync::Mutex<bool>,
+    goes_on: std::sync::Condvar,
+    writes: AtomicUsize,
+    /// Called at each write.
+    at_write: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+}
+
+impl Slow {
+    fn hold(&self, is_held: bool) {
+        *self.is_held.lock().unwrap() = is_held;
+        self.goes_on.notify_all();
+    }
+}
+
+impl Vault for Slow {
+    fn get(&self, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        self.inner.get(name)
+    }
+
+    fn put(&self, name: &str, bytes: &[u8]) -> Result<(), StoreError> {
+        self.writes.fetch_add(1, Ordering::Relaxed);
+        if let Some(happens) = self.at_write.lock().take() {
+            happens();
+        }
+        let held = self.is_held.lock().unwrap();
+        drop(self.goes_on.wait_while(held, |is_held| *is_held).unwrap());
+        self.inner.put(name, bytes)
+    }
+
+    fn remove(&self, name: &str) -> Result<(), StoreError> {
+        self.inner.remove(name)
+    }
+
+    fn list(&self, name: &str) -> Result<Vec<String>, StoreError> {
+        self.inner.list(name)
+    }
+}
+
+// Invariant: a vault that hangs holds one thread of a channel, and has the newest state once it goes on.
+
+#[tokio::test]
+async fn a_vault_that_hangs_gets_one_write_at_a_time_and_then_the_newest() {
+    let vault = Arc::new(Slow::default());
+    let settings = settings(&[]);
+    let mind = |state| Mind::new(&settings, ("ops", &Wanted::default()), "ops1", state);
+    let newest = serde_json::json!({"known": {}, "recent": [1]});
+    let (older, newer) =
+        (mind(State::default()), mind(serde_json::from_value(newest.clone()).unwrap()));
+    let limit = Duration::from_millis(1);
+    let mut keeper = Keeper::within(Arc::<Slow>::clone(&vault), "ops", limit);
+    vault.hold(true);
+    for _ in 0..5 {
+        keeper.keep(&older).await;
+    }
+    keeper.keep(&newer).await;
+    keeper.catch_up(&newer).await;
+    vault.hold(false);
+    let is_kept = |bytes: Option<Vec<u8>>| {
+        bytes.is_some_and(|bytes| serde_json::from_slice::<Value>(&bytes).unwrap() == newest)
+    };
+    while !is_kept(vault.get("notify/ops").unwrap()) {
+        keeper.catch_up(&newer).await;
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(vault.writes.load(Ordering::Relaxed), 2);
+}
+
+// Invariant: a member that leads no more sends nothing, also where it was about to.
+
+#[tokio::test(start_paused = true)]
+async fn a_member_that_loses_the_lead_while_it_keeps_does_not_send() {
+    let vault = Arc::new(Slow::default());
+    let world = World::new(Arc::<Slow>::clone(&vault));
+    let _notifier = world.start(&settings(&["ops"]));
+    let leads = Arc::clone(&world.leads);
+    *vault.at_write.lock() = Some(Box::new(move || leads.store(false, Ordering::Relaxed)));
+    world.breaks(&["lab"]);
+    seconds(200).await;
+    assert_eq!((vault.writes.load(Ordering::Relaxed), world.taken()), (1, Vec::new()));
+    assert!(world.reported.lock().is_empty());
+    world.leads.store(true, Ordering::Relaxed);
+    seconds(40).await;
     assert_eq!(world.taken(), [OPENED]);
 }
 
