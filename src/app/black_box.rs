@@ -76,7 +76,8 @@ type ReadCalls = Box<dyn Fn(&Failed, Duration) -> Vec<GuestCall> + Send + Sync>;
 /// Reads a log of a guest through its guest agent.
 type ReadLog = Box<dyn Fn(Unreached) -> BoxFuture<'static, Option<String>> + Send + Sync>;
 /// Reads the tasks of a machine that is gone.
-type ReadTasks = Box<dyn Fn(Failed) -> BoxFuture<'static, Result<Vec<GuestTask>, String>> + Send>;
+type ReadTasks =
+    Box<dyn Fn(Failed) -> BoxFuture<'static, Result<Vec<GuestTask>, String>> + Send + Sync>;
 
 /// What the keeper is to do.
 enum ToKeep {

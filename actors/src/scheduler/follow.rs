@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use drover_model::id::LeaseId;
+use drover_model::record::{CANCELLED, LOST};
 use drover_model::status::Standing;
 use drover_model::time::WallTime;
 

@@ -200,10 +200,8 @@ fn an_end_for_which_the_queue_has_no_room_is_written_behind_what_came_before() {
     history.observe(&fact(What::AgentGone { agent: id, template, reason, phases }));
     assert_eq!(history.left_out.load(Ordering::Relaxed), 1, "an end is not left out");
     drop(stalled);
-    assert!(history.wait(Message::Flush) || history.wait(Message::Flush));
-    while !history.ends.lock().is_empty() {
-        history.wait(Message::Flush);
-    }
+    // The queue has room again at some time, and the end is taken with what came then.
+    while !history.wait(Message::Flush) || !history.ends.lock().is_empty() {}
     assert!(history.wait(Message::Stop));
     assert_eq!(ids(&folder.path().join(FOLDER), ALL), ["a1 gone"]);
 }
