@@ -174,7 +174,16 @@ fn calls_that_are_left_out_while_the_disk_fails_are_counted_once() {
             Entry::Call(_) => (calls + 1, lost, out),
             Entry::Lost { records, .. } => (calls, lost + records, out),
             Entry::LeftOut { calls: more, .. } => (calls, lost, out + more),
-            other => panic!("{other:?}"),
+            other @ (Entry::TerminalOpened(_)
+            | Entry::TerminalEnded { .. }
+            | Entry::ConfigurationApplied { .. }
+            | Entry::ConfigurationRefused { .. }
+            | Entry::Signal { .. }
+            | Entry::Sync(_)
+            | Entry::Started { .. }
+            | Entry::Stopped
+            | Entry::TornLine { .. }
+            | Entry::Removed { .. }) => panic!("{other:?}"),
         })
     };
     fs::write(&folder, "a file").unwrap();
