@@ -172,3 +172,28 @@ pub struct UntriedOut {
     /// The reason in words.
     pub why: String,
 }
+
+impl UntriedOut {
+    /// Nodes by the reason for which they are not tried: their names, and the reason.
+    pub fn together(untried: &[Self]) -> Vec<(String, String)> {
+        let mut all: Vec<(String, String)> = Vec::new();
+        for one in untried {
+            match all.iter_mut().find(|(_, why)| *why == one.why) {
+                Some((nodes, _)) => *nodes += &format!(", {}", one.node),
+                None => all.push((one.node.clone(), one.why.clone())),
+            }
+        }
+        all
+    }
+}
+
+impl KindOut {
+    /// How many agents of a template come, and how many are held up since their cloud cannot be used: one of
+    /// the two is 0.
+    pub fn coming(&self, one: &ServingOut) -> (u32, u32) {
+        let cloud = one.template.split('/').next().unwrap_or_default();
+        let about = format!("cloud {cloud}: ");
+        let is_down = one.obstacle.as_ref().unwrap_or(&self.why).starts_with(&about);
+        if is_down { (0, one.coming) } else { (one.coming, 0) }
+    }
+}

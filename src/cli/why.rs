@@ -8,8 +8,8 @@ use super::sentences::{clean, count};
 use super::table::{Page, View};
 use super::term::{Term, page};
 use drover_api::{
-    AccountOut, JobsOut, KindOut, Remedies, SilentOut, TROUBLESHOOTING, TemplatesOut, WhyOut,
-    WhySubjectOut, shows_failure,
+    AccountOut, JobsOut, KindOut, Remedies, SilentOut, TROUBLESHOOTING, TemplatesOut, UntriedOut,
+    WhyOut, WhySubjectOut, shows_failure,
 };
 
 /// Lists the jobs of all sources.
@@ -165,36 +165,37 @@ fn served(one: &AccountOut) -> String {
     }
 }
 
-fn kind(one: &KindOut, templates: &[WhyOut], view: &View, said: &mut Said) -> String {
-    let since = one.since.as_ref().map(|since| format!(" {}", view.since(since)));
+fn kind(of: &KindOut, templates: &[WhyOut], view: &View, said: &mut Said) -> String {
+    let since = of.since.as_ref().map(|since| format!(" {}", view.since(since)));
     let since = since.unwrap_or_default();
-    let verb = if one.count == 1 { "waits" } else { "wait" };
-    let mut text = format!("  {}: {} {verb}{since}", clean(&one.wants), one.count);
-    if one.open > 0 {
-        text += &format!(", {} with a runner there or on its way", one.open);
+    let verb = if of.count == 1 { "waits" } else { "wait" };
+    let mut text = format!("  {}: {} {verb}{since}", clean(&of.wants), of.count);
+    if of.open > 0 {
+        text += &format!(", {} with a runner there or on its way", of.open);
     }
-    if let Some(ahead) = one.ahead.filter(|ahead| *ahead > 0) {
+    if let Some(ahead) = of.ahead.filter(|ahead| *ahead > 0) {
         text += &format!(", {ahead} before it");
     }
     text.push('\n');
     // What keeps each template stands with it.
     let mut obstacles: Vec<&str> =
-        one.serve.iter().filter_map(|one| one.obstacle.as_deref()).collect();
+        of.serve.iter().filter_map(|one| one.obstacle.as_deref()).collect();
     obstacles.dedup();
-    if obstacles.is_empty() || obstacles.join("; ") != one.why {
-        said.add(&mut text, "    ", "why: ", &one.why);
+    if obstacles.is_empty() || obstacles.join("; ") != of.why {
+        said.add(&mut text, "    ", "why: ", &of.why);
     }
-    match one.estimate_seconds {
-        Some(seconds) => text += &format!("    in about {seconds} s: {}\n", clean(&one.estimate)),
-        None => text += &format!("    when: {}\n", clean(&one.estimate)),
+    match of.estimate_seconds {
+        Some(seconds) => text += &format!("    in about {seconds} s: {}\n", clean(&of.estimate)),
+        None => text += &format!("    when: {}\n", clean(&of.estimate)),
     }
-    for one in &one.serve {
-        let of = one.cap.map(|cap| format!(" of {cap}")).unwrap_or_default();
+    for one in &of.serve {
+        let cap = one.cap.map(|cap| format!(" of {cap}")).unwrap_or_default();
+        let (coming, held) = of.coming(one);
+        let held = if held > 0 { format!(", {held} held up") } else { String::new() };
         text += &format!(
-            "    {} serves it: {}{of} living, {} on their way, {} free, {} busy, room for {}\n",
+            "    {} serves it: {}{cap} living, {coming} on their way{held}, {} free, {} busy, room for {}\n",
             clean(&one.template),
             one.live,
-            one.coming,
             one.free,
             one.busy,
             one.room
@@ -206,7 +207,7 @@ fn kind(one: &KindOut, templates: &[WhyOut], view: &View, said: &mut Said) -> St
         let of_it = templates.iter().find(|reported| reported.template == one.template);
         text += &causes(one.obstacle.as_deref(), of_it, "      ", view, said);
     }
-    for one in &one.others {
+    for one in &of.others {
         text += &format!("    {} does not: {}\n", clean(&one.template), clean(&one.why));
     }
     text
@@ -270,6 +271,9 @@ fn causes(
         if !said.causes.iter().any(has) {
             said.add(&mut text, indent, "", &format!("{}: {refused}", node.node));
         }
+    }
+    for (nodes, why) in UntriedOut::together(&out.untried) {
+        said.add(&mut text, indent, "", &format!("{nodes}: not tried, {why}"));
     }
     // Behind what keeps it stands the same cause, or an older one.
     if let Some(failed) = out.failed.as_ref().filter(|_| shows_failure(obstacle)) {

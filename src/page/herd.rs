@@ -10,7 +10,7 @@ use drover_api::{
 use drover_model::phase::{AgentPhase, BreakerPhase};
 
 use crate::frame::Frame;
-use crate::{said, show, why};
+use crate::{said, show};
 
 /// Agents that are gone, and jobs that were lost, as many of each as are shown.
 const LAST: usize = 8;
@@ -401,7 +401,7 @@ fn left_out(kind: &KindOut, untried: &BTreeMap<String, Vec<UntriedOut>>) -> Vec<
     let [one] = kind.serve.as_slice() else { return Vec::new() };
     let is_of_nodes = one.obstacle.as_ref().is_some_and(|text| text.contains("node `"));
     let nodes = untried.get(&one.template).filter(|_| is_of_nodes);
-    nodes.map(|nodes| why::together(nodes)).unwrap_or_default()
+    nodes.map(|nodes| UntriedOut::together(nodes)).unwrap_or_default()
 }
 
 /// The cloud that alone keeps a kind from being served.

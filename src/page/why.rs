@@ -24,7 +24,7 @@ impl Held {
         let WhyOut { template, waits, next, refused, nodes, untried, keys, failed, idle } = out;
         Self {
             can_start: next.is_some() && waits.is_none() && !is_held_back,
-            untried: together(&untried),
+            untried: UntriedOut::together(&untried),
             template,
             waits,
             next,
@@ -47,27 +47,11 @@ impl Held {
     }
 }
 
-/// Nodes by the reason for which they are not tried.
-pub(crate) fn together(untried: &[UntriedOut]) -> Vec<(String, String)> {
-    let mut all: Vec<(String, String)> = Vec::new();
-    for one in untried {
-        match all.iter_mut().find(|(_, why)| *why == one.why) {
-            Some((nodes, _)) => *nodes += &format!(", {}", one.node),
-            None => all.push((one.node.clone(), one.why.clone())),
-        }
-    }
-    all
-}
-
-/// How many agents of a template come, in words: none while its cloud cannot be used.
+/// How many agents of a template come, in words.
 pub(crate) fn coming(kind: &KindOut, one: &ServingOut) -> String {
-    let cloud = one.template.split('/').next().unwrap_or_default();
-    let about = format!("cloud {cloud}: ");
-    let is_down = one.obstacle.as_ref().unwrap_or(&kind.why).starts_with(&about);
-    match one.coming {
-        0 => "0".to_owned(),
-        held if is_down => format!("0, {held} held up"),
-        coming => coming.to_string(),
+    match kind.coming(one) {
+        (coming, 0) => coming.to_string(),
+        (coming, held) => format!("{coming}, {held} held up"),
     }
 }
 

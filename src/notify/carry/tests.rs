@@ -17,6 +17,11 @@ fn serve(side: impl FnOnce(TcpStream) + Send + 'static) -> (String, JoinHandle<(
     (address, std::thread::spawn(move || side(listener.accept().unwrap().0)))
 }
 
+/// Waits for a side without keeping the runtime, which closes the connection.
+async fn ended(side: JoinHandle<()>) {
+    tokio::task::spawn_blocking(|| side.join().unwrap()).await.unwrap();
+}
+
 /// Reads until the other side closes.
 fn wait_for_the_end(mut line: &TcpStream) {
     let mut rest = Vec::new();
@@ -62,7 +67,7 @@ async fn a_web_server_that_takes_a_message_and_does_not_end_its_answer_took_it()
     let (address, side) = answers("200 OK", "thanks", 100);
     let delivered = send(webhook(&format!("http://{address}/x"))).await.unwrap();
     assert_eq!(delivered.answer, "200 OK: thanks");
-    side.join().unwrap();
+    ended(side).await;
 }
 
 #[tokio::test]
@@ -71,7 +76,7 @@ async fn a_refusal_is_known_by_its_head() {
     let failure = send(webhook(&format!("http://{address}/x"))).await.unwrap_err();
     assert_eq!(failure.text, "the server answered 429 Too Many Requests: later");
     assert_eq!((failure.retry_after, failure.is_final), (Some(Duration::from_secs(7)), false));
-    side.join().unwrap();
+    ended(side).await;
 }
 
 #[tokio::test]
@@ -107,7 +112,7 @@ async fn a_mail_server_that_takes_a_mail_and_does_not_answer_quit_took_it() {
     };
     let delivered = send(Via::Mail(Box::new(mail))).await.unwrap();
     assert_eq!((delivered.answer.as_str(), delivered.refused), ("250 queued as 1", None));
-    side.join().unwrap();
+    ended(side).await;
 }
 
 // Invariant: drover waits as long as it is asked to, in each form that HTTP has for that.
@@ -153,7 +158,7 @@ async fn a_secret_that_a_server_repeats_is_hidden_wherever_its_text_is_cut() {
         let failure = send(webhook(&format!("http://{address}/{secret}"))).await.unwrap_err();
         assert!(!failure.text.contains("0123"), "{before}: {failure}");
         assert_eq!(failure.text.chars().count(), SHOWN_CHARS);
-        side.join().unwrap();
+        ended(side).await;
     }
 }
 
