@@ -165,7 +165,8 @@ impl Scan {
     fn value(&mut self, text: &str, ends: Ends) {
         self.hide();
         // A value that begins with a quote ends with it, also where an apostrophe was taken for one before.
-        let around = self.around.filter(|_| Quote::begins(text).is_none());
+        let begins = Quote::begins(text).map(|(quote, _)| quote.mark);
+        let around = self.around.filter(|around| begins != Some(around.mark));
         let (end, open) = value_end(text, around, ends);
         self.behind(&text[end..], open, ends);
     }

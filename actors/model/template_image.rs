@@ -13,7 +13,7 @@ use crate::marks::parse_name;
 use crate::placement::{Fleet, Sizes};
 
 /// What to do where no guest has the VMID of a template: said to those who have it in `templateVmId`.
-pub const CHECK_VMID: &str = "check templateVmId";
+pub const CHECK_VMID: &str = "check `templateVmId`";
 
 /// By what a template's guest is found.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

@@ -216,8 +216,9 @@ impl Audit {
 }
 
 impl Shared {
-    /// Counts what is lost, logs it, and says why.
+    /// Counts what is lost, logs it, and says why, before anybody hears that it is lost.
     fn fail(&self, messages: Vec<Message>, why: &str) {
+        self.note_failing(why);
         for message in messages {
             match message {
                 Message::Entry(_, entry, done) => {
@@ -228,6 +229,9 @@ impl Shared {
                 Message::Probe(done) => done(false),
             }
         }
+    }
+
+    fn note_failing(&self, why: &str) {
         let mut state = self.state.lock();
         // A disk that hangs is why the queue is full.
         if state.hangs {

@@ -121,7 +121,7 @@ impl DemandError {
         match self {
             Self::Setup(_) | Self::Paused(_) | Self::Refused(_) | Self::Guest(_) => ("", ""),
             Self::Unreachable { source, .. } => {
-                (" does not answer", proxy_advice(source.is_connect(), proxy_is_set()))
+                (" does not answer", connection_advice(source.is_connect(), proxy_is_set()))
             }
             Self::NotReady { .. } => (" is not ready", ""),
             Self::Moved { .. } => (" redirects to another address", ""),
@@ -155,13 +155,14 @@ const PROXY_LOGIN_ADVICE: &str = "; give the proxy a login: set `HTTP_PROXY` and
                            `http://USER:PASSWORD@HOST:PORT`, and leave out `proxy`";
 
 /// What to do where a source accepts no connection and the environment names a proxy.
-fn proxy_advice(no_connection: bool, proxy_is_set: bool) -> &'static str {
-    match no_connection && proxy_is_set {
-        true => {
-            "; the environment names a proxy: to reach this source without it, name its host in \
+fn connection_advice(no_connection: bool, proxy_is_set: bool) -> &'static str {
+    match (no_connection, proxy_is_set) {
+        (true, false) => "; check that it runs there, and that nothing blocks the way",
+        (true, true) => {
+            "; check that it runs there; the environment names a proxy: to reach this source without it, name its host in \
              `NO_PROXY` or set `proxy: none`"
         }
-        false => "",
+        (false, _) => "",
     }
 }
 
@@ -177,8 +178,10 @@ mod tests {
 
     #[test]
     fn a_source_out_of_reach_where_a_proxy_is_set_is_reported_how_to_go_past_it() {
-        assert!(proxy_advice(true, true).contains("`proxy: none`"));
-        assert_eq!((proxy_advice(true, false), proxy_advice(false, true)), ("", ""));
+        assert!(connection_advice(true, true).contains("`proxy: none`"));
+        let without = connection_advice(true, false);
+        assert!(without.contains("runs there") && !without.contains("proxy"), "{without}");
+        assert_eq!(connection_advice(false, true), "");
     }
 
     #[test]

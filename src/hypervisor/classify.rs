@@ -124,8 +124,8 @@ fn fault_of_text(
     if let (FaultKind::Contention, Culprit::Storage(storage)) = (&kind, &culprit) {
         let text = format!(
             "storage `{storage}` was locked for longer than Proxmox waits, by clones or backups there \
-             or by another program; `clonesPerStorage` says how many clones of drover's run there at \
-             once: {whole}"
+             or by another program: the tasks of its node show them; with a lower `clonesPerStorage` \
+             fewer clones of drover's run there at once; {whole}"
         );
         return Fault::new(kind, culprit, text);
     }

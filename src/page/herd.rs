@@ -42,9 +42,31 @@ pub struct HerdPage {
     clouds: Vec<Cloud>,
     templates: Vec<Pool>,
     sources: Vec<SourceOut>,
-    gone: Vec<GoneOut>,
+    gone: Vec<Went>,
     lost: Vec<drover_api::LostJobOut>,
     findings: Vec<(String, String, Vec<String>)>,
+}
+
+/// An agent that is gone, and how many of its template went for the same reason right before.
+struct Went {
+    out: GoneOut,
+    more: usize,
+}
+
+/// The last ones, newest first, those that failed alike together.
+fn went(gone: Vec<GoneOut>) -> Vec<Went> {
+    let mut all: Vec<Went> = Vec::new();
+    for out in gone {
+        let is_alike =
+            |last: &&mut Went| last.out.template == out.template && last.out.detail == out.detail;
+        let is_full = all.len() == LAST;
+        match all.last_mut().filter(is_alike) {
+            Some(last) => last.more += 1,
+            None if is_full => break,
+            None => all.push(Went { out, more: 0 }),
+        }
+    }
+    all
 }
 
 /// An alarm with the page of what it is about.
@@ -208,7 +230,6 @@ impl HerdPage {
         let HerdAsides { waits, kept_out, stuck, lost_leases, alarms, down, held, .. } = asides;
         let (untried, more_looks) = (asides.untried, asides.more_looks);
         gone.reverse();
-        gone.truncate(LAST);
         let mut lost = status.lost_jobs.clone();
         lost.reverse();
         lost.truncate(LAST);
@@ -257,7 +278,7 @@ impl HerdPage {
             findings: found.collect(),
             sources: status.sources,
             alarms,
-            gone,
+            gone: went(gone),
             lost,
             frame,
         }

@@ -73,8 +73,13 @@ fn key_of(key: &str, found: &KeyInForce<'_>, is_said: bool) -> String {
     if is_said {
         return link;
     }
+    // The folder of a file is the same for all, and long.
+    let place = match found.origin {
+        "default" => "by default".to_owned(),
+        origin => format!("in {}", escaped(origin.rsplit('/').next().unwrap_or_default())),
+    };
     let (value, origin) = (escaped(found.value), escaped(found.origin));
-    format!("{link} <span class=\"value\">({value}, {origin})</span>")
+    format!("{link} <span class=\"value\" title=\"{origin}\">= {value} {place}</span>")
 }
 
 /// Text as HTML, without what a button says that stands elsewhere on the page.
@@ -120,7 +125,7 @@ impl Order {
                 format!("Use {name} again"),
                 format!("POST /v1/nodes/{id}/drain"),
                 Some(json!({ "undrain": true })),
-                "Let new agents be made on this node again?",
+                &format!("Let new agents be made on node {name} again?"),
             ),
             "reset" => {
                 order("Try again now".to_owned(), format!("POST /v1/breakers/{id}/reset"), None, "")

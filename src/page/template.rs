@@ -32,7 +32,7 @@ impl TemplatePage {
     /// With its living agents, and its cloud.
     pub fn new(
         frame: Frame,
-        template: TemplateOut,
+        mut template: TemplateOut,
         cloud: Option<&CloudOut>,
         agents: Vec<AgentOut>,
         why: Option<WhyOut>,
@@ -45,6 +45,15 @@ impl TemplatePage {
             || template.cause.is_some()
             || template.paused.is_some()
             || template.lack.is_some();
+        let mut why = why.map(|out| Held::new(out, is_held_back));
+        // The same reason is said once.
+        let is_said =
+            |said: &Option<String>, why: &str| said.as_ref().is_some_and(|said| said.contains(why));
+        if let Some(held) = &mut why {
+            let refused = &mut held.refused;
+            refused.take_if(|why| is_said(&template.cause, why) || is_said(&template.paused, why));
+        }
+        template.paused.take_if(|paused| is_said(&template.cause, paused));
         Self {
             frame,
             count: show::of_most(counts.all(), template.cap),
@@ -55,7 +64,7 @@ impl TemplatePage {
             is_full,
             template,
             agents,
-            why: why.map(|out| Held::new(out, is_held_back)),
+            why,
         }
     }
 }

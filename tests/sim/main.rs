@@ -62,3 +62,4 @@ mod twins;
 mod variety;
 mod warm;
 mod world;
+mod zones;

@@ -25,8 +25,8 @@ pub enum Refusal {
     Closed(String),
     /// It lacks a label of `nodeSelector`.
     #[error(
-        "it lacks the label `{0}`, which `nodeSelector` requires: add it to `nodeLabels` if the node has \
-         that, or drop it from `nodeSelector`"
+        "it lacks the label `{0}`, which `nodeSelector` requires: add it to `nodeLabels` where the node \
+         has what it stands for, or drop it from `nodeSelector`"
     )]
     Label(String),
     /// Its memory does not do; in MiB.

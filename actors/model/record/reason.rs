@@ -155,6 +155,10 @@ impl fmt::Display for Reason {
                 }
                 if text.is_empty() { Ok(()) } else { write!(f, ": {text}") }
             }
+            // It asked for no machine yet.
+            Self::Failed { state: AgentPhase::Queued, kind, text } if kind == CLASSES[0].0 => {
+                write!(f, "it found no place: {text}")
+            }
             Self::Failed { state, kind, text } => match CLASSES.iter().find(|(of, _)| of == kind) {
                 Some((_, class)) => write!(f, "{state} failed{class}: {text}"),
                 None => write!(f, "{state} failed ({kind}): {text}"),

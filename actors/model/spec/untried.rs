@@ -23,7 +23,7 @@ impl TemplateSpec {
             let labels: Vec<String> =
                 placement.selector.iter().map(|label| format!("`{label}`")).collect();
             format!(
-                "{named_alone}, though it has {}, which `nodeSelector` requires",
+                "{named_alone}; it has {}, which `nodeSelector` requires: name it there, too",
                 labels.join(", ")
             )
         };
@@ -53,7 +53,8 @@ mod tests {
         spec.placement.selector = ["gpu".to_owned()].into();
         assert_eq!(untried(&spec)[0].1, by_names, "it has no such label");
         spec.placement.labels.insert(NodeName::new("pve3"), ["gpu".to_owned()].into());
-        let labelled = format!("{by_names}, though it has `gpu`, which `nodeSelector` requires");
+        let labelled =
+            format!("{by_names}; it has `gpu`, which `nodeSelector` requires: name it there, too");
         assert_eq!(untried(&spec)[0].1, labelled);
         spec.placement.anywhere = true;
         assert_eq!(untried(&spec), []);

@@ -1,6 +1,7 @@
 //! What people read of an agent whose node is off, or whose clone finds no space.
 
 use drover_model::fault::{Culprit, Fault, FaultKind};
+use drover_model::spec::CloneStrategy;
 
 use crate::agent::mind::Mind;
 use crate::agent::state::State;
@@ -42,17 +43,23 @@ impl Mind {
             (Culprit::Storage(storage), _) | (_, Some(storage)) => vec![format!("`{storage}`")],
             (_, None) => origin.storages.iter().map(|storage| format!("`{storage}`")).collect(),
         };
-        if named.is_empty() {
-            return fault;
-        }
+        // A template that is named by its id alone is taken without a look at its disks.
+        let place = match &named[..] {
+            [] => "its template's storage".to_owned(),
+            named => format!("storage {}", named.join(" or ")),
+        };
         let size = match origin.sizes.cloned(&self.spec).disk_gb {
             0 => String::new(),
             size => format!(" of {size} GiB"),
         };
+        let full = match self.spec.clone {
+            // A linked clone stays on its template's storage.
+            CloneStrategy::Linked => "to set `cloneStrategy: FULL` and",
+            CloneStrategy::Full => "to",
+        };
         let text = format!(
-            "no space for a disk{size} on storage {}: somebody has to free some there, or to name \
+            "no space for a disk{size} on {place}: somebody has to free some there, or {full} name \
              further storages in `targetStorages` (`headroom` keeps some free): {}",
-            named.join(" or "),
             fault.text
         );
         Fault { text, ..fault }

@@ -68,9 +68,9 @@ impl Why {
                     "cluster `{cluster}` has no quorum since {since}: nothing is started (`pvecm status` on a node says who is missing)"
                 )
             }
-            Self::Silent(text) => format!("nothing is started since {since}: {text}"),
+            Self::Silent(text) => format!("nothing has been started since {since}: {text}"),
             Self::Login(text) | Self::Other(text) => {
-                format!("{text}; nothing is started since {since}")
+                format!("{text}; nothing has been started since {since}")
             }
         }
     }

@@ -307,7 +307,7 @@ fn the_ready_signal_says_which_cloud_is_degraded_and_why() {
         assert_eq!(tried[&CloudId::new("c")], Ok("8.4.21".into()));
         let why = tried[&CloudId::new("d")].as_ref().unwrap_err();
         assert!(
-            why.starts_with("nothing is started since 20")
+            why.starts_with("nothing has been started since 20")
                 && why.ends_with("Z: no endpoint answers"),
             "{why}"
         );

@@ -30,6 +30,12 @@ fn troubled(cloud: &CloudId, why: &str) -> String {
     format!("cloud {cloud}: {why}; `drover doctor --cloud {cloud}` checks it")
 }
 
+/// A reason behind the name of its template, unless it begins with that.
+fn of_template(id: &TemplateId, why: &str) -> String {
+    let is_named = why.strip_prefix('`').is_some_and(|rest| rest.starts_with(&format!("{id}`")));
+    if is_named { why.to_owned() } else { format!("{id}: {why}") }
+}
+
 impl Scheduler {
     /// That a template has reached its cap, and where its agents are seen.
     fn says_full(&self, id: &TemplateId, live: u32, cap: u32) -> String {
@@ -126,8 +132,9 @@ impl Scheduler {
         if let Some((until, cause)) = &view.tripped {
             let until = until.rfc3339();
             return Some(format!(
-                "{id}: {cause}; its agents failed, so drover tries the next one at {until}; once \
-                 the cause is repaired, `drover breakers reset {id}` tries at once"
+                "{}; its agents failed, so drover tries the next one at {until}; once \
+                 the cause is repaired, `drover breakers reset {id}` tries at once",
+                of_template(id, cause)
             ));
         }
         if let Some(cap) = view.spec.cap.filter(|cap| view.live >= *cap) {
@@ -154,7 +161,7 @@ impl Scheduler {
         paused.then(|| match &view.paused {
             Some(Pause { why, retry: Some(at) }) => {
                 let at = at.rfc3339();
-                format!("{id}: {why}; drover tries it again by itself at {at}")
+                format!("{}; drover tries it again by itself at {at}", of_template(id, why))
             }
             Some(Pause { why, retry: None }) => {
                 format!("{id} starts nothing as long as this lasts: {why}")

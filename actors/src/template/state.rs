@@ -28,7 +28,7 @@ use std::time::Duration;
 use drover_model::fault::{Culprit, FaultKind};
 use drover_model::id::{AgentId, LeaseId};
 use drover_model::journal_state::AgentEntry;
-use drover_model::phase::AgentPhase;
+use drover_model::phase::{AgentPhase, BreakerPhase};
 use drover_model::record::Reason;
 use drover_model::size::Size;
 use drover_model::spec::{Minimums, TemplateSpec};
@@ -54,9 +54,11 @@ const OFFERED: Duration = Duration::from_secs(1);
 
 /// What the last news said: slots, room, whether it is configured, what it keeps, why nothing starts,
 /// and its spec.
-type Level = (u32, u32, bool, Minimums, Obstacles, Arc<TemplateSpec>);
+type Level = (u32, u32, bool, Minimums, Obstacles, Tripped, Arc<TemplateSpec>);
 /// Why it pauses, why there is no address, and which sizes of agents have no place.
 type Obstacles = (Option<String>, Option<String>, BTreeMap<Size, String>);
+/// How its breaker stands: when it tries again after which failure.
+type Tripped = (BreakerPhase, Option<(WallTime, String)>);
 
 /// What was in the way when an agent came to nothing through nobody's fault.
 #[derive(Debug, Clone, PartialEq, Eq)]

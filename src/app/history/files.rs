@@ -56,7 +56,7 @@ pub(super) struct Files {
     open: Option<File>,
     bytes: u64,
     /// The bytes that it began with: all that was open then.
-    begun_bytes: u64,
+    started_bytes: u64,
     /// The latest time so far: what a file begins with is not before it, also after the clock was set back.
     latest: WallTime,
     synced: Instant,
@@ -70,13 +70,13 @@ impl Files {
     pub(super) fn new(folder: PathBuf, keep: Keep, latest: WallTime) -> Self {
         let synced = Instant::now();
         let (open, failed, alive) = (None, None, None);
-        let (bytes, begun_bytes) = (0, 0);
+        let (bytes, started_bytes) = (0, 0);
         Self {
             folder,
             keep,
             open,
             bytes,
-            begun_bytes,
+            started_bytes,
             latest,
             synced,
             is_dirty: false,
@@ -105,7 +105,7 @@ impl Files {
             Ok(()) => self.failed = None,
             Err(error) => {
                 // What was lost may be the end of a record that is open in the newest file.
-                (self.open, self.bytes, self.begun_bytes) = (None, u64::MAX, 0);
+                (self.open, self.bytes, self.started_bytes) = (None, u64::MAX, 0);
                 if self.failed.replace(Instant::now()).is_none() {
                     let path = self.folder.display().to_string();
                     tracing::warn!(path, error = chain(&error), "the history cannot be written");
@@ -126,7 +126,7 @@ impl Files {
         let ends = kept.iter().filter_map(ended);
         self.latest = ends.chain([now]).fold(self.latest, WallTime::max);
         // What it began with is no reason to begin the next one, which would begin with the same.
-        let is_full = self.bytes - self.begun_bytes >= self.keep.file_bytes();
+        let is_full = self.bytes - self.started_bytes >= self.keep.file_bytes();
         if self.open.is_none() && !is_full {
             self.go_on()?;
         }
@@ -181,7 +181,7 @@ impl Files {
         if !reading::ends_whole(&newest)? {
             file.write_all(b"\n")?;
         }
-        (self.open, self.bytes, self.begun_bytes) = (Some(file), bytes, 0);
+        (self.open, self.bytes, self.started_bytes) = (Some(file), bytes, 0);
         Ok(())
     }
 
@@ -200,7 +200,7 @@ impl Files {
         let path = self.folder.join(format!("{number:012}.jsonl"));
         let file = put(&path, text.as_bytes())?;
         (self.open, self.alive) = (Some(file), None);
-        (self.bytes, self.begun_bytes) = (text.len() as u64, text.len() as u64);
+        (self.bytes, self.started_bytes) = (text.len() as u64, text.len() as u64);
         let ours = before.filter(|(_, before)| matches!(reading::head(before), Ok(Some(_))));
         if let Some((_, before)) = ours {
             let over = reading::closed(&before)?;

@@ -335,7 +335,7 @@ async fn a_template_is_found_or_its_absence_explained() {
         "GET /cluster/nextid vmid=9000" => Step::Data(json!("9000")),
         _ => Step::Data(json!([])),
     });
-    insta::assert_snapshot!(gone.await.unwrap_err(), @"cloud `primary` has no guest `9000`: check templateVmId");
+    insta::assert_snapshot!(gone.await.unwrap_err(), @"cloud `primary` has no guest `9000`: check `templateVmId`");
 }
 
 // Invariant: an inspection finds a guest on another node, and reports less when the login may see

@@ -15,7 +15,7 @@
     const size = Math.abs(seconds);
     const text = size < 60 ? `${size} s` : size < 3600 ? `${Math.floor(size / 60)} min`
       : size < 172800 ? `${Math.floor(size / 3600)} h` : `${Math.floor(size / 86400)} d`;
-    if (word === "since" && seconds >= 0) return `for ${text} now`;
+    if (word === "since" && seconds >= 0) return `for ${text}`;
     if (word === "until") return seconds < 0 ? `for ${text} more` : `until ${text} ago`;
     return seconds >= 0 ? `${text} ago` : `in ${text}`;
   };
@@ -179,9 +179,10 @@
   };
   // What came of an action, in words, and whether it is less than was asked for.
   const some = (count, thing) => (count === 1 ? `1 ${thing}` : `${count || "no"} ${thing}s`);
-  const came = (out) => {
+  const came = (out, path) => {
+    if (/^\/v1\/breakers\//.test(path)) return ["drover tries again; whether it works shows with the next agent", false];
     if (Array.isArray(out.agents) && "wanted" in out) {
-      const begun = out.agents.length ? `${some(out.agents.length, "agent")} of ${out.wanted} on the way` : "nothing begins";
+      const begun = out.agents.length ? `${some(out.agents.length, "agent")} of ${out.wanted} on the way` : "nothing starts";
       const why = [out.short, out.paused].filter(Boolean).join("; ");
       return [why ? `${begun}: ${why}` : begun, Boolean(why)];
     }
@@ -224,7 +225,7 @@
         note(`${label}: ${which} was not read: ${one.why}; drover tries again by itself`, true);
       }
       if (out.refused) note(`${label}: the configuration was not read again: ${out.refused}`, true);
-      const [outcome, isLess] = came(out);
+      const [outcome, isLess] = came(out, path);
       if ((unread.length === 0 && !out.refused) || !isLess) note(`${label}: ${outcome}`, isLess);
       if (out.privateKey) shown(out.privateKey);
       last = 0;

@@ -135,7 +135,7 @@ pub fn node_maintenance() -> Staged {
 pub fn cloud_gone_at_resync() -> Staged {
     let stage = seen(Stage::new(&[]));
     stage.sim.order("node-down pve1");
-    let text = stage.until(&["resync"], "nothing is started since");
+    let text = stage.until(&["resync"], "nothing has been started since");
     stage.answers(text)
 }
 
@@ -242,7 +242,7 @@ fn the_cloud_is_gone_at_a_resync() {
     let seat = stage.seat.sits_at(&stage);
     seat.clicks("main [data-do='POST /v1/resync']");
     seat.clicks("#ask button[value=yes]");
-    seat.shows("#notes", "was not read: cloud lab: nothing is started since");
+    seat.shows("#notes", "was not read: cloud lab: nothing has been started since");
 }
 
 #[test]

@@ -69,7 +69,7 @@ pub const WAYS: [Way; 24] = [
         "label_nobody_has",
         &[WHY],
         NODES,
-        &["it lacks the label gpu, which nodeSelector requires"],
+        &["it lacks the label gpu, which nodeSelector (", "requires: add it"],
         "add it to nodeLabels",
     ),
     way("missing_vmid", &[], WAITS, &["has no guest 9100: check templateVmId", OPEN], AGAIN),

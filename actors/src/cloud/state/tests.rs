@@ -157,7 +157,7 @@ fn a_silent_cloud_is_asked_again_every_few_seconds_and_a_refused_login_less_ofte
     let mut mind = well(None);
     assert_eq!(pauses(&mut mind, &unreachable("c")), [1, 2, 4, 4, 4, 4, 4]);
     let since = at(0).wall.rfc3339();
-    let reported = format!("nothing is started since {since}: no endpoint answers");
+    let reported = format!("nothing has been started since {since}: no endpoint answers");
     assert_eq!(mind.state(), Err(reported), "it says since when, and not when it was asked last");
     let denied = FaultKind::Denied { privilege: None, path: None };
     let refused = Fault::new(denied, Culprit::Cloud(CloudId::new("c")), "no login");
@@ -228,7 +228,7 @@ fn whatever_keeps_a_cloud_from_taking_more_is_named() {
     let mut silent = well(None);
     silent.identified(Err(unreachable("c")), at(0).wall);
     let since = at(0).wall.rfc3339();
-    let reported = format!("cloud c: nothing is started since {since}: no endpoint answers");
+    let reported = format!("cloud c: nothing has been started since {since}: no endpoint answers");
     assert_eq!(silent.shortage(), reported);
     silent.applied(None);
     assert_eq!(silent.shortage(), "cloud c is not configured any more");

@@ -72,7 +72,7 @@ fn a_full_cloud_a_silent_one_and_a_template_that_left_are_named() {
         bed.lease(ask("l1", labels(&["x"]), 0)).await.unwrap();
         bed.lease(ask("l2", Want::Template("c/u".into()), 0)).await.unwrap();
         pass(seconds(5)).await;
-        let both = "waiting: cloud c is full: 0 of 0 (`instanceCap`); cloud d: nothing is started since 20";
+        let both = "waiting: cloud c is full: 0 of 0 (`instanceCap`); cloud d: nothing has been started since 20";
         assert!(last(&bed, "l1").starts_with(both), "{}", last(&bed, "l1"));
         assert_eq!(last(&bed, "l2"), "waiting: cloud c is full: 0 of 0 (`instanceCap`)");
         let fewer = (*herd(clouds(), vec![template("c/t", &["x"])])).clone();

@@ -45,7 +45,8 @@ impl TemplateMind {
         let (kept, room, lack) = (self.kept(), self.room(now.mono), self.supply.lack.clone());
         let unplaced = self.unplaced.at(now.mono);
         let why = (self.paused(now.mono), lack.clone(), unplaced.clone());
-        let level = (self.live(), room, self.configured, kept, why, self.spec.clone());
+        let breaker = (self.breaker.phase(), self.breaker.tripped());
+        let level = (self.live(), room, self.configured, kept, why, breaker, self.spec.clone());
         let unchanged = self.changed.is_empty() && self.gone.is_empty();
         if unchanged
             && self.released == 0

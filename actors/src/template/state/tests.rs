@@ -190,6 +190,18 @@ fn whatever_keeps_an_operator_from_more_agents_is_named() {
     assert_eq!(all, expected);
 }
 
+#[test]
+fn a_breaker_that_an_operator_closes_is_news_also_where_nothing_can_start() {
+    let mut mind = mind(|_| ());
+    fail_three(&mut mind, &FaultKind::Broken);
+    let lack = Some("address pool lab is used up".to_owned());
+    mind.supplied(Supply { free: 0, lack, ..Supply::endless() });
+    assert!(mind.news(at(2).mono).unwrap().tripped.is_some());
+    mind.effects_of(Event::BreakerReset, at(3), 0);
+    let news = mind.news(at(3).mono).expect("others would go on to say that its agents failed");
+    assert_eq!((news.flowing, news.tripped), (true, None));
+}
+
 // Invariant: idle agents go after their time, the longest idle first, the minimum never.
 
 fn three_idle(change: impl FnOnce(&mut TemplateSpec)) -> TemplateMind {
@@ -373,8 +385,19 @@ fn contention_slows_down_and_is_never_charged() {
     assert!(fail_three(&mut mind, &FaultKind::Contention).is_empty());
     assert_eq!((mind.breaker().phase(), mind.room(at(1).mono)), (BreakerPhase::Closed, 0));
     let why = mind.paused(at(1).mono).unwrap();
-    assert_eq!(why, "no such template (3 times since 2027-01-15T08:00:01Z)");
+    assert_eq!(why, "no such template", "a look for a place is no failure");
     assert_eq!(mind.room(at(2).mono), u32::MAX);
+}
+
+#[test]
+fn what_was_in_the_way_of_several_agents_is_reported_with_their_number() {
+    let mut mind = mind(|_| ());
+    for agent in begin(&mut mind, 3, Some(3), 0) {
+        heard(&mut mind, &agent, Standing::Coming, None, 1);
+        heard(&mut mind, &agent, Standing::Leaving, fault(FaultKind::Contention), 1);
+    }
+    let why = mind.paused(at(1).mono).unwrap();
+    assert_eq!(why, "no such template (3 times since 2027-01-15T08:00:01Z)");
 }
 
 #[test]

@@ -99,7 +99,7 @@ fn a_node_names_its_cloud_only_where_there_are_several_clusters() {
     assert_eq!(line("c3", &[("lab", "c1"), ("rack", "c2")]), "drover cordon 'pve 1'");
 }
 
-// Invariant: a command that was begun is broken off by nobody who did not mean to.
+// Invariant: a command that was started is broken off by nobody who did not mean to.
 
 #[test]
 fn who_leaves_while_a_command_runs_says_so_twice() {

@@ -11,7 +11,7 @@ use drover_model::phase::AgentPhase;
 use drover_model::placement::Sizes;
 use drover_model::ports::{TaskEnd, VmObservation};
 use drover_model::record::{Body, Reason};
-use drover_model::spec::TemplateSpec;
+use drover_model::spec::{CloneStrategy, TemplateSpec};
 use drover_model::status::Standing;
 use drover_model::template_image::Origin;
 
@@ -46,28 +46,34 @@ fn undone() -> Drive {
 
 #[test]
 fn a_clone_without_space_names_the_storage_and_the_size() {
-    let of = |fault: Fault| {
+    let on = |target: Option<&str>, clone: CloneStrategy, fault: Fault| {
         let origin = Origin {
             home: NodeName::new("n1"),
             storages: BTreeSet::new(),
             local: BTreeSet::new(),
-            target: Some("local-lvm".into()),
+            target: target.map(str::to_owned),
             sizes: Sizes { cores: 1, memory_mb: 1024, disk_gb: 10 },
             version: None,
             why: String::new(),
         };
-        let spec = TemplateSpec { origin: Some(origin), ..spec() };
+        let spec = TemplateSpec { origin: Some(origin), clone, ..spec() };
         let mind = Drive::new(spec).mind;
         mind.with_storage(fault).text
     };
-    let full = Fault::new(FaultKind::Capacity, Culprit::Template, "2560 extents needed");
+    let full = || Fault::new(FaultKind::Capacity, Culprit::Template, "2560 extents needed");
     assert_eq!(
-        of(full),
+        on(Some("local-lvm"), CloneStrategy::Full, full()),
         "no space for a disk of 10 GiB on storage `local-lvm`: somebody has to free some there, or to \
          name further storages in `targetStorages` (`headroom` keeps some free): 2560 extents needed"
     );
+    assert_eq!(
+        on(None, CloneStrategy::Linked, full()),
+        "no space for a disk of 10 GiB on its template's storage: somebody has to free some there, or to \
+         set `cloneStrategy: FULL` and name further storages in `targetStorages` (`headroom` keeps some \
+         free): 2560 extents needed"
+    );
     let other = Fault::new(FaultKind::Broken, Culprit::Template, "no such guest");
-    assert_eq!(of(other), "no such guest");
+    assert_eq!(on(Some("local-lvm"), CloneStrategy::Full, other), "no such guest");
 }
 
 #[test]
