@@ -369,18 +369,25 @@ mod tests {
         let memory = link("agentConfigurations.linux.memoryMb", "memoryMb");
         assert_eq!(
             of("lower `memoryMb`, `memoryMb`", "template lab/linux"),
-            format!("lower {memory} <span class=\"value\">(2048, drover.yaml:14)</span>, {memory}")
+            format!(
+                "lower {memory} <span class=\"value\" title=\"drover.yaml:14\">= 2048 in drover.yaml:14</span>, {memory}"
+            )
         );
         // The text says which entry it is.
         let cap = link("cloudConfigurations.lab.instanceCap", "instanceCap");
         let full = of("cloud lab is full: 8 of 8 (`instanceCap`)", "template lab/linux");
         assert!(
-            full.contains(&format!("({cap} <span class=\"value\">(8, drover.yaml:9)")),
+            full.contains(&format!("({cap} <span class=\"value\" title=\"drover.yaml:9\">= 8 in ")),
             "{full}"
         );
         let own = link("agentConfigurations.linux.instanceCap", "instanceCap");
         let full = of("lab/linux is full: 4 of 4 (`instanceCap`)", "");
-        assert!(full.contains(&format!("({own} <span class=\"value\">(4, default)")), "{full}");
+        assert!(
+            full.contains(&format!(
+                "({own} <span class=\"value\" title=\"default\">= 4 by default"
+            )),
+            "{full}"
+        );
         // A word is none, nor is a key of something else, nor what has no code.
         for (text, about) in [
             ("the url", "source git"),
@@ -390,7 +397,7 @@ mod tests {
         ] {
             assert!(!of(text, about).contains("href"), "{text}");
         }
-        assert!(of("`url`", "source git").contains("(https://git.lan, drover.yaml:22)"));
+        assert!(of("`url`", "source git").contains("= https://git.lan in drover.yaml:22"));
     }
 
     // Invariant: a reason that the book has leads to the heading there.

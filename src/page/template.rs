@@ -60,7 +60,8 @@ impl TemplatePage {
             kept_idle: counts.kept_idle(&template),
             breaker: show::breaker(template.breaker),
             is_closed: template.breaker == BreakerPhase::Closed,
-            may_hold_next: template.cause.as_ref().is_none_or(|cause| shows_in_guest(cause)),
+            may_hold_next: template.hold_next_seconds.is_none()
+                && template.cause.as_ref().is_none_or(|cause| shows_in_guest(cause)),
             is_full,
             template,
             agents,

@@ -68,7 +68,7 @@ fn a_machine_is_started_watched_held_and_released_in_a_browser() {
     browser.click("#actions [data-do$='/hold']");
     let key = browser.until_text("#key-text", "PRIVATE KEY");
     assert!(key.contains("OPENSSH"), "{key}");
-    browser.click("#key button");
+    browser.click("#key-close");
     browser.until_no_text("#key-text", "KEY");
     browser.until_text("h1", "Held");
     browser.until_text("#facts", "login open");

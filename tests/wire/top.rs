@@ -136,9 +136,10 @@ impl Terminal {
         let fresh = self.pending[known..].to_owned();
         let mut rest = fresh.as_str();
         while let Some(c) = rest.chars().next() {
-            if let Some(order) = rest.strip_prefix("\u{1b}[") {
+            if let Some(order) = rest.strip_prefix('\u{1b}') {
+                let order = order.strip_prefix('[').unwrap_or(order);
                 let Some(end) = order.find(|c: char| c.is_ascii_alphabetic()) else {
-                    // The order goes on in the next piece.
+                    // The order goes on in the next piece, which may begin with its second character.
                     self.pending.truncate(self.pending.len() - rest.len());
                     return;
                 };

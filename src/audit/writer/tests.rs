@@ -245,7 +245,7 @@ fn what_is_in_no_file_is_a_warning_in_the_log() {
         writer(dir.path()).shared.fail(messages.into(), "no disk");
     });
     let heard = heard.0.lock();
-    let [(stopped, text), (call, object), _] = &heard[..] else { panic!("{heard:?}") };
+    let [_, (stopped, text), (call, object)] = &heard[..] else { panic!("{heard:?}") };
     assert_eq!([*stopped, *call], [tracing::Level::WARN; 2]);
     assert!(text.contains("in no file") && !text.contains("seq"), "{text}");
     assert!(object.len() < 1000, "{}", object.len());

@@ -55,7 +55,7 @@ async fn nodes_drains_and_reasons_are_reported() {
     }
     let at = all.split("failed at ").nth(1).and_then(|rest| rest.split(": ").next()).unwrap();
     let all = all.replace(at, "AT");
-    insta::assert_snapshot!(all, @r"
+    insta::assert_snapshot!(all, @r#"
     NODE  STATE   AGENTS  GUESTS    MEMORY    OTHERS  RESERVED      FREE  CPUS  FREE CPUS  CLUSTER           DETAIL
     pve1  online       3       1  8192 MiB  2048 MiB  6400 MiB  -256 MiB     8        1.5  9f31c0aa52e7d410
     pve1 takes none of lab/linux: no room
@@ -69,8 +69,10 @@ async fn nodes_drains_and_reasons_are_reported() {
     node pve2 was neither cordoned nor drained: it is used as before
     lab/linux
       pve1: it is in maintenance
+      pve2: not tried, the template has `node: pve1`
       its last agent failed at AT: Configuring failed (denied): `local` refuses disc images
-    ");
+    what to do: `drover help troubleshooting`, under "No node takes an agent"
+    "#);
     let (unknown, _) = cli(&served, drain("pve9", false)).await;
     assert!(unknown.unwrap_err().contains("no node is called `pve9`"));
     let (unknown, _) = cli(&served, why(Some("linus"))).await;

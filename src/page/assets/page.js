@@ -172,9 +172,19 @@
     dialog.showModal();
     dialog.addEventListener("close", () => resolve(dialog.returnValue === "yes"), { once: true });
   });
-  const shown = (key) => {
-    find("#key-text").textContent = key;
-    find("#key").addEventListener("close", () => { find("#key-text").textContent = ""; }, { once: true });
+  const shown = (out) => {
+    const file = URL.createObjectURL(new Blob([out.privateKey], { type: "application/octet-stream" }));
+    find("#key-text").textContent = out.privateKey;
+    find("#key-copy").dataset.copy = out.privateKey;
+    find("#key-file").href = file;
+    // An agent that is held already needs no next failure.
+    find("#key-next").hidden = "agent" in out;
+    find("#key").addEventListener("close", () => {
+      find("#key-text").textContent = "";
+      delete find("#key-copy").dataset.copy;
+      find("#key-file").removeAttribute("href");
+      URL.revokeObjectURL(file);
+    }, { once: true });
     find("#key").showModal();
   };
   // What came of an action, in words, and whether it is less than was asked for.
@@ -227,7 +237,7 @@
       if (out.refused) note(`${label}: the configuration was not read again: ${out.refused}`, true);
       const [outcome, isLess] = came(out, path);
       if ((unread.length === 0 && !out.refused) || !isLess) note(`${label}: ${outcome}`, isLess);
-      if (out.privateKey) shown(out.privateKey);
+      if (out.privateKey) shown(out);
       last = 0;
       await look();
     } catch {

@@ -1,5 +1,6 @@
 //! What of the herd needs a look: alarms, sources that are not read, agents that do not go on, leases that lost
-//! their machine, and agents on nodes that are offline. The first page lists it, and each page counts it.
+//! their machine, agents on nodes that are offline, and breakers that are not closed. The first page lists it, and
+//! each page counts it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,6 +14,7 @@ use drover_model::time::WallTime;
 use drover_page::standing_alarms;
 
 use crate::alarms::alarms;
+use crate::breakers::breakers;
 use crate::shapes::Shown;
 use crate::view::View;
 
@@ -31,6 +33,8 @@ pub(super) struct Attention {
     pub(super) lost: Vec<LeaseStatus>,
     /// Nodes that are offline, each with the agents on it.
     pub(super) down: Vec<(NodeOffline, Vec<Arc<AgentStatus>>)>,
+    /// How many breakers are not closed. They stand beside what they keep from starting.
+    breakers: usize,
 }
 
 impl Attention {
@@ -54,12 +58,13 @@ impl Attention {
             stuck,
             lost: lost.map(|(one, _)| one).collect(),
             down,
+            breakers: breakers(view).len(),
         }
     }
 
     /// How many things need a look.
     pub(super) fn count(&self) -> usize {
-        self.alarms.len() + self.stuck.len() + self.lost.len() + self.down.len()
+        self.alarms.len() + self.stuck.len() + self.lost.len() + self.down.len() + self.breakers
     }
 }
 
@@ -116,9 +121,10 @@ fn is_older(at: WallTime, than: Duration, now: WallTime) -> bool {
 #[cfg(test)]
 mod tests {
     use drover_model::fact::What;
-    use drover_model::id::{CloudId, ClusterId, LeaseId, NodeName, SourceId};
-    use drover_model::phase::CloudHealth;
-    use drover_model::status::{CloudStatus, SourceStatus};
+    use drover_model::id::{CloudId, ClusterId, LeaseId, NodeName, SourceId, TemplateId};
+    use drover_model::phase::{BreakerPhase, CloudHealth};
+    use drover_model::scope::Scope;
+    use drover_model::status::{BreakerStatus, CloudStatus, SourceStatus};
 
     use super::*;
     use crate::testing::{agent, lease, reported};
@@ -191,5 +197,21 @@ mod tests {
         reported(&view, What::Agent(Arc::new(there)));
         let seen = Attention::of(&view, &known, now);
         assert_eq!((seen.count(), seen.down.len(), seen.stuck.len()), (2, 1, 0), "once");
+    }
+
+    #[test]
+    fn a_breaker_needs_a_look_until_it_is_closed() {
+        let view = View::new(1);
+        let of = |breaker| {
+            let template = TemplateId::new(CloudId::new("lab"), "linux");
+            let scope = Scope::Cloud(CloudId::new("lab"));
+            let status = BreakerStatus { scope, breaker, tripped: None, template };
+            reported(&view, What::Breaker(Box::new(status)));
+            Attention::of(&view, &NodesKnown::default(), WallTime(1_000)).count()
+        };
+        assert_eq!(
+            [BreakerPhase::Open, BreakerPhase::HalfOpen, BreakerPhase::Closed].map(of),
+            [1, 1, 0]
+        );
     }
 }

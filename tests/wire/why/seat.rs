@@ -69,7 +69,7 @@ pub const WAYS: [Way; 24] = [
         "label_nobody_has",
         &[WHY],
         NODES,
-        &["it lacks the label gpu, which nodeSelector (", "requires: add it"],
+        &["it lacks the label gpu, which nodeSelector = ", "requires: add it"],
         "add it to nodeLabels",
     ),
     way("missing_vmid", &[], WAITS, &["has no guest 9100: check templateVmId", OPEN], AGAIN),
@@ -85,7 +85,12 @@ pub const WAYS: [Way; 24] = [
         "storage_lock",
         &[],
         WAITS,
-        &["storage local-lvm was locked for longer", "got timeout"],
+        // While the next one is tried, the last one that failed has the cause.
+        &[
+            "storage local-lvm was locked for longer",
+            "got timeout",
+            "drover tries it again by itself",
+        ],
         "clonesPerStorage",
     ),
     way(
@@ -232,7 +237,9 @@ impl Seat {
         let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
         let text = masked(&lines.collect::<Vec<_>>().join("\n"));
         let text = whens.replace_all(&text, "WHEN");
-        // Which call finds out first is up to the moment.
+        // How often it was tried is up to the moment, and so is which call finds out first.
+        let times = Regex::new(r" \(\d+ times WHEN\)").unwrap();
+        let text = times.replace_all(&text, "");
         let calls = Regex::new(r"for GET /\S+: https").unwrap();
         let text = calls.replace_all(&text, "for GET PATH: https");
         let shown = format!("clicks {}: {}\n{text}", way.clicks.len(), masked(&path));

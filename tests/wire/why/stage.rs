@@ -30,7 +30,8 @@ const MASKS: &[(&str, &str)] = &[
 ];
 
 /// Whether a clone of the last moment is taken back by now is up to the moment, too.
-const COUNTS: &str = r"\d+ of 4 living, \d+ on their way, 0 free, \d+ busy, room for \d+";
+const COUNTS: &str =
+    r"\d+ of 4 living, \d+ on their way(, \d+ held up)?, 0 free, \d+ busy, room for \d+";
 
 /// What the page takes for a login.
 pub const TOKEN: &str = "a-token-of-the-page";
