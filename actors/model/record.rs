@@ -47,6 +47,8 @@ pub const EXPIRED: &str = "expired";
 pub const RELEASED: &str = "released";
 /// Why a lease ended whose agent cannot serve it any more.
 pub const LOST: &str = "lost";
+/// What holders of leases and operators read of a machine that may be gone.
+pub const SSH_SILENT: &str = "its SSH does not answer";
 /// Why a lease ended that no agent was there for in time.
 pub const WAITED: &str = "waited-too-long";
 /// Why a lease ended that nobody wanted any more before it was served.

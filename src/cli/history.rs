@@ -66,35 +66,52 @@ pub(super) async fn trace(
         let mut end = End::default();
         copy(client, &path, term.out, &mut end).await?;
         term.out.flush()?;
-        return end.checked().map(drop);
+        return note(end.checked()?.unread, term);
     };
-    let lines = match std::fs::metadata(file) {
+    let Whole { lines, unread } = match std::fs::metadata(file) {
         // A device or a pipe takes it as it comes.
         Ok(there) if !there.is_file() => write(client, &path, file).await?,
         Ok(_) | Err(_) => write_whole(client, &path, file).await?,
     };
+    note(unread, term)?;
     let shown = file.display().to_string();
     if json {
-        return term.structured(&json!({ "file": shown, "records": lines }));
+        return term.structured(&json!({ "file": shown, "records": lines, "unread": unread }));
     }
     let records = count(usize::try_from(lines).unwrap_or(usize::MAX), "record");
     Ok(writeln!(term.out, "{records} written to `{}`", clean(&shown))?)
 }
 
+/// How much a trace that came to its end has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Whole {
+    lines: u64,
+    /// Lines of the history that are not in it. A drover that is killed while it writes leaves one.
+    unread: u64,
+}
+
+/// Says what is not in a trace: it is as whole as the history.
+fn note(unread: u64, term: &mut Term<'_>) -> Result<(), CliError> {
+    if unread > 0 {
+        writeln!(term.err, "note: lines of the history that cannot be read: {unread}")?;
+    }
+    Ok(())
+}
+
 /// Writes a trace that stands in the place of a file once it is whole.
-async fn write_whole(client: &Client, path: &str, file: &Path) -> Result<u64, CliError> {
+async fn write_whole(client: &Client, path: &str, file: &Path) -> Result<Whole, CliError> {
     let part = file.with_added_extension("part");
     let written = write(client, path, &part).await;
     if written.is_err() {
         // The fault is what is said; a part that stays is overwritten by the next try.
         let _ = std::fs::remove_file(&part);
     }
-    let lines = written?;
+    let whole = written?;
     std::fs::rename(&part, file).map_err(|error| unwritten(file, &error))?;
-    Ok(lines)
+    Ok(whole)
 }
 
-async fn write(client: &Client, path: &str, part: &Path) -> Result<u64, CliError> {
+async fn write(client: &Client, path: &str, part: &Path) -> Result<Whole, CliError> {
     let mut end = End::default();
     let file = File::create(part).map_err(|error| unwritten(part, &error))?;
     let mut to = BufWriter::new(file);
@@ -145,8 +162,8 @@ impl End {
         self.0.drain(..self.0.len().saturating_sub(END_MAX));
     }
 
-    /// How many records the trace has, by its last line.
-    fn checked(&self) -> Result<u64, CliError> {
+    /// What the trace has, by its last line.
+    fn checked(&self) -> Result<Whole, CliError> {
         let last = self.0.strip_suffix(b"\n").unwrap_or(&self.0);
         let last = last.rsplit(|byte| *byte == b'\n').next().unwrap_or_default();
         let end: Option<Value> = serde_json::from_slice(last).ok();
@@ -158,9 +175,10 @@ impl End {
                     .to_owned(),
             )
         })?;
+        let unread = end.and_then(|end| end.get("unread")?.as_u64()).unwrap_or(0);
         match end.and_then(|end| end.get("cut")?.as_str()) {
             Some(cut) => Err(CliError::Failed(format!("the trace is not whole: {}", clean(cut)))),
-            None => Ok(lines),
+            None => Ok(Whole { lines, unread }),
         }
     }
 }
@@ -181,8 +199,11 @@ mod tests {
             end.checked().map_err(|error| error.to_string())
         };
         let long = "x".repeat(3 * END_MAX);
-        assert_eq!(end(&["{\"trace\":{}}\n{\"end\":{\"li", "nes\":7}}\n"]), Ok(7));
-        assert_eq!(end(&[&long, "\n{\"end\":{\"lines\":7}}\n"]), Ok(7));
+        let whole = |unread| Ok(Whole { lines: 7, unread });
+        assert_eq!(end(&["{\"trace\":{}}\n{\"end\":{\"li", "nes\":7}}\n"]), whole(0));
+        assert_eq!(end(&[&long, "\n{\"end\":{\"lines\":7}}\n"]), whole(0));
+        // A drover that was killed leaves such a line, and the rest is worth having.
+        assert_eq!(end(&["{\"end\":{\"lines\":7,\"unread\":2}}\n"]), whole(2));
         assert!(end(&["{\"agent\":{}}\n"]).unwrap_err().contains("cut off"));
         assert!(end(&[]).unwrap_err().contains("cut off"));
         let cut = end(&["{\"end\":{\"lines\":7,\"cut\":\"the range has more\"}}\n"]);

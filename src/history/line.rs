@@ -61,6 +61,23 @@ pub struct End {
     /// Why records of the range are missing, where some are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cut: Option<String>,
+    /// Lines of the history that cannot be read, such as the one at which drover was killed.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub unread: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+const fn is_none(count: &u64) -> bool {
+    *count == 0
+}
+
+impl End {
+    /// Why the trace is not whole; none where it is.
+    pub fn shortfall(&self) -> Option<String> {
+        let unread = (self.unread > 0)
+            .then(|| format!("lines of the history that cannot be read: {}", self.unread));
+        self.cut.clone().or(unread)
+    }
 }
 
 /// Who wanted something.

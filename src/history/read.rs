@@ -301,7 +301,7 @@ impl Trace {
                 Line::Trace(_) | Line::End(_) => {}
             }
         }
-        trace.cut = reader.end().and_then(|end| end.cut.clone());
+        trace.cut = reader.end().and_then(End::shortfall);
         trace.demands.sort_by(|a, b| (a.arrived, &a.id).cmp(&(b.arrived, &b.id)));
         trace.agents.sort_by(|a, b| (a.made, &a.id).cmp(&(b.made, &b.id)));
         trace.configurations.sort_by_key(|one| one.at);

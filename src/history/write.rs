@@ -31,13 +31,14 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// Writes the last line, with why records of the range are missing where some are.
+    /// Writes the last line, with why records of the range are missing where some are, and how many lines of
+    /// the history cannot be read.
     ///
     /// # Errors
     /// Why it cannot be written.
-    pub fn finish(mut self, cut: Option<String>) -> io::Result<W> {
+    pub fn finish(mut self, cut: Option<String>, unread: u64) -> io::Result<W> {
         let lines = self.lines;
-        self.line(&Line::End(End { lines, cut }))?;
+        self.line(&Line::End(End { lines, cut, unread }))?;
         self.to.flush()?;
         Ok(self.to)
     }

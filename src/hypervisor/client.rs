@@ -164,7 +164,7 @@ pub(crate) fn fault(error: &PveError, cloud: &CloudId, login: &str) -> Fault {
         }
         PveError::Unreachable { tried, .. } => {
             let text = format!(
-                "{NO_ENDPOINT} `{cloud}` ever answered: check its `apiUrl` or `apiUrls`, and \
+                "{NO_ENDPOINT} `{cloud}` has answered yet: check its `apiUrl` or `apiUrls`, and \
                  that this machine can reach them: {}",
                 by_failure(tried)
             );

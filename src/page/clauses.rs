@@ -50,9 +50,40 @@ fn clause(text: &str, has_button: impl Fn(&str) -> bool) -> Option<(usize, usize
     has_one.then_some((from, text.len()))
 }
 
+/// Stands where a line ends: no text of drover's has it.
+pub(crate) const BREAK: char = '\u{2028}';
+
+/// Text with a [`BREAK`] behind each clause that a semicolon ends, but for those in code and in brackets.
+pub(crate) fn apart(text: &str) -> String {
+    let (mut apart, mut is_code, mut depth) = (String::with_capacity(text.len()), false, 0_usize);
+    let mut signs = text.chars().filter(|sign| *sign != BREAK).peekable();
+    while let Some(sign) = signs.next() {
+        apart.push(sign);
+        match sign {
+            '`' => is_code = !is_code,
+            '(' if !is_code => depth += 1,
+            ')' if !is_code => depth = depth.saturating_sub(1),
+            ';' if !is_code && depth == 0 && signs.next_if_eq(&' ').is_some() => {
+                apart.extend([' ', BREAK]);
+            }
+            _ => {}
+        }
+    }
+    apart
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    // Invariant: clauses are set apart where the sentence ends one, and nowhere else.
+
+    #[test]
+    fn a_clause_ends_at_a_semicolon_outside_of_code_and_brackets() {
+        let shown = |text: &str| apart(text).replace(BREAK, "|");
+        assert_eq!(shown("a; b (c; d); `e; f`; g;h"), "a; |b (c; d); |`e; f`; |g;h");
+        assert_eq!(shown("a\u{2028}b"), "ab", "a text that has one ends no line");
+    }
 
     // Invariant: what a button says is not said again, and every other clause stays.
 

@@ -45,6 +45,11 @@ pub(crate) fn with_orders_of(text: &str, frame: &Frame, about: &str) -> String {
     html + &what_to_do(&text, &frame.hints) + &buttons
 }
 
+/// The same of an alarm, each of its clauses on a line of its own: it is read in a hurry.
+pub(crate) fn alarm(text: &str, frame: &Frame, about: &str) -> String {
+    with_orders_of(&clauses::apart(text), frame, about).replace(clauses::BREAK, "<br>")
+}
+
 /// The same of what is about a template, `cloud/template`.
 pub(crate) fn of_template(text: &str, frame: &Frame, id: &str) -> String {
     with_orders_of(text, frame, &format!("template {id}"))

@@ -387,11 +387,8 @@ fn send(
         }
     })?;
     failed.map_or(Ok(()), Err)?;
-    // The look at the first record did not come to these.
-    let unread = (seen.unread > 0)
-        .then(|| format!("lines of the history that cannot be read: {}", seen.unread));
-    let cut = cut.or(unread);
-    writer.finish(cut).map(drop)
+    // The look at the first record did not come to the lines that cannot be read.
+    writer.finish(cut, seen.unread).map(drop)
 }
 
 /// Collects what is written, and gives it away piece by piece; waits for a slow caller, within a limit for each.

@@ -133,7 +133,8 @@ async fn a_cloud_and_a_source_are_in_trouble_since_before_the_restart() {
     world.pass(5 * MINUTE).await;
     let troubles = |world: &World| {
         let cloud = world.view().clouds()[0].detail.clone();
-        let cloud = cloud.rsplit_once("since ").map(|(_, since)| since.to_owned());
+        // What is said of it may differ: this process never got an answer.
+        let cloud = cloud.rsplit_once("since ").map(|(_, since)| since[..20].to_owned());
         let source = world.view().sources()[0].outage.as_ref().map(|(since, _)| *since);
         (cloud, source)
     };

@@ -120,7 +120,7 @@ fn history(world: &World, from: WallTime) -> Trace {
     for line in world.notes.history(to) {
         writer.put(&line).unwrap();
     }
-    let text = writer.finish(None).unwrap();
+    let text = writer.finish(None, 0).unwrap();
     Trace::read(&text[..], Limits::default()).unwrap()
 }
 

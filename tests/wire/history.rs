@@ -130,6 +130,7 @@ fn an_agent_that_lives_over_a_kill_is_one_agent() {
             || fact["agent"] == agent.as_str()
     });
     let (after, text) = trace(&site, &[]);
+    assert_eq!(after.cut.as_deref(), Some("lines of the history that cannot be read: 1"));
     let ended: Vec<&Demand> = leases(&after).into_iter().filter(|one| one.id == lease).collect();
     assert_eq!(ended.len(), 1, "{text}");
     assert_eq!((ended[0].served, ended[0].how), (held.served, Some(How::Done)), "{text}");

@@ -41,7 +41,7 @@ fn caps_bind_whichever_is_first_and_dead_nodes_leave_them() {
     sim.order("node-down pve2");
     assert!(site.cli(&["resync"]).status.success());
     board.until(&site, "the node is missed", |board| {
-        board.agents.values().any(|agent| agent["detail"].to_string().contains("pve2 is down"))
+        board.agents.values().any(|agent| agent["detail"].to_string().contains("pve2 is offline"))
     });
     let lease = ask(&site, "more", "replacement");
     let agent = ready(&site, &lease)["agent"].clone();

@@ -247,11 +247,11 @@ fn a_guest_that_cannot_be_prepared_says_why() {
     add(&site, &sim, &templates);
     let _service = Service::start(&site);
     for (name, words) in [
-        ("nosudo", ["step `Java`", "user `debian` has no passwordless sudo"]),
+        ("nosudo", ["step `Java`", "user 'debian' has no passwordless sudo"]),
         ("nopackage", ["step `Java`", "E: Unable to locate package openjdk-99-jre-headless"]),
         ("dnfpackage", ["step `Java`", "Unable to find a match: java-99-openjdk-headless"]),
-        ("unwritable", ["step `remoteFs`", "cannot make the directory `/proc/agent`"]),
-        ("others", ["step `remoteFs`", "user `debian` cannot write into `/usr/bin`"]),
+        ("unwritable", ["step `remoteFs`", "cannot make the directory '/proc/agent'"]),
+        ("others", ["step `remoteFs`", "user 'debian' cannot write into '/usr/bin'"]),
         ("broken", ["step `cloud-init`", "PermissionError"]),
         ("slow", ["step `readyCommand` was ended by a signal or its limit", "at it"]),
         ("unready", ["step `readyCommand` ended with exit status 3", "no docker"]),
@@ -358,10 +358,10 @@ fn a_step_that_fails_or_takes_too_long_is_the_last() {
         ("slow", ["step `s` was ended by a signal or its limit; last: at it", "(ended after 1 s)"]),
         (
             "nowhere",
-            ["step `up` ended with exit status 1", "the guest could not write `no/such/place`"],
+            ["step `up` ended with exit status 1", "the guest could not write 'no/such/place'"],
         ),
         ("nopackage", ["step `step 1 (packages)`", "nonsense (no such package)"]),
-        ("nosudo", ["step `step 1 (packages)`", "user `debian` has no passwordless sudo"]),
+        ("nosudo", ["step `step 1 (packages)`", "user 'debian' has no passwordless sudo"]),
     ] {
         let text = failure(&site, name);
         words.iter().for_each(|word| assert!(text.contains(word), "{name}: {text}"));

@@ -110,7 +110,7 @@ fn an_unreachable_cloud_runs_degraded_and_says_why() {
     sim.child.wait();
     let _service = Service::start(&site);
     let status = String::from_utf8_lossy(&site.cli(&["status"]).stdout).into_owned();
-    assert!(status.contains("degraded"), "{status}");
+    assert!(status.contains("unreachable"), "{status}");
     assert!(site.cli(&["status"]).status.success());
 }
 

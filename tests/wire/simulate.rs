@@ -44,7 +44,7 @@ pub fn trace(folder: &Path) -> String {
         writer.put(&Line::Demand(Box::new(demand))).unwrap();
     }
     let file = folder.join("trace.jsonl");
-    std::fs::write(&file, writer.finish(None).unwrap()).unwrap();
+    std::fs::write(&file, writer.finish(None, 0).unwrap()).unwrap();
     file.display().to_string()
 }
 

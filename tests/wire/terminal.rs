@@ -26,6 +26,14 @@ fn until_open(browser: &Browser) {
     });
 }
 
+/// Waits until the shell asks for a line: a program that ends throws away what was typed before.
+fn prompt(browser: &Browser) {
+    browser.until("the shell asks", || {
+        let screen = browser.text("#terminal-screen");
+        if screen.trim_end().ends_with('$') { Ok(()) } else { Err(screen) }
+    });
+}
+
 fn lines(browser: &Browser) -> u64 {
     let lines = browser.run("return document.querySelectorAll('#terminal-screen > div').length");
     lines.as_u64().unwrap()
@@ -99,7 +107,7 @@ fn a_free_agent_is_held_entered_used_and_left_in_a_browser() {
     browser.until_text("#terminal-screen", "(END)");
     browser.shoot("terminal-less");
     browser.press("q");
-    browser.until_no_text("#terminal-screen", "(END)");
+    prompt(&browser);
     // An editor, with arrow keys as it asks for them.
     enter(&browser, "vi -u NONE note");
     browser.until_text("#terminal-screen", "~");
@@ -108,12 +116,14 @@ fn a_free_agent_is_held_entered_used_and_left_in_a_browser() {
     browser.until_text("#terminal-screen", "one-1");
     browser.shoot("terminal-vi");
     enter(&browser, ":wq");
+    prompt(&browser);
     enter(&browser, "clear; tr '\\n' + < note");
     browser.until_text("#terminal-screen", "one-1+two+");
     enter(&browser, "top");
     browser.until_text("#terminal-screen", "COMMAND");
     browser.shoot("terminal-top");
     browser.press("q");
+    prompt(&browser);
     enter(&browser, "clear; echo since-$((1+1))");
     browser.until_text("#terminal-screen", "since-2");
 

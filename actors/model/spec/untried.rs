@@ -13,6 +13,10 @@ impl TemplateSpec {
         let names: Vec<&str> = named.iter().map(NodeName::as_str).collect();
         let key = if self.nodes.is_empty() { "node" } else { "nodes" };
         let named_alone = format!("the template has `{key}: {}`", names.join(", "));
+        let remedy = match key {
+            "nodes" => "add it to `nodes`",
+            _ => "give both in `nodes` instead",
+        };
         let placement = &self.placement;
         let why = |node: &NodeName| {
             let own = placement.labels.get(node);
@@ -22,10 +26,8 @@ impl TemplateSpec {
             }
             let labels: Vec<String> =
                 placement.selector.iter().map(|label| format!("`{label}`")).collect();
-            format!(
-                "{named_alone}; it has {}, which `nodeSelector` requires: name it there, too",
-                labels.join(", ")
-            )
+            let labels = labels.join(", ");
+            format!("{named_alone}; it has {labels}, which `nodeSelector` requires: {remedy}")
         };
         all.filter(|node| !named.contains(node)).map(|node| (node.clone(), why(node))).collect()
     }
@@ -54,7 +56,7 @@ mod tests {
         assert_eq!(untried(&spec)[0].1, by_names, "it has no such label");
         spec.placement.labels.insert(NodeName::new("pve3"), ["gpu".to_owned()].into());
         let labelled =
-            format!("{by_names}; it has `gpu`, which `nodeSelector` requires: name it there, too");
+            format!("{by_names}; it has `gpu`, which `nodeSelector` requires: add it to `nodes`");
         assert_eq!(untried(&spec)[0].1, labelled);
         spec.placement.anywhere = true;
         assert_eq!(untried(&spec), []);

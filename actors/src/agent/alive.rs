@@ -17,7 +17,7 @@ use drover_model::ambient::jittered;
 use drover_model::fault::{Fault, FaultKind};
 use drover_model::id::Attempt;
 use drover_model::phase::AgentPhase;
-use drover_model::record::Reason;
+use drover_model::record::{Reason, SSH_SILENT};
 use drover_model::time::Moment;
 
 use crate::agent::event::{Answer, Call, Effect};
@@ -178,7 +178,7 @@ impl Mind {
         let node = self.guest.as_ref().map(|guest| &guest.node);
         match node.filter(|_| self.alive.offline) {
             Some(node) => Some(format!("node {node} is offline")),
-            None => self.alive.is_silent().then(|| "its SSH does not answer".into()),
+            None => self.alive.is_silent().then(|| SSH_SILENT.into()),
         }
     }
 

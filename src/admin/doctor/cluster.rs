@@ -67,6 +67,13 @@ fn is_refused(error: &PveError) -> bool {
     matches!(error, PveError::Refused { refusal, .. } if refusal.status == 401)
 }
 
+/// How a call to one endpoint failed to reach it: of the others nothing is said.
+fn alone(error: &PveError, endpoint: &Endpoint) -> Option<String> {
+    let PveError::Unreachable { tried, distrusted: false, .. } = error else { return None };
+    let [text] = tried.as_slice() else { return None };
+    Some(text.strip_prefix(&format!("`{endpoint}`: ")).unwrap_or(text).to_owned())
+}
+
 impl CloudCheck<'_> {
     /// Tries every endpoint; returns whether any answers.
     pub(super) async fn endpoints(&mut self) -> bool {
@@ -95,7 +102,8 @@ impl CloudCheck<'_> {
                     } else {
                         remedies(&error, endpoint, &self.connection.tls)
                     };
-                    self.report.add(mark, about, fault.text, remedy);
+                    let text = alone(&error, endpoint).unwrap_or(fault.text);
+                    self.report.add(mark, about, text, remedy);
                     if matches!(error, PveError::Unreachable { .. }) {
                         // Nothing is known of a certificate without a connection.
                         continue;

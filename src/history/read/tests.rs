@@ -82,7 +82,7 @@ fn written(lines: &[Line], cut: Option<&str>) -> String {
     for line in lines {
         writer.put(line).unwrap();
     }
-    String::from_utf8(writer.finish(cut.map(str::to_owned)).unwrap()).unwrap()
+    String::from_utf8(writer.finish(cut.map(str::to_owned), 0).unwrap()).unwrap()
 }
 
 fn fault(text: &str) -> String {

@@ -94,7 +94,7 @@ async fn no_endpoint_at_all_says_which_were_tried() {
     let client = script.client(&["10.0.0.1", "10.0.0.2"], token());
     let fault = client.fault(&put(&client).await.unwrap_err());
     assert_eq!(fault.kind, FaultKind::Unreachable);
-    insta::assert_snapshot!(fault, @"no endpoint of cloud `primary` ever answered: check its `apiUrl` or `apiUrls`, and that this machine can reach them: `https://10.0.0.1:8006`, `https://10.0.0.2:8006`: no connection (No route to host)");
+    insta::assert_snapshot!(fault, @"no endpoint of cloud `primary` has answered yet: check its `apiUrl` or `apiUrls`, and that this machine can reach them: `https://10.0.0.1:8006`, `https://10.0.0.2:8006`: no connection (No route to host)");
 }
 
 #[tokio::test(start_paused = true)]

@@ -8,7 +8,7 @@ use std::time::Duration;
 use drover_api::AlarmOut;
 use drover_model::phase::{AgentPhase, LeasePhase};
 use drover_model::placement::report::{NodeOffline, NodesKnown};
-use drover_model::record::LOST;
+use drover_model::record::{LOST, SSH_SILENT};
 use drover_model::status::{AgentStatus, LeaseStatus};
 use drover_model::time::WallTime;
 use drover_page::standing_alarms;
@@ -85,6 +85,10 @@ fn is_stuck(agent: &AgentStatus, now: WallTime) -> bool {
     let limit = match agent.phase {
         AgentPhase::InDoubt | AgentPhase::Retiring => SLOW,
         AgentPhase::Draining if agent.leases.is_empty() => DRAINED,
+        // Nobody knows yet whether what runs there is lost.
+        AgentPhase::Leased | AgentPhase::Draining if agent.detail == SSH_SILENT => {
+            return true;
+        }
         AgentPhase::Queued
         | AgentPhase::Cloning
         | AgentPhase::Configuring
@@ -146,6 +150,10 @@ mod tests {
         assert!(of(AgentPhase::Draining, &[], 10_000));
         assert!(!of(AgentPhase::Draining, &["l1"], 3_600_000));
         assert!(!of(AgentPhase::Ready, &[], 3_600_000));
+        let leased =
+            AgentStatus { leases: [LeaseId::new("l1")].into(), ..agent("a1", AgentPhase::Leased) };
+        assert!(!is_stuck(&leased, WallTime(0)));
+        assert!(is_stuck(&AgentStatus { detail: SSH_SILENT.into(), ..leased }, WallTime(0)));
     }
 
     #[test]

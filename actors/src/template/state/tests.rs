@@ -198,7 +198,7 @@ fn a_breaker_that_an_operator_closes_is_news_also_where_nothing_can_start() {
     mind.supplied(Supply { free: 0, lack, ..Supply::endless() });
     assert!(mind.news(at(2).mono).unwrap().tripped.is_some());
     mind.effects_of(Event::BreakerReset, at(3), 0);
-    let news = mind.news(at(3).mono).expect("others would go on to say that its agents failed");
+    let news = mind.news(at(3).mono).unwrap();
     assert_eq!((news.flowing, news.tripped), (true, None));
 }
 

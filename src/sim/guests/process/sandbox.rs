@@ -359,7 +359,8 @@ impl Sandbox {
                 command.args(["--uts", "--ipc", "--", "/usr/bin/setpriv", "--no-new-privs", "--"]);
                 // The session's variables are set inside the namespace: nsenter runs outside, and a
                 // variable such as LD_PRELOAD must not reach it.
-                command.args(["/usr/bin/env", "-i"]);
+                // A simulator that was started in the background ignores Ctrl-C, and a login does not.
+                command.args(["/usr/bin/env", "-i", "--default-signal=INT,QUIT"]);
                 command.args(environment.iter().map(|(name, value)| format!("{name}={value}")));
                 command.args(["/bin/sh", "-c", ENTER_HOME_SCRIPT, "sh"]).args(words);
                 command.env_clear().env("PATH", SYSTEM_PATH).current_dir("/");
