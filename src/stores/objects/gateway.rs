@@ -443,12 +443,19 @@ async fn get(
     .await
 }
 
+/// How some stores name a key that is not there when several are deleted at once, such as versitygw 1.8; S3 itself
+/// takes it as deleted (S3 API reference, DeleteObjects).
+const NO_SUCH_KEY: &str = "(code: NoSuchKey)";
+
 async fn delete(store: Arc<dyn ObjectStore>, paths: Vec<Path>) -> Outcome<()> {
     let paths = stream::iter(paths.into_iter().map(Ok)).boxed();
     let mut deleted = store.delete_stream(paths);
     while let Some(one) = deleted.next().await {
         match outcome(one) {
             Outcome::Done(_) | Outcome::Missing(_) => {}
+            // A try before this one may have deleted it.
+            Outcome::Refused(error) | Outcome::Again { error, .. }
+                if error.to_string().contains(NO_SUCH_KEY) => {}
             Outcome::Conflict => return Outcome::Conflict,
             Outcome::Refused(error) => return Outcome::Refused(error),
             Outcome::Again { error, sent } => return Outcome::Again { error, sent },
