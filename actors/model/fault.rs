@@ -62,7 +62,7 @@ pub enum FaultKind {
 
 impl FaultKind {
     /// A fixed word for logs and metrics.
-    pub fn label(&self) -> &'static str {
+    pub const fn label(&self) -> &'static str {
         match self {
             Self::Contention => "contention",
             Self::Locked { .. } => "locked",

@@ -28,7 +28,7 @@ use crate::machine::Machine;
 use crate::order::Order;
 use crate::overridden::Overridden;
 use crate::overrides::OverrideChange;
-use crate::phase::AgentPhase;
+use crate::phase::{AgentPhase, OrderedBy};
 use crate::record::{Body, Hold, LOST, LeaseAsk, Reason, Record, Troubled};
 use crate::scope::Scope;
 use crate::time::WallTime;
@@ -94,6 +94,9 @@ pub struct JournalState {
     /// Nodes that operators cordoned; none of them is drained.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub cordoned: BTreeMap<ClusterId, BTreeSet<NodeName>>,
+    /// Who cordoned or drained those nodes, as far as that was written.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub ordered: BTreeMap<ClusterId, BTreeMap<NodeName, OrderedBy>>,
     /// Nodes, clouds and sources that are in trouble, each since when.
     #[serde(with = "keyed")]
     pub troubled: BTreeMap<Troubled, WallTime>,
@@ -389,9 +392,11 @@ impl JournalState {
             Body::MarksAhead { cluster, vmid, seq } => {
                 self.ahead.insert(cluster.clone(), (*vmid, *seq));
             }
-            Body::NodeDrained { cluster, node, drained, cordoned } => {
+            Body::NodeDrained { cluster, node, drained, cordoned, by } => {
                 mark(&mut self.drained, cluster, node, *drained);
                 mark(&mut self.cordoned, cluster, node, *cordoned && !*drained);
+                let by = by.as_ref().filter(|_| *drained || *cordoned);
+                self.ordered_by(cluster, node, by.map(|by| OrderedBy { by: by.clone(), at }));
             }
             Body::TroubleSince { of, since } => self.trouble(of, *since),
             Body::Stranded { agent, why, command } => self.with(agent, |entry| {

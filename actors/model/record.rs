@@ -47,8 +47,6 @@ pub const EXPIRED: &str = "expired";
 pub const RELEASED: &str = "released";
 /// Why a lease ended whose agent cannot serve it any more.
 pub const LOST: &str = "lost";
-/// What holders of leases and operators read of a machine that may be gone.
-pub const SSH_SILENT: &str = "its SSH does not answer";
 /// Why a lease ended that no agent was there for in time.
 pub const WAITED: &str = "waited-too-long";
 /// Why a lease ended that nobody wanted any more before it was served.
@@ -387,6 +385,9 @@ pub enum Body {
         /// Whether it is cordoned and not drained; left out where it is not, for older drovers.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         cordoned: bool,
+        /// Who wants it, such as `token:ci`; none in journals from before it was written.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<String>,
     },
     /// A node, a cloud or a source is in trouble, or is not any more.
     TroubleSince {

@@ -257,6 +257,8 @@ pub enum HerdCommand {
         /// this name.
         cloud: Option<CloudId>,
         order: NodeOrder,
+        /// Who wants it, such as `token:ci`.
+        by: String,
         /// Receives the result when it is durable, or a refusal.
         reply: Reply<Result<NodeOrdered, Refusal>>,
     },

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use drover_model::id::{ClusterId, NodeName, TemplateId};
 use drover_model::journal_state::JournalState;
-use drover_model::phase::NodeOrder;
+use drover_model::phase::{NodeOrder, OrderedBy};
 use drover_model::size::Size;
 use drover_model::spec::TemplateSpec;
 use drover_model::time::{Moment, WallTime};
@@ -27,8 +27,8 @@ fn closed(node: &NodeName, order: NodeOrder) -> Option<String> {
 #[derive(Debug, Clone, Default)]
 struct Site {
     nodes: BTreeSet<NodeName>,
-    /// What operators want of nodes that are not used as usual.
-    orders: BTreeMap<NodeName, NodeOrder>,
+    /// What operators want of nodes that are not used as usual, and who, as far as that is known.
+    orders: BTreeMap<NodeName, (NodeOrder, Option<OrderedBy>)>,
     /// Nodes that are offline by the last list, each with since when.
     offline: BTreeMap<NodeName, WallTime>,
 }
@@ -70,7 +70,7 @@ impl Sites {
     pub fn order(&self, cluster: &ClusterId, node: &NodeName) -> NodeOrder {
         let all = self.known.borrow();
         let order = all.get(cluster).and_then(|site| site.orders.get(node));
-        order.copied().unwrap_or(NodeOrder::Use)
+        order.map_or(NodeOrder::Use, |(order, _)| *order)
     }
 
     /// Why an operator lets nothing start on a node, and what takes that back.
@@ -83,8 +83,11 @@ impl Sites {
         self.order(cluster, node) == NodeOrder::Drain
     }
 
-    /// The nodes of a cluster that operators cordoned or drained.
-    pub fn kept_out(&self, cluster: &ClusterId) -> BTreeMap<NodeName, NodeOrder> {
+    /// The nodes of a cluster that operators cordoned or drained, each with who did, as far as that is known.
+    pub fn kept_out(
+        &self,
+        cluster: &ClusterId,
+    ) -> BTreeMap<NodeName, (NodeOrder, Option<OrderedBy>)> {
         self.known.borrow().get(cluster).map(|site| site.orders.clone()).unwrap_or_default()
     }
 
@@ -96,7 +99,9 @@ impl Sites {
     /// Whether any node of any cluster is drained.
     pub fn any_drained(&self) -> bool {
         let all = self.known.borrow();
-        all.values().flat_map(|site| site.orders.values()).any(|order| *order == NodeOrder::Drain)
+        all.values()
+            .flat_map(|site| site.orders.values())
+            .any(|(order, _)| *order == NodeOrder::Drain)
     }
 }
 
@@ -141,22 +146,29 @@ impl Shared<Sites, role::Herd> {
         let drained = journal_state.drained.iter().map(|at| (at, NodeOrder::Drain));
         for ((cluster, nodes), order) in cordoned.chain(drained) {
             for node in nodes {
-                self.set_order(cluster, node, order);
+                let by = journal_state.ordered.get(cluster).and_then(|nodes| nodes.get(node));
+                self.set_order(cluster, node, order, by.cloned());
             }
         }
     }
 
     /// An operator wants this of a node from here on; gives what was wanted before.
-    pub fn set_order(&self, cluster: &ClusterId, node: &NodeName, order: NodeOrder) -> NodeOrder {
+    pub fn set_order(
+        &self,
+        cluster: &ClusterId,
+        node: &NodeName,
+        order: NodeOrder,
+        by: Option<OrderedBy>,
+    ) -> NodeOrder {
         // What was worked out without this node, or with it, holds no longer.
         self.rooms.borrow_mut().clear();
         let mut all = self.known.borrow_mut();
         let orders = &mut all.entry(cluster.clone()).or_default().orders;
         let before = match order {
             NodeOrder::Use => orders.remove(node),
-            NodeOrder::Cordon | NodeOrder::Drain => orders.insert(node.clone(), order),
+            NodeOrder::Cordon | NodeOrder::Drain => orders.insert(node.clone(), (order, by)),
         };
-        before.unwrap_or(NodeOrder::Use)
+        before.map_or(NodeOrder::Use, |(order, _)| order)
     }
 }
 
@@ -189,7 +201,9 @@ mod tests {
         ];
         for (seq, (node, (drained, cordoned))) in (1..).zip(orders) {
             let node = NodeName::new(node);
-            let body = Body::NodeDrained { cluster: cluster.clone(), node, drained, cordoned };
+            let by = Some("token:ops".to_owned());
+            let cluster = cluster.clone();
+            let body = Body::NodeDrained { cluster, node, drained, cordoned, by };
             let wall_time = at(seq).wall;
             journal_state.apply(&Record {
                 version: RECORD_VERSION,
@@ -215,5 +229,11 @@ mod tests {
                 NodeOrder::Use,
             ]
         );
+        // Who wanted it is known as long as it holds.
+        let by = |seq| Some(OrderedBy { by: "token:ops".to_owned(), at: at(seq).wall });
+        let kept_out = sites.kept_out(&cluster).into_iter();
+        let kept_out = kept_out.map(|(node, (_, by))| (node.to_string(), by));
+        let wanted = [("pve1", by(1)), ("pve3", by(4)), ("pve4", by(6)), ("pve5", by(8))];
+        assert_eq!(kept_out.collect::<Vec<_>>(), wanted.map(|(node, by)| (node.to_owned(), by)));
     }
 }

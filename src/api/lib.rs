@@ -90,7 +90,9 @@ pub use machines::{
 };
 pub use members::{LastLeaderOut, MemberOut, MembersOut, TransferIn, TransferOut};
 pub use nearest::nearest;
-pub use nodes::{CordonIn, DrainIn, DrainOut, NodeOut, NodesOut, RefusesOut, RoomOut, UnreadOut};
+pub use nodes::{
+    CordonIn, DrainIn, DrainOut, KeptOutBy, NodeOut, NodesOut, RefusesOut, RoomOut, UnreadOut,
+};
 pub use notify::{NotifyTestIn, NotifyTestOut, NotifyTestsOut};
 pub use overrides::{
     CloudOverridesIn, CloudOverridesOut, TemplateOverridesIn, TemplateOverridesOut,

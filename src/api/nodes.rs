@@ -21,6 +21,20 @@ pub struct NodeOut {
     pub room: Option<RoomOut>,
     /// Templates that begin nothing on it, each with why.
     pub refuses: Vec<RefusesOut>,
+    /// Who cordoned or drained it; left out where nobody did, or where that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept_out_by: Option<KeptOutBy>,
+}
+
+/// Who gave an order about a node, and when.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct KeptOutBy {
+    /// Such as `token:ci`.
+    pub by: String,
+    /// When (RFC 3339).
+    pub at: String,
 }
 
 /// What of a node is free.

@@ -6,6 +6,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
 use drover_api::UsageOut;
+use drover_history::unread_note;
 use jiff::Timestamp;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
@@ -92,8 +93,8 @@ struct Whole {
 
 /// Says what is not in a trace: it is as whole as the history.
 fn note(unread: u64, term: &mut Term<'_>) -> Result<(), CliError> {
-    if unread > 0 {
-        writeln!(term.err, "note: lines of the history that cannot be read: {unread}")?;
+    if let Some(note) = unread_note(unread) {
+        writeln!(term.err, "note: {note}")?;
     }
     Ok(())
 }

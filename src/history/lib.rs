@@ -39,7 +39,7 @@ mod write;
 pub use fold::{Fold, Kept, Use, takes};
 pub use line::{
     Agent, Configuration, Demand, DemandKind, End, Header, How, Line, MadeFor, NodeSize, Part,
-    Peaks, Service, ServiceChange,
+    Peaks, Service, ServiceChange, unread_note,
 };
 pub use names::Salt;
 pub use range::Range;

@@ -74,10 +74,13 @@ const fn is_none(count: &u64) -> bool {
 impl End {
     /// Why the trace is not whole; none where it is.
     pub fn shortfall(&self) -> Option<String> {
-        let unread = (self.unread > 0)
-            .then(|| format!("lines of the history that cannot be read: {}", self.unread));
-        self.cut.clone().or(unread)
+        self.cut.clone().or_else(|| unread_note(self.unread))
     }
+}
+
+/// What people read of so many lines of the history that cannot be read; nothing of none.
+pub fn unread_note(lines: u64) -> Option<String> {
+    (lines > 0).then(|| format!("lines of the history that cannot be read: {lines}"))
 }
 
 /// Who wanted something.

@@ -56,7 +56,8 @@ pub use events::{EventRow, EventsPage};
 pub use fault::FaultPage;
 pub use frame::{Clusters, Frame, Tab};
 pub use herd::{
-    HeldAgent, HerdAsides, HerdPage, KeptOutNode, LeaseCounts, NodeDown, standing_alarms,
+    HeldAgent, HerdAsides, HerdPage, KeptOutNode, LeaseCounts, NodeDown, NodeOffline,
+    standing_alarms,
 };
 pub use hints::Hints;
 pub use jobs::{JobPage, JobsPage};

@@ -9,6 +9,8 @@ use crate::{clauses, moments};
 
 /// The most characters that a name of a thing has.
 const LONGEST_NAME: usize = 200;
+/// How commands begin that are run on a node of Proxmox VE.
+const PROXMOX: [&str; 6] = ["pveum ", "pvesm ", "pvesh ", "pvecm ", "qm ", "pct "];
 
 /// Text as HTML: what stands between backticks as code, and agents, leases, templates, clouds and nodes as
 /// links to their pages.
@@ -47,7 +49,28 @@ pub(crate) fn with_orders_of(text: &str, frame: &Frame, about: &str) -> String {
 
 /// The same of an alarm, each of its clauses on a line of its own: it is read in a hurry.
 pub(crate) fn alarm(text: &str, frame: &Frame, about: &str) -> String {
-    with_orders_of(&clauses::apart(text), frame, about).replace(clauses::BREAK, "<br>")
+    with_copies(
+        &with_orders_of(&clauses::apart(text), frame, about).replace(clauses::BREAK, "<br>"),
+    )
+}
+
+/// HTML with a button behind each command of Proxmox VE that copies it: it is run elsewhere.
+fn with_copies(html: &str) -> String {
+    let mut rest = html;
+    let mut done = String::with_capacity(html.len());
+    while let Some((before, (code, after))) = rest
+        .split_once("<code>")
+        .and_then(|(before, rest)| Some((before, rest.split_once("</code>")?)))
+    {
+        done += &format!("{before}<code>{code}</code>");
+        if PROXMOX.iter().any(|tool| code.starts_with(tool)) {
+            done += &format!(
+                " <button type=\"button\" class=\"small\" data-copy=\"{code}\">Copy</button>"
+            );
+        }
+        rest = after;
+    }
+    done + rest
 }
 
 /// The same of what is about a template, `cloud/template`.
@@ -195,14 +218,18 @@ fn written(text: &str, hints: Option<(&Hints, Entries)>) -> String {
             (true, true) => {
                 entries.names(before, part);
                 let code = format!("<code>{}</code>", escaped(part));
-                let found = hints.and_then(|hints| entries.key(hints, part));
+                // A key may stand with what it has, such as `node: pve1`.
+                let (key, has_value) =
+                    part.split_once(": ").map_or((part, false), |(key, _)| (key, true));
+                let found = hints.and_then(|hints| entries.key(hints, key));
                 html += &match (listed(part), address(before, part, true), found) {
                     (Some((page, name)), ..) => format!("<a href=\"{page}\">{name}</a>"),
                     (None, Some(address), _) => {
                         format!("<a href=\"{}\">{code}</a>", escaped(&address))
                     }
                     (None, None, Some(found)) => {
-                        let link = key_of(part, &found, known.contains(&found.path));
+                        let is_said = has_value || known.contains(&found.path);
+                        let link = key_of(part, &found, is_said);
                         known.push(found.path);
                         link
                     }
@@ -403,6 +430,12 @@ mod tests {
             assert!(!of(text, about).contains("href"), "{text}");
         }
         assert!(of("`url`", "source git").contains("= https://git.lan in drover.yaml:22"));
+        // A key that stands with what it has says it already.
+        let with_value = link("agentConfigurations.linux.memoryMb", "memoryMb: 2048");
+        assert_eq!(
+            of("it has `memoryMb: 2048`", "template lab/linux"),
+            format!("it has {with_value}")
+        );
     }
 
     // Invariant: a reason that the book has leads to the heading there.
@@ -439,6 +472,17 @@ mod tests {
         assert!(!other.contains("<button"), "{other}");
         let vain = "set `guestNetworks`; `drover hold-next lab/linux` keeps the next";
         assert_eq!(with_orders(vain, &frame(Role::Admin)), "set <code>guestNetworks</code>");
+    }
+
+    // Invariant: what is run on a node of Proxmox VE can be copied from the alarm that names it.
+
+    #[test]
+    fn a_command_of_proxmox_in_an_alarm_can_be_copied() {
+        let html =
+            alarm("run `qm set 9000 --name 'x'`; see `drover doctor`", &frame(Role::Viewer), "");
+        let button = "<button type=\"button\" class=\"small\" data-copy=\"qm set 9000 --name &#39;x&#39;\">Copy</button>";
+        let code = "<code>qm set 9000 --name &#39;x&#39;</code>";
+        assert_eq!(html, format!("run {code} {button}; <br>see <code>drover doctor</code>"));
     }
 
     // Invariant: an operator knows clouds, and no fingerprint.

@@ -1,13 +1,13 @@
 //! The main pages of a herd with troubles, as golden texts: what an operator and a viewer read.
 
-use drover_api::{Role, WhySubjectOut};
+use drover_api::{KeptOutBy, Role, WhySubjectOut};
 use serde_json::{Value, json};
 
 use crate::testing::{frame, out};
 use crate::{
     AgentPage, AuditPage, ConfigurationPage, EventRow, HeldAgent, HerdAsides, HerdPage, JobPage,
-    KeptOutNode, LeaseCounts, LeasePage, NodeDown, NodesPage, UsagePage, ValuesShown, Written,
-    standing_alarms,
+    KeptOutNode, LeaseCounts, LeasePage, NodeDown, NodeOffline, NodesPage, UsagePage, ValuesShown,
+    Written, standing_alarms,
 };
 
 const AT: &str = "2026-11-29T02:00:00Z";
@@ -110,6 +110,12 @@ fn herd(role: Role) -> String {
             cluster: CLUSTER.to_owned(),
             node: "pve3".to_owned(),
             is_drained: false,
+            by: Some(KeptOutBy { by: "token:ops".to_owned(), at: AT.to_owned() }),
+        }],
+        offline: vec![NodeOffline {
+            cluster: CLUSTER.to_owned(),
+            node: "pve2".to_owned(),
+            since: AT.to_owned(),
         }],
         stuck: vec![out(json!({
             "id": "a7", "template": "lab/linux", "state": "Retiring", "since": AT, "vmid": 10418, "node": "pve1",

@@ -45,6 +45,13 @@ pub fn breakers(view: &View) -> Vec<BreakerOut> {
     all.filter(|one: &BreakerOut| one.state != BreakerPhase::Closed).collect()
 }
 
+/// How many those are.
+pub(super) fn tripped_count(view: &View) -> usize {
+    let of_templates = view.templates().into_iter().map(|one| one.breaker);
+    let states = of_templates.chain(view.places().into_iter().map(|one| one.breaker));
+    states.filter(|state| *state != BreakerPhase::Closed).count()
+}
+
 #[utoipa::path(get, path = "/v1/breakers", responses((status = 200, body = BreakersOut)))]
 pub(super) async fn list(state: web::Data<State>) -> web::Json<BreakersOut> {
     web::Json(BreakersOut { breakers: breakers(&state.doors.view) })

@@ -13,7 +13,9 @@ use actix_web::{HttpRequest, HttpResponse, web};
 use bytes::Bytes;
 use drover_actors::message::Refusal;
 use drover_api::{NodeOut, UsageOut, UsageRowOut};
-use drover_history::{By, FORMAT, Header, Limits, NodeSize, Range, Row, Salt, Tally, Writer};
+use drover_history::{
+    By, FORMAT, Header, Limits, NodeSize, Range, Row, Salt, Tally, Writer, unread_note,
+};
 use drover_model::status::CloudStatus;
 use drover_model::time::WallTime;
 use futures_util::stream;
@@ -229,9 +231,7 @@ fn gaps(range: Range, seen: HistorySeen) -> Vec<String> {
         }
         Some(_) => {}
     }
-    if seen.unread > 0 {
-        notes.push(format!("lines of the history that cannot be read: {}", seen.unread));
-    }
+    notes.extend(unread_note(seen.unread));
     if seen.left_out > 0 {
         notes.push(format!(
             "facts that came faster than the history takes them since the service started: {}",

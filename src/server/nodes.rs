@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use actix_web::web;
 use drover_actors::message::HerdCommand;
 use drover_api::{
-    CordonIn, DrainIn, DrainOut, FailedOut, NodeOut, NodesOut, Problem, RefusesOut, RoomOut,
-    UnreadOut, UntriedOut, WhyNodeOut, WhyOut,
+    CordonIn, DrainIn, DrainOut, FailedOut, KeptOutBy, NodeOut, NodesOut, Problem, RefusesOut,
+    RoomOut, UnreadOut, UntriedOut, WhyNodeOut, WhyOut,
 };
 use drover_model::fault::FaultKind;
 use drover_model::id::{AgentId, CloudId, NodeName};
-use drover_model::phase::{AgentPhase, NodeOrder};
+use drover_model::phase::{AgentPhase, NodeOrder, OrderedBy};
 use drover_model::placement::report::{NodeReport, NodesKnown, WhyReport};
 use drover_model::record::Reason;
 use drover_model::status::AgentStatus;
@@ -54,7 +54,14 @@ impl Shown<NodeOut> for NodeReport {
                     why: why.clone(),
                 })
                 .collect(),
+            kept_out_by: one.kept_out_by.as_ref().map(Shown::shown),
         }
+    }
+}
+
+impl Shown<KeptOutBy> for OrderedBy {
+    fn shown(&self) -> KeptOutBy {
+        KeptOutBy { by: self.by.clone(), at: rfc3339(self.at) }
     }
 }
 
@@ -187,7 +194,8 @@ async fn order(
     order: NodeOrder,
 ) -> Result<web::Json<DrainOut>, Rejection> {
     let (node, cloud) = (NodeName::new(node), cloud.map(CloudId::new));
-    let command = |reply| HerdCommand::OrderNode { node, cloud, order, reply };
+    let by = caller.principal.clone();
+    let command = |reply| HerdCommand::OrderNode { node, cloud, order, by, reply };
     let done = state.ask(state.limits.reply, command).await?.map_err(Rejection::refused)?;
     if done.changed {
         // The one who ordered it looks at once.

@@ -25,6 +25,19 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// The soonest that the page's script looks again, and how many times as long as the last look took.
 const SOONEST: Duration = Duration::from_secs(1);
 const TIMES: u32 = 5;
+/// What the agents of the herd do, one after the other: the page has each kind of row.
+const PHASES: [AgentPhase; 10] = [
+    AgentPhase::Ready,
+    AgentPhase::Leased,
+    AgentPhase::Leased,
+    AgentPhase::Leased,
+    AgentPhase::Connecting,
+    AgentPhase::Held,
+    AgentPhase::Draining,
+    AgentPhase::Retiring,
+    AgentPhase::InDoubt,
+    AgentPhase::Stranded,
+];
 /// What a watched fact has as its detail, before its number.
 const STAMP: &str = "stamp ";
 
@@ -35,8 +48,8 @@ pub fn report(report: &mut Report) {
     runtime.block_on(async {
         let served = Served::default();
         reported(&served.view, empty_template());
-        for number in 0..AGENTS {
-            let status = agent(&format!("agent-{number:05}"), AgentPhase::Ready);
+        for (number, phase) in (0..AGENTS).zip(PHASES.into_iter().cycle()) {
+            let status = agent(&format!("agent-{number:05}"), phase);
             reported(&served.view, What::Agent(Arc::new(status)));
         }
         let (one, _) = fan_out(&served, "admin", 1, false).await;

@@ -133,18 +133,22 @@ async fn a_cloud_and_a_source_are_in_trouble_since_before_the_restart() {
     world.pass(5 * MINUTE).await;
     let troubles = |world: &World| {
         let cloud = world.view().clouds()[0].detail.clone();
-        // What is said of it may differ: this process never got an answer.
         let cloud = cloud.rsplit_once("since ").map(|(_, since)| since[..20].to_owned());
         let source = world.view().sources()[0].outage.as_ref().map(|(since, _)| *since);
         (cloud, source)
     };
+    let said = |world: &World| world.view().clouds()[0].detail.clone();
     let before = troubles(&world);
     assert!(before.0.is_some() && before.1.is_some(), "{before:?}");
+    let never = "has answered yet";
+    assert!(!said(&world).contains(never), "{}", said(&world));
     world.kill();
     world.pass(MINUTE).await;
     world.start().await;
     world.pass(MINUTE).await;
     assert_eq!(troubles(&world), before);
+    // This process never got an answer.
+    assert!(said(&world).contains(never), "{}", said(&world));
     for node in nodes {
         world.side.node_up(node);
     }

@@ -172,7 +172,8 @@ async fn nothing_is_promised_while_all_nodes_are_drained() {
     let world = seen(Setup::linux(ONCE), MINUTE).await;
     for node in ["pve1", "pve2", "pve3"] {
         let (node, cloud, order) = (NodeName::new(node), None, NodeOrder::Drain);
-        let drain = |reply| HerdCommand::OrderNode { node, cloud, order, reply };
+        let by = "token:ops".to_owned();
+        let drain = |reply| HerdCommand::OrderNode { node, cloud, order, by, reply };
         world.command(drain).await.unwrap();
     }
     promises_nothing(&world, "drained").await;

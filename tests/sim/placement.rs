@@ -46,7 +46,8 @@ async fn provision(world: &World, count: u32) {
 
 async fn order(world: &World, node: &str, order: NodeOrder) -> Result<NodeOrdered, Refusal> {
     let node = NodeName::new(node);
-    world.command(|reply| HerdCommand::OrderNode { node, cloud: None, order, reply }).await
+    let by = "token:ops".to_owned();
+    world.command(|reply| HerdCommand::OrderNode { node, cloud: None, order, by, reply }).await
 }
 
 fn state(seen: &NodesSeen, name: &str) -> NodeStatus {

@@ -69,8 +69,9 @@ impl Browser {
             format!("--user-data-dir={folder}/profile"),
             format!("--window-size={width},{height}"),
         ]);
+        let saves_to = json!({ "download.default_directory": format!("{folder}/saved") });
         let wanted = json!({ "capabilities": { "alwaysMatch": {
-            "goog:chromeOptions": { "args": arguments },
+            "goog:chromeOptions": { "args": arguments, "prefs": saves_to },
             "goog:loggingPrefs": { "browser": "ALL" },
         }}});
         let session = browser.call("POST", "", Some(wanted));
@@ -96,6 +97,20 @@ impl Browser {
 
     fn call(&self, method: &str, path: &str, body: Option<Value>) -> Value {
         self.ask(method, path, body).unwrap_or_else(|error| panic!("{method} {path}: {error}"))
+    }
+
+    /// What the page put into the clipboard (W3C, Clipboard API; Permissions, section 6.1).
+    pub fn copied(&self) -> String {
+        let readable = json!({ "descriptor": { "name": "clipboard-read" }, "state": "granted" });
+        self.call("POST", "/permissions", Some(readable));
+        self.wait_for("navigator.clipboard.readText()").as_str().unwrap().to_owned()
+    }
+
+    /// What the page saved under this name, once it is whole.
+    pub fn saved(&self, name: &str) -> String {
+        let path = self._profile.path().join("saved").join(name);
+        // Chromium writes it under another name until it is whole.
+        self.until(name, || std::fs::read_to_string(&path).map_err(|error| error.to_string()))
     }
 
     /// Shows another service from here on.

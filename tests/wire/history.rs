@@ -142,4 +142,8 @@ fn an_agent_that_lives_over_a_kill_is_one_agent() {
     assert_eq!(usage(&site, &["--from", "1h"])["total"]["leases"], 1);
     let notes = usage(&site, &["--from", "1h"])["notes"].to_string();
     assert!(notes.contains("cannot be read: 1"), "{notes}");
+    let file = site.dir.path().join("noted.jsonl");
+    let out = site.cli(&["trace", "--file", &file.display().to_string()]);
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert_eq!(said, "note: lines of the history that cannot be read: 1\n");
 }

@@ -68,6 +68,11 @@ fn a_machine_is_started_watched_held_and_released_in_a_browser() {
     browser.click("#actions [data-do$='/hold']");
     let key = browser.until_text("#key-text", "PRIVATE KEY");
     assert!(key.contains("OPENSSH"), "{key}");
+    browser.click("#key-copy");
+    browser.until_text("#notes", "Copied");
+    assert_eq!(browser.copied().trim_end(), key.trim_end());
+    browser.click("#key-file");
+    assert_eq!(browser.saved("drover-key").trim_end(), key.trim_end());
     browser.click("#key-close");
     browser.until_no_text("#key-text", "KEY");
     browser.until_text("h1", "Held");

@@ -41,6 +41,8 @@ impl JournalState {
         }
         let ids = self.resting.values_mut().chain(self.burned.values_mut());
         ids.flat_map(|ids| ids.values_mut()).for_each(|since| shift(since, by_ms));
+        let ordered = self.ordered.values_mut().flat_map(|nodes| nodes.values_mut());
+        ordered.for_each(|ordered| shift(&mut ordered.at, by_ms));
         self.troubled.values_mut().for_each(|since| shift(since, by_ms));
         self.resting_addresses.values_mut().for_each(|rest| shift(&mut rest.since, by_ms));
     }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{BreakerEntry, JournalState};
 use crate::id::{ClusterId, NodeName, TemplateId};
+use crate::phase::OrderedBy;
 use crate::record::Troubled;
 use crate::scope::Scope;
 use crate::time::WallTime;
@@ -28,6 +29,23 @@ pub(super) fn mark(
 }
 
 impl JournalState {
+    /// Somebody keeps a node out, or nobody known.
+    pub(super) fn ordered_by(
+        &mut self,
+        cluster: &ClusterId,
+        node: &NodeName,
+        by: Option<OrderedBy>,
+    ) {
+        let nodes = self.ordered.entry(cluster.clone()).or_default();
+        match by {
+            Some(by) => drop(nodes.insert(node.clone(), by)),
+            None => drop(nodes.remove(node)),
+        }
+        if nodes.is_empty() {
+            self.ordered.remove(cluster);
+        }
+    }
+
     /// Something is in trouble since then, or is not any more.
     pub(super) fn trouble(&mut self, of: &Troubled, since: Option<WallTime>) {
         match since {

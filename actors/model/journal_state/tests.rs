@@ -405,6 +405,7 @@ fn a_journal_state_with_something_in_each_map_is_read_as_it_was_written() {
         place: Some(7),
         rows: [5].into(),
     };
+    let ordered = OrderedBy { by: "token:ops".into(), at: now };
     // No default: a new field wants a value here.
     let mut overridden = Overridden::default();
     let cap = CloudOverrides { cap: Some(3) };
@@ -458,7 +459,8 @@ fn a_journal_state_with_something_in_each_map_is_read_as_it_was_written() {
         .into(),
         image_storages: [(cluster.clone(), ["iso".to_owned()].into())].into(),
         drained: [(cluster.clone(), [NodeName::new("pve2")].into())].into(),
-        cordoned: [(cluster, [NodeName::new("pve3")].into())].into(),
+        cordoned: [(cluster.clone(), [NodeName::new("pve3")].into())].into(),
+        ordered: [(cluster, [(NodeName::new("pve3"), ordered)].into())].into(),
         troubled: [(Troubled::Source { source: SourceId::new("ci") }, now)].into(),
         canaries: [(template.clone(), Canary::default())].into(),
         declared: [(

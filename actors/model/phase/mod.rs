@@ -50,7 +50,7 @@ pub use image::ImagePhase;
 pub use job::JobPhase;
 pub use lease::LeasePhase;
 pub use login::LoginPhase;
-pub use node::{NodeOrder, NodeStatus};
+pub use node::{NodeOrder, NodeStatus, OrderedBy};
 pub use order::OrderPhase;
 pub use power::Power;
 

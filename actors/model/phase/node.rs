@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::time::WallTime;
+
 /// Whether drover starts agents on a node, and what keeps it from that.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NodeStatus {
@@ -30,6 +32,15 @@ impl fmt::Display for NodeStatus {
             Self::Barred(why) => why,
         })
     }
+}
+
+/// Who gave an order about a node, and when.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OrderedBy {
+    /// Such as `token:ci`.
+    pub by: String,
+    pub at: WallTime,
 }
 
 /// What an operator wants of a node; the last order counts.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::id::{AgentId, ClusterId, NodeName, TemplateId};
-use crate::phase::{NodeOrder, NodeStatus};
+use crate::phase::{NodeOrder, NodeStatus, OrderedBy};
 use crate::time::WallTime;
 
 /// One node as operators see it.
@@ -36,6 +36,8 @@ pub struct NodeReport {
     pub free_cpus: i64,
     /// Templates that begin nothing on it at this moment, each with why.
     pub refuses: Vec<(TemplateId, String)>,
+    /// Who cordoned or drained it; none where nobody did, or that is not known.
+    pub kept_out_by: Option<OrderedBy>,
 }
 
 /// Why a template begins nothing, or where it does.
@@ -62,6 +64,8 @@ pub struct NodeKeptOut {
     pub cluster: ClusterId,
     pub node: NodeName,
     pub order: NodeOrder,
+    /// Who did; none where that is not known.
+    pub by: Option<OrderedBy>,
 }
 
 /// A node that is offline by the last list.

@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::fault::FaultKind;
 use crate::phase::AgentPhase;
 
 /// Why an agent is retired.
@@ -141,9 +142,12 @@ impl Reason {
     }
 }
 
-/// What people read of faults whose label is a word of decisions: both kinds pass by themselves.
+/// The labels of faults that are words of decisions: both kinds pass by themselves.
+const CONTENTION: &str = FaultKind::Contention.label();
+const UNKNOWN_OUTCOME: &str = FaultKind::UnknownOutcome.label();
+/// What people read instead of them.
 const CLASSES: [(&str, &str); 2] =
-    [("contention", ", which may pass by itself"), ("unknown-outcome", " with an unknown outcome")];
+    [(CONTENTION, ", which may pass by itself"), (UNKNOWN_OUTCOME, " with an unknown outcome")];
 
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -156,7 +160,7 @@ impl fmt::Display for Reason {
                 if text.is_empty() { Ok(()) } else { write!(f, ": {text}") }
             }
             // It asked for no machine yet.
-            Self::Failed { state: AgentPhase::Queued, kind, text } if kind == CLASSES[0].0 => {
+            Self::Failed { state: AgentPhase::Queued, kind, text } if kind == CONTENTION => {
                 write!(f, "it found no place: {text}")
             }
             Self::Failed { state, kind, text } => match CLASSES.iter().find(|(of, _)| of == kind) {

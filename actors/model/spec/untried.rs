@@ -11,12 +11,12 @@ impl TemplateSpec {
             return Vec::new();
         }
         let names: Vec<&str> = named.iter().map(NodeName::as_str).collect();
-        let key = if self.nodes.is_empty() { "node" } else { "nodes" };
-        let named_alone = format!("the template has `{key}: {}`", names.join(", "));
-        let remedy = match key {
-            "nodes" => "add it to `nodes`",
-            _ => "give both in `nodes` instead",
+        let (key, remedy) = if self.nodes.is_empty() {
+            ("node", "give both in `nodes` instead")
+        } else {
+            ("nodes", "add it to `nodes`")
         };
+        let named_alone = format!("the template has `{key}: {}`", names.join(", "));
         let placement = &self.placement;
         let why = |node: &NodeName| {
             let own = placement.labels.get(node);

@@ -94,6 +94,10 @@ pub struct AgentStatus {
     pub size: Size,
     /// What was ordered of its machine.
     pub machine: MachineOrders,
+    /// Whether its machine may be lost, though nothing ordered that: it does not run, its node is offline, or its
+    /// SSH is silent. What runs there may go on. No where an older drover reported it.
+    #[serde(default)]
+    pub may_be_lost: bool,
     /// A line for people about what it waits for or why it goes.
     pub detail: String,
     /// Milliseconds spent in each part of its life so far, in order: the waterfall. A part is a
@@ -126,6 +130,7 @@ impl AgentStatus {
             on_trial: false,
             size: Size::NONE,
             machine: MachineOrders::default(),
+            may_be_lost: false,
             detail: String::new(),
             phases: Vec::new(),
         }
@@ -155,10 +160,10 @@ impl AgentStatus {
         let Self { agent: _, template: _, phase, since, standing: _, .. } = self;
         let Self { vmid, node, address, ssh, host_keys, way_in: _, .. } = self;
         let Self { leases, uses, overrides, owner: _, held_until, login, hold_owner, .. } = self;
-        let Self { on_trial, size: _, machine, detail, phases: _, .. } = self;
+        let Self { on_trial, size: _, machine, may_be_lost, detail, phases: _, .. } = self;
         let reach = (vmid, node, address, ssh, host_keys);
         let hold = (held_until, login, hold_owner);
-        (phase, since, reach, leases, uses, overrides, hold, on_trial, machine, detail)
+        (phase, since, reach, leases, uses, overrides, hold, on_trial, machine, may_be_lost, detail)
     }
 }
 

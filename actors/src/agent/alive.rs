@@ -17,7 +17,7 @@ use drover_model::ambient::jittered;
 use drover_model::fault::{Fault, FaultKind};
 use drover_model::id::Attempt;
 use drover_model::phase::AgentPhase;
-use drover_model::record::{Reason, SSH_SILENT};
+use drover_model::record::Reason;
 use drover_model::time::Moment;
 
 use crate::agent::event::{Answer, Call, Effect};
@@ -165,9 +165,21 @@ impl Mind {
 
     /// What keeps leases from being given out, for people.
     pub(super) fn trouble(&self) -> Option<String> {
-        if let Some(text) = self.machine.trouble().filter(|_| self.takes_orders()) {
-            return Some(text);
-        }
+        self.order_trouble().or_else(|| self.machine_trouble())
+    }
+
+    /// What an order does to the machine, or has done.
+    fn order_trouble(&self) -> Option<String> {
+        self.machine.trouble().filter(|_| self.takes_orders())
+    }
+
+    /// Whether the machine may be lost, and nobody ordered it.
+    pub(super) fn may_be_lost(&self) -> bool {
+        self.order_trouble().is_none() && self.machine_trouble().is_some()
+    }
+
+    /// Why a machine that should run may not.
+    fn machine_trouble(&self) -> Option<String> {
         if !self.is_watched() {
             return None;
         }
@@ -178,7 +190,7 @@ impl Mind {
         let node = self.guest.as_ref().map(|guest| &guest.node);
         match node.filter(|_| self.alive.offline) {
             Some(node) => Some(format!("node {node} is offline")),
-            None => self.alive.is_silent().then(|| SSH_SILENT.into()),
+            None => self.alive.is_silent().then(|| "its SSH does not answer".into()),
         }
     }
 

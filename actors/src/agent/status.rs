@@ -69,6 +69,7 @@ impl Mind {
             on_trial: self.spec.trial,
             size: self.spec.asked_size(),
             machine: self.machine.orders.clone(),
+            may_be_lost: self.may_be_lost(),
             detail: self.whole_detail(),
             phases: Vec::new(),
         }

@@ -564,8 +564,8 @@ impl Handler<HerdCommand> for Herd {
             HerdCommand::PlanResync { reply } => {
                 self.findings(ReconcilerCommand::Preview, reply, ctx);
             }
-            HerdCommand::OrderNode { node, cloud, order, reply } => {
-                self.order_node(node, cloud.as_ref(), order, reply, ctx);
+            HerdCommand::OrderNode { node, cloud, order, by, reply } => {
+                self.order_node(node, cloud.as_ref(), order, by, reply, ctx);
             }
             HerdCommand::Nodes { reply } => self.look_at_nodes(reply, ctx),
             HerdCommand::NodesKnown { reply } => reply.send(self.nodes_known()),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
 use drover_model::fault::Fault;
 use drover_model::id::{CloudId, ClusterId, NodeName, TemplateId};
-use drover_model::phase::{AgentPhase, NodeOrder, NodeStatus};
+use drover_model::phase::{AgentPhase, NodeOrder, NodeStatus, OrderedBy};
 use drover_model::placement::report::{
     NodeKeptOut, NodeOffline, NodeReport, NodesKnown, WhyReport,
 };
@@ -44,6 +44,7 @@ impl Herd {
         node: NodeName,
         cloud: Option<&CloudId>,
         order: NodeOrder,
+        by: String,
         reply: OrderReply,
         ctx: &mut Context<Self>,
     ) {
@@ -65,10 +66,12 @@ impl Herd {
             node: node.clone(),
             drained: order == NodeOrder::Drain,
             cordoned: order == NodeOrder::Cordon,
+            by: Some(by.clone()),
         };
+        let by = OrderedBy { by, at: self.common.ports.ambient.now().wall };
         self.append(body, ctx, move |actor, done, ctx| {
             let answer = match done {
-                Ok(_) => Ok(actor.node_ordered(cluster, node, order, ctx)),
+                Ok(_) => Ok(actor.node_ordered(cluster, node, order, by, ctx)),
                 Err(fault) => Err(Refusal::Unavailable(fault.to_string())),
             };
             reply.send(answer);
@@ -80,9 +83,10 @@ impl Herd {
         cluster: ClusterId,
         node: NodeName,
         order: NodeOrder,
+        by: OrderedBy,
         ctx: &mut Context<Self>,
     ) -> NodeOrdered {
-        let before = self.common.sites.set_order(&cluster, &node, order);
+        let before = self.common.sites.set_order(&cluster, &node, order, Some(by));
         let changed = before != order;
         match order {
             NodeOrder::Use if changed => self.node_opened(&cluster, &node),
@@ -149,7 +153,12 @@ impl Herd {
         let kept_out = self.clusters.keys().flat_map(|cluster| {
             let orders = sites.kept_out(cluster).into_iter();
             let cluster = cluster.clone();
-            orders.map(move |(node, order)| NodeKeptOut { cluster: cluster.clone(), node, order })
+            orders.map(move |(node, (order, by))| NodeKeptOut {
+                cluster: cluster.clone(),
+                node,
+                order,
+                by,
+            })
         });
         let offline = self.clusters.keys().flat_map(|cluster| {
             let nodes = sites.offline(cluster).into_iter();
@@ -231,6 +240,7 @@ impl Herd {
         self.common.sites.seen(&cluster, fleet.nodes().keys());
         let claims = Claim::of_roster(&self.common.roster, &cluster);
         let scene = Scene::new(&fleet, &claims);
+        let kept_out = self.common.sites.kept_out(&cluster);
         for (node, observation) in fleet.nodes() {
             let room = scene.room(node);
             let state = self.state_of(&cluster, node, *observation);
@@ -238,6 +248,7 @@ impl Herd {
                 refuses: self.refused_by(&cluster, node, &scene),
                 used_mb: observation.figures.map_or(0, |figures| figures.used / MIB),
                 busy_cpus: observation.figures.map_or(0, |figures| figures.busy),
+                kept_out_by: kept_out.get(node).and_then(|(_, by)| by.clone()),
                 ..report(cluster.clone(), node.clone(), state, room)
             });
         }
@@ -418,5 +429,6 @@ fn report(cluster: ClusterId, node: NodeName, state: NodeStatus, room: Room) -> 
         busy_cpus: 0,
         free_cpus: room.free_cpus(),
         refuses: Vec::new(),
+        kept_out_by: None,
     }
 }

@@ -29,6 +29,8 @@ impl Listed for NodeOut {
         let room = self.room.as_ref();
         let mib = |figure: Option<i64>| Cell::maybe(figure.map(|figure| format!("{figure} MiB")));
         let whole = |figure: Option<u64>| mib(figure.and_then(|figure| figure.try_into().ok()));
+        let kept_out = self.kept_out_by.as_ref();
+        let kept_out = kept_out.map(|one| format!("by {} since {}", one.by, one.at));
         // The service puts why a node is barred in the place of its state.
         let (state, tone, detail) = match self.state.as_str() {
             "online" => ("online", Tone::Good, ""),
@@ -50,7 +52,7 @@ impl Listed for NodeOut {
             Cell::maybe(room.map(|room| format!("{:.0}", room.cpus))),
             Cell::maybe(room.map(|room| format!("{:.1}", room.free_cpus))),
             Cell::of(&self.cluster),
-            Cell::of(detail),
+            Cell::of(kept_out.as_deref().unwrap_or(detail)),
         ]
     }
 

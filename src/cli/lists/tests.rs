@@ -197,10 +197,13 @@ fn nodes_and_pools_fit() {
             "refuses": [{ "template": "lab/linux", "why": "64512 MiB are free, 70000 are needed" }],
         })
     };
+    let mut drained = node("pve4", "drained", 8192);
+    drained["keptOutBy"] = json!({ "by": "token:ops", "at": "2026-11-21T07:40:00Z" });
     let nodes: Vec<drover_api::NodeOut> = read(json!([
         node("pve1", "online", 32768),
         node("pve2", "its breaker is tripped until 2026-11-21T08:14:00Z: no route to host", -256),
         node("pve3", "offline", 0),
+        drained,
     ]));
     let pools: Vec<drover_api::AddressPoolOut> = read(json!([{
         "id": "lab", "ranges": ["10.20.0.50-10.20.0.59", "10.20.0.70", "10.21.0.1-10.21.3.254"],

@@ -24,6 +24,8 @@
       const at = Date.parse(one.dateTime);
       if (!Number.isNaN(at)) {
         one.title = one.dateTime;
+        // What an old event says of its own time stays as it was.
+        if (one.dataset.word && one.closest("[data-still]")) continue;
         const text = far(at, one.dataset.word);
         if (one.textContent !== text) one.textContent = text;
       }
@@ -163,6 +165,19 @@
     setTimeout(() => one.remove(), isBad ? 20000 : 8000);
   };
 
+  // Without TLS a browser has no clipboard for scripts, and still copies what is selected.
+  const copy = async (button) => {
+    if (navigator.clipboard) return navigator.clipboard.writeText(button.dataset.copy);
+    const area = document.createElement("textarea");
+    area.value = button.dataset.copy;
+    button.after(area);
+    area.select();
+    const done = document.execCommand("copy");
+    area.remove();
+    button.focus();
+    if (!done) throw new Error("not copied");
+  };
+
   // Buttons: `data-do` is a method and a path, `data-ask` what to ask before.
   const asked = (button) => new Promise((resolve) => {
     const dialog = find("#ask");
@@ -252,8 +267,8 @@
   document.addEventListener("click", (event) => {
     const button = event.target.closest("button");
     if (button && button.dataset.do) act(button);
-    if (button && button.dataset.copy && navigator.clipboard) {
-      navigator.clipboard.writeText(button.dataset.copy).then(() => note("Copied", false), () => {});
+    if (button && button.dataset.copy) {
+      copy(button).then(() => note("Copied", false), () => note("The browser did not copy it: select the text", true));
     }
   });
 

@@ -8,13 +8,13 @@ use std::time::Duration;
 use drover_api::AlarmOut;
 use drover_model::phase::{AgentPhase, LeasePhase};
 use drover_model::placement::report::{NodeOffline, NodesKnown};
-use drover_model::record::{LOST, SSH_SILENT};
+use drover_model::record::is_lost;
 use drover_model::status::{AgentStatus, LeaseStatus};
 use drover_model::time::WallTime;
 use drover_page::standing_alarms;
 
 use crate::alarms::alarms;
-use crate::breakers::breakers;
+use crate::breakers::tripped_count;
 use crate::shapes::Shown;
 use crate::view::View;
 
@@ -52,13 +52,13 @@ impl Attention {
         // Each of them stands with its node.
         stuck.retain(|agent| !is_down(agent));
         let ended = view.ended_since(lately(now)).into_iter();
-        let lost = ended.filter(|(one, ended)| is_lost(one, Some(*ended), now));
+        let lost = ended.filter(|(one, ended)| was_lost_lately(one, Some(*ended), now));
         Self {
             alarms: standing_alarms(alarms(view), &sources),
             stuck,
             lost: lost.map(|(one, _)| one).collect(),
             down,
-            breakers: breakers(view).len(),
+            breakers: tripped_count(view),
         }
     }
 
@@ -86,9 +86,7 @@ fn is_stuck(agent: &AgentStatus, now: WallTime) -> bool {
         AgentPhase::InDoubt | AgentPhase::Retiring => SLOW,
         AgentPhase::Draining if agent.leases.is_empty() => DRAINED,
         // Nobody knows yet whether what runs there is lost.
-        AgentPhase::Leased | AgentPhase::Draining if agent.detail == SSH_SILENT => {
-            return true;
-        }
+        AgentPhase::Leased | AgentPhase::Draining if agent.may_be_lost => return true,
         AgentPhase::Queued
         | AgentPhase::Cloning
         | AgentPhase::Configuring
@@ -112,9 +110,9 @@ fn lately(now: WallTime) -> WallTime {
 }
 
 /// Whether a lease lost its machine within the last hour.
-fn is_lost(lease: &LeaseStatus, ended: Option<WallTime>, now: WallTime) -> bool {
+fn was_lost_lately(lease: &LeaseStatus, ended: Option<WallTime>, now: WallTime) -> bool {
     lease.state == LeasePhase::Ended
-        && lease.detail.starts_with(LOST)
+        && is_lost(&lease.detail)
         && ended.is_some_and(|at| !is_older(at, LATELY, now))
 }
 
@@ -153,17 +151,17 @@ mod tests {
         let leased =
             AgentStatus { leases: [LeaseId::new("l1")].into(), ..agent("a1", AgentPhase::Leased) };
         assert!(!is_stuck(&leased, WallTime(0)));
-        assert!(is_stuck(&AgentStatus { detail: SSH_SILENT.into(), ..leased }, WallTime(0)));
+        assert!(is_stuck(&AgentStatus { may_be_lost: true, ..leased }, WallTime(0)));
     }
 
     #[test]
     fn a_lost_lease_needs_a_look_for_an_hour_and_a_released_one_never() {
         let ended = |detail: &str| lease("l1", LeasePhase::Ended, None, detail);
         let at = Some(WallTime(1_000));
-        assert!(is_lost(&ended("lost: node pve2 is offline"), at, WallTime(3_600_000)));
-        assert!(!is_lost(&ended("lost: node pve2 is offline"), at, WallTime(3_601_000)));
-        assert!(!is_lost(&ended("released"), at, WallTime(2_000)));
-        assert!(!is_lost(&ended("lost"), None, WallTime(2_000)));
+        assert!(was_lost_lately(&ended("lost: node pve2 is offline"), at, WallTime(3_600_000)));
+        assert!(!was_lost_lately(&ended("lost: node pve2 is offline"), at, WallTime(3_601_000)));
+        assert!(!was_lost_lately(&ended("released"), at, WallTime(2_000)));
+        assert!(!was_lost_lately(&ended("lost"), None, WallTime(2_000)));
     }
 
     // Invariant: what is counted on each page is what the first one lists.

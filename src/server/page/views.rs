@@ -12,8 +12,8 @@ use drover_model::status::AgentStatus;
 use drover_page::{
     AgentFilter, AgentPage, AgentWords, AgentsPage, AuditPage, Clusters, ConfigurationPage,
     DocsPage, DocsTopic, EventsPage, Frame, GonePage, HeldAgent, HerdAsides, HerdPage, JobPage,
-    JobsPage, KeptOutNode, LeaseCounts, LeasePage, LeasesPage, NodeDown, NodesPage, PlanPage, Tab,
-    TemplatePage, TerminalEntry, TerminalPage, UsagePage, ValuesShown,
+    JobsPage, KeptOutNode, LeaseCounts, LeasePage, LeasesPage, NodeDown, NodeOffline, NodesPage,
+    PlanPage, Tab, TemplatePage, TerminalEntry, TerminalPage, UsagePage, ValuesShown,
 };
 use serde::Deserialize;
 
@@ -128,6 +128,11 @@ pub(super) async fn herd(state: Data, caller: ByCaller, request: HttpRequest) ->
         since: rfc3339(one.since),
         agents: agents.iter().take(LOOKS).map(agent).collect(),
     });
+    let offline = nodes.offline.iter().map(|one| NodeOffline {
+        cluster: one.cluster.to_string(),
+        node: one.node.to_string(),
+        since: rfc3339(one.since),
+    });
     let over = |all: usize| all.saturating_sub(LOOKS);
     let more_looks = over(seen.stuck.len()) + over(seen.lost.len()) + over(seen.down.len());
     let held = view.agents_where(|one| one.phase == AgentPhase::Held);
@@ -151,7 +156,8 @@ pub(super) async fn herd(state: Data, caller: ByCaller, request: HttpRequest) ->
     let asides = HerdAsides {
         leases,
         waits,
-        kept_out: nodes.kept_out.iter().map(kept_out).collect(),
+        kept_out: nodes.kept_out.iter().map(|one| kept_out(one, caller.role)).collect(),
+        offline: offline.collect(),
         stuck: seen.stuck.iter().take(LOOKS).map(agent).collect(),
         lost_leases: seen
             .lost
@@ -169,11 +175,12 @@ pub(super) async fn herd(state: Data, caller: ByCaller, request: HttpRequest) ->
     Ok(html(&HerdPage::new(frame, status::glance(view), asides, gone(&state))))
 }
 
-fn kept_out(one: &NodeKeptOut) -> KeptOutNode {
+fn kept_out(one: &NodeKeptOut, role: Role) -> KeptOutNode {
     KeptOutNode {
         cluster: one.cluster.to_string(),
         node: one.node.to_string(),
         is_drained: one.order == NodeOrder::Drain,
+        by: one.by.as_ref().filter(|_| role >= Role::Operator).map(Shown::shown),
     }
 }
 

@@ -12,7 +12,7 @@ use drover_model::demand::spec::ShareSpec;
 use drover_model::id::{
     AgentId, CloudId, ClusterId, LeaseId, NodeName, RunnerName, SourceId, TemplateId,
 };
-use drover_model::phase::{NodeOrder, NodeStatus};
+use drover_model::phase::{NodeOrder, NodeStatus, OrderedBy};
 use drover_model::placement::report::{NodeKeptOut, NodeOffline, NodeReport, NodesKnown};
 use drover_model::ports::JobObservation;
 use drover_model::record::Want;
@@ -135,6 +135,7 @@ pub(super) fn nodes_known() -> NodesKnown {
             cluster: cluster.clone(),
             node: kept_out,
             order: NodeOrder::Cordon,
+            by: Some(OrderedBy { by: "token:ops".to_owned(), at: THEN }),
         }],
         offline: vec![NodeOffline { cluster, node: offline, since: THEN }],
         ..NodesKnown::default()
@@ -159,6 +160,7 @@ pub(super) fn a_node() -> NodeReport {
         busy_cpus: 2500,
         free_cpus: 1500,
         refuses: vec![(linux, "no room".into())],
+        kept_out_by: None,
     }
 }
 

@@ -443,19 +443,13 @@ async fn get(
     .await
 }
 
-/// How some stores name a key that is not there when several are deleted at once, such as versitygw 1.8; S3 itself
-/// takes it as deleted (S3 API reference, DeleteObjects).
-const NO_SUCH_KEY: &str = "(code: NoSuchKey)";
-
 async fn delete(store: Arc<dyn ObjectStore>, paths: Vec<Path>) -> Outcome<()> {
     let paths = stream::iter(paths.into_iter().map(Ok)).boxed();
     let mut deleted = store.delete_stream(paths);
     while let Some(one) = deleted.next().await {
         match outcome(one) {
-            Outcome::Done(_) | Outcome::Missing(_) => {}
             // A try before this one may have deleted it.
-            Outcome::Refused(error) | Outcome::Again { error, .. }
-                if error.to_string().contains(NO_SUCH_KEY) => {}
+            Outcome::Done(_) | Outcome::Missing(_) => {}
             Outcome::Conflict => return Outcome::Conflict,
             Outcome::Refused(error) => return Outcome::Refused(error),
             Outcome::Again { error, sent } => return Outcome::Again { error, sent },
@@ -467,6 +461,9 @@ async fn delete(store: Arc<dyn ObjectStore>, paths: Vec<Path>) -> Outcome<()> {
 /// What a request's result means.
 fn outcome<T>(result: object_store::Result<T>) -> Outcome<T> {
     use object_store::Error;
+    /// How some stores name a key that is not there when several are deleted at once, such as versitygw 1.8; S3
+    /// itself takes it as deleted (S3 API reference, DeleteObjects).
+    const NO_SUCH_KEY: &str = "(code: NoSuchKey)";
     let error = match result {
         Ok(done) => return Outcome::Done(done),
         Err(error) => error,
@@ -490,7 +487,10 @@ fn outcome<T>(result: object_store::Result<T>) -> Outcome<T> {
     );
     if is_conflict {
         Outcome::Conflict
-    } else if matches!(error, Error::NotFound { .. }) || has_status(404) {
+    } else if matches!(error, Error::NotFound { .. })
+        || has_status(404)
+        || whole.contains(NO_SUCH_KEY)
+    {
         Outcome::Missing(CallError::Refused(text))
     } else if has_status(401) || has_status(403) {
         Outcome::Refused(CallError::Refused(format!("the store refuses this login: {text}")))

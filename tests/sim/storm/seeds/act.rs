@@ -381,11 +381,12 @@ impl Play {
         let Some((_, cloud)) = there.next() else { return };
         let (reply, answer) = Reply::channel();
         let (cloud, name) = (Some(CloudId::new(cloud)), NodeName::new(&node));
+        let by = "token:ops".to_owned();
         if order != NodeOrder::Use {
             self.closed_nodes.insert(number);
         }
         self.watch.orders_node(cluster, &node, order);
-        self.world.send(HerdCommand::OrderNode { node: name, cloud, order, reply });
+        self.world.send(HerdCommand::OrderNode { node: name, cloud, order, by, reply });
         let watch = Arc::clone(&self.watch);
         tokio::spawn(async move {
             if let Ok(Ok(done)) = answer.await {
