@@ -47,8 +47,9 @@ pub(crate) fn with_orders_of(text: &str, frame: &Frame, about: &str) -> String {
     html + &what_to_do(&text, &frame.hints) + &buttons
 }
 
-/// The same of an alarm, each of its clauses on a line of its own: it is read in a hurry.
-pub(crate) fn alarm(text: &str, frame: &Frame, about: &str) -> String {
+/// The same, each of its clauses on a line of its own, and commands of Proxmox VE with a button that copies them: it
+/// is read in a hurry.
+pub(crate) fn in_lines(text: &str, frame: &Frame, about: &str) -> String {
     with_copies(
         &with_orders_of(&clauses::apart(text), frame, about).replace(clauses::BREAK, "<br>"),
     )
@@ -268,7 +269,7 @@ fn plain<'a>(html: &mut String, text: &'a str, entries: &mut Entries) -> &'a str
             }
             None => *html += &escaped(piece),
         }
-        before = word.trim_start_matches('(');
+        before = word.trim_start_matches(['(', clauses::BREAK]);
     }
     if text.ends_with(' ') { before } else { "" }
 }
@@ -479,10 +480,12 @@ mod tests {
     #[test]
     fn a_command_of_proxmox_in_an_alarm_can_be_copied() {
         let html =
-            alarm("run `qm set 9000 --name 'x'`; see `drover doctor`", &frame(Role::Viewer), "");
+            in_lines("run `qm set 9000 --name 'x'`; see `drover doctor`", &frame(Role::Viewer), "");
         let button = "<button type=\"button\" class=\"small\" data-copy=\"qm set 9000 --name &#39;x&#39;\">Copy</button>";
         let code = "<code>qm set 9000 --name &#39;x&#39;</code>";
         assert_eq!(html, format!("run {code} {button}; <br>see <code>drover doctor</code>"));
+        let html = in_lines("no; node `pve2`: no", &frame(Role::Viewer), "");
+        assert_eq!(html, "no; <br>node <a href=\"/nodes\"><code>pve2</code></a>: no");
     }
 
     // Invariant: an operator knows clouds, and no fingerprint.
