@@ -5,17 +5,22 @@
 
 mod openid;
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
 use drover_api::Role;
 use drover_model::fact::What;
-use drover_model::phase::{AgentPhase, LeasePhase};
-use drover_model::status::AgentStatus;
+use drover_model::id::CloudId;
+use drover_model::overridden::CloudOverrides;
+use drover_model::phase::{AgentPhase, CloudHealth, LeasePhase};
+use drover_model::status::{AgentStatus, CloudStatus};
 use reqwest::header::{COOKIE, LOCATION, SET_COOKIE};
 use reqwest::redirect::Policy;
 use reqwest::{Client, Method, Response};
-use std::sync::Arc;
 
 use super::places;
 use crate::gate::Access;
+use crate::place::Place;
 use crate::routes;
 use crate::session::CSRF_HEADER;
 use crate::testing::{Served, agent, empty_template, lease, reported};
@@ -212,6 +217,96 @@ async fn a_cookie_alone_changes_nothing_on_any_route() {
     let csrf = browser.csrf.clone();
     let answer = browser.ask(Method::POST, "/v1/agents/a1/retire", Some(&csrf)).await;
     assert_eq!(answer.status(), 202);
+    served.stop().await;
+}
+
+// Invariant: each button asks for what there is, and stands only where its reader's role may ask for it.
+
+/// A cloud whose trouble names each command that the page can carry out.
+fn cloud_of_all_commands() -> What {
+    let commands =
+        ["uncordon pve1", "breakers reset lab/linux", "hold-next lab/linux", "release l7"];
+    let commands = commands.into_iter().chain(["reload", "resync", "sync"]);
+    What::Cloud(Box::new(CloudStatus {
+        cloud: CloudId::new("lab"),
+        cluster: None,
+        health: CloudHealth::Well,
+        version: None,
+        detail: commands.map(|command| format!("`drover {command}`")).collect::<Vec<_>>().join(" "),
+        agents: 1,
+        cap: None,
+        overrides: CloudOverrides::default(),
+    }))
+}
+
+/// The method and the pattern of the route that an order such as `POST /v1/reap` comes to, and what it asks for.
+fn route_of(order: &str, all: &[Place]) -> Option<(String, Access)> {
+    let (method, path) = order.split_once(' ')?;
+    let is_of = |pattern: &str| {
+        let (wanted, given) = (pattern.split('/'), path.split('/'));
+        wanted.clone().count() == given.clone().count()
+            && wanted.zip(given).all(|(one, other)| one.starts_with('{') || one == other)
+    };
+    let place = all.iter().find(|place| is_of(place.path))?;
+    let (_, access) = place.methods.iter().find(|(one, _)| *one == method)?;
+    Some((format!("{method} {}", place.path), *access))
+}
+
+#[tokio::test]
+async fn each_button_has_a_route_that_its_reader_may_use() {
+    let served = served();
+    reported(&served.view, What::Agent(Arc::new(agent("h1", AgentPhase::Held))));
+    reported(&served.view, cloud_of_all_commands());
+    let all: Vec<Place> = routes::places().into_iter().chain(places()).collect();
+    let mut seen = BTreeSet::new();
+    for (token, role) in [
+        ("viewer-token", Role::Viewer),
+        ("operator-token", Role::Operator),
+        ("admin-token", Role::Admin),
+    ] {
+        let browser = Browser::of(&served, token).await;
+        for path in [
+            "/",
+            "/nodes",
+            "/plan",
+            "/configuration",
+            "/agents/a1",
+            "/agents/h1",
+            "/leases/l1",
+            "/templates/lab/linux",
+        ] {
+            let page = browser.get(path).await.text().await.unwrap();
+            for order in page.split("data-do=\"").skip(1) {
+                let order = order.split('"').next().unwrap();
+                let (route, access) = route_of(order, &all)
+                    .unwrap_or_else(|| panic!("{path} as {role}: nothing answers `{order}`"));
+                let may = matches!(access, Access::Least(least) if role >= least);
+                assert!(may || access == Access::Open, "{path} as {role}: `{order}` is refused");
+                seen.insert(route);
+            }
+        }
+    }
+    let seen: Vec<&str> = seen.iter().map(String::as_str).collect();
+    assert_eq!(
+        seen,
+        [
+            "DELETE /v1/agents/{id}/hold",
+            "DELETE /v1/leases/{id}",
+            "POST /logout",
+            "POST /v1/agents/{id}/hold",
+            "POST /v1/agents/{id}/retire",
+            "POST /v1/breakers/{id}/reset",
+            "POST /v1/nodes/{node}/cordon",
+            "POST /v1/nodes/{node}/drain",
+            "POST /v1/reap",
+            "POST /v1/reload",
+            "POST /v1/resync",
+            "POST /v1/sync",
+            "POST /v1/templates/{id}/hold-next",
+            "POST /v1/templates/{id}/provision",
+        ],
+        "every button was seen"
+    );
     served.stop().await;
 }
 
