@@ -393,10 +393,13 @@ impl JournalState {
                 self.ahead.insert(cluster.clone(), (*vmid, *seq));
             }
             Body::NodeDrained { cluster, node, drained, cordoned, by } => {
-                mark(&mut self.drained, cluster, node, *drained);
-                mark(&mut self.cordoned, cluster, node, *cordoned && !*drained);
-                let by = by.as_ref().filter(|_| *drained || *cordoned);
-                self.ordered_by(cluster, node, by.map(|by| OrderedBy { by: by.clone(), at }));
+                let was = mark(&mut self.drained, cluster, node, *drained);
+                let was_cordoned = mark(&mut self.cordoned, cluster, node, *cordoned && !*drained);
+                // Who orders what holds already changes nothing.
+                if (was, was_cordoned) != (*drained, *cordoned && !*drained) {
+                    let by = by.as_ref().filter(|_| *drained || *cordoned);
+                    self.ordered_by(cluster, node, by.map(|by| OrderedBy { by: by.clone(), at }));
+                }
             }
             Body::TroubleSince { of, since } => self.trouble(of, *since),
             Body::Stranded { agent, why, command } => self.with(agent, |entry| {

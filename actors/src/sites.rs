@@ -166,7 +166,11 @@ impl Shared<Sites, role::Herd> {
         let orders = &mut all.entry(cluster.clone()).or_default().orders;
         let before = match order {
             NodeOrder::Use => orders.remove(node),
-            NodeOrder::Cordon | NodeOrder::Drain => orders.insert(node.clone(), (order, by)),
+            // Who orders what holds already changes nothing.
+            NodeOrder::Cordon | NodeOrder::Drain => match orders.get(node) {
+                Some((before, by)) if *before == order => Some((order, by.clone())),
+                Some(_) | None => orders.insert(node.clone(), (order, by)),
+            },
         };
         before.map_or(NodeOrder::Use, |(order, _)| order)
     }
@@ -191,6 +195,7 @@ mod tests {
             ("pve1", drain),
             ("pve2", drain),
             ("pve2", used),
+            ("pve3", cordon),
             ("pve3", cordon),
             ("pve4", cordon),
             ("pve4", drain),
@@ -233,7 +238,7 @@ mod tests {
         let by = |seq| Some(OrderedBy { by: "token:ops".to_owned(), at: at(seq).wall });
         let kept_out = sites.kept_out(&cluster).into_iter();
         let kept_out = kept_out.map(|(node, (_, by))| (node.to_string(), by));
-        let wanted = [("pve1", by(1)), ("pve3", by(4)), ("pve4", by(6)), ("pve5", by(8))];
+        let wanted = [("pve1", by(1)), ("pve3", by(4)), ("pve4", by(7)), ("pve5", by(9))];
         assert_eq!(kept_out.collect::<Vec<_>>(), wanted.map(|(node, by)| (node.to_owned(), by)));
     }
 }

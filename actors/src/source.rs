@@ -1,6 +1,7 @@
 //! The choice of a clone: which template images of the cluster fit, and which image, node and
 //! storage the next agent takes. Pure.
 
+mod passed;
 mod standing;
 
 use std::cmp::Reverse;
@@ -13,6 +14,7 @@ use drover_model::template_image::{Candidate, Found, Origin, Sought};
 
 use crate::placement::rank::{self, Seat};
 use crate::placement::{Claim, Crowds, Scene};
+use passed::in_a_sentence;
 pub use standing::Standing;
 
 /// What closes nodes and storages, and what drover's own agents take of them.
@@ -102,7 +104,7 @@ pub fn choose(spec: &TemplateSpec, found: &Found, ground: &dyn Ground) -> Result
     let (seats, mut choices): (Vec<Seat>, Vec<Choice>) = fit.into_iter().unzip();
     let nodes: Vec<&NodeName> = choices.iter().map(|choice| &choice.node).collect();
     let Some(first) = rank::order_on(&spec.placement, &seats, &nodes).first().copied() else {
-        return Err(passed.join("; "));
+        return Err(in_a_sentence(&passed));
     };
     let mut choice = choices.swap_remove(first);
     choice.origin.why = choosing.explain(&choice, &passed);

@@ -117,6 +117,9 @@ pub struct Call {
     pub status: Option<u16>,
     /// The id of the request, which its answer has in the header `x-request-id`.
     pub request: String,
+    /// What was done, in words, where method and path do not say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub done: Option<String>,
 }
 
 /// A terminal in an agent, and who opened it.
@@ -229,6 +232,7 @@ impl Call {
             object: self.object.as_deref().map(plain),
             status: self.status,
             request: plain(&self.request),
+            done: self.done.as_deref().map(plain),
         }
     }
 

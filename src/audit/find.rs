@@ -6,7 +6,7 @@ use std::path::Path;
 use jiff::Timestamp;
 
 use crate::folder;
-use crate::record::Record;
+use crate::record::{Record, link};
 
 /// Which records are wanted; what is not given does not count.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -57,6 +57,10 @@ pub fn find(folder: &Path, wanted: &Wanted) -> io::Result<Vec<Record>> {
             bytes => bytes?,
         };
         for line in bytes.rsplit(|byte| *byte == b'\n') {
+            // One that was changed would stand beside the one that has its number now.
+            if std::str::from_utf8(line).ok().and_then(link).is_none() {
+                continue;
+            }
             let Ok(record) = serde_json::from_slice::<Record>(line) else { continue };
             if found.len() >= wanted.limit || wanted.ends_at(&record) {
                 break 'files;

@@ -54,6 +54,9 @@ pub enum How {
     /// The line is no record.
     #[error("the line is no record, and no record after it says that it was torn")]
     NoRecord,
+    /// The line stands where a write may have broken off, and no write leaves such a line.
+    #[error("the line is no piece of a record whose write broke off: it was changed or added")]
+    NotTorn,
     /// The record was changed after it was written.
     #[error("the record was changed: its hash is not that of the line")]
     Changed,
@@ -185,6 +188,7 @@ impl Check {
             if (self.piece.len() as u64, &digest(&self.piece)) != (bytes, sha256) {
                 return Err(broken(How::OtherPiece));
             }
+            self.torn_off()?;
             self.piece.clear();
             self.torn_lines += 1;
         }
@@ -202,6 +206,28 @@ impl Check {
         Ok(())
     }
 
+    /// Whether each line of the piece is the beginning of the next record: a process dies while it writes that,
+    /// and the next one may die while it closes the piece. A disk may hold zeros in the place of the rest.
+    fn torn_off(&self) -> Result<(), Broken> {
+        let begin = match &self.head {
+            Some(head) => format!("{{\"seq\":{},", head.seq + 1),
+            None => "{\"seq\":".to_owned(),
+        };
+        for (at, line) in self.piece.split(|byte| *byte == b'\n').enumerate() {
+            let zeros = line.iter().rev().take_while(|byte| **byte == 0).count();
+            let line = &line[..line.len() - zeros];
+            let shared = line.len().min(begin.len());
+            let is_start = line[..shared] == begin.as_bytes()[..shared];
+            // A whole one with a wrong hash was changed.
+            let is_whole = serde_json::from_slice::<serde::de::IgnoredAny>(line).is_ok();
+            if !is_start || is_whole {
+                let (next, line) = (self.next(), self.piece_line + at);
+                return Err(self.broken(next, &self.last_file, line, How::NotTorn));
+            }
+        }
+        Ok(())
+    }
+
     /// The number of the record that must come next.
     fn next(&self) -> u64 {
         self.head.as_ref().map_or(1, |head| head.seq + 1)
@@ -212,6 +238,7 @@ impl Check {
     }
 
     fn end(self, is_folder: bool) -> Result<Seen, Broken> {
+        self.torn_off()?;
         if let Some((before, file)) = &self.begin {
             let is_begin = *before == Head::zero() || self.removed.contains(before);
             if is_folder && !is_begin {

@@ -221,6 +221,7 @@ impl CallPermit for Permit {
             Err(TransportError::TimedOut(_)) => CallEnd::Silent,
             Err(
                 TransportError::Connect(_)
+                | TransportError::BrokeOff(_)
                 | TransportError::Certificate(_)
                 | TransportError::Closed(_)
                 | TransportError::TooLarge(_)

@@ -124,8 +124,8 @@ fn fault_of_text(
     if let (FaultKind::Contention, Culprit::Storage(storage)) = (&kind, &culprit) {
         let text = format!(
             "storage `{storage}` was locked for longer than Proxmox waits, by clones or backups there \
-             or by another program: the tasks of its node show them; with a lower `clonesPerStorage` \
-             fewer clones of drover's run there at once; {whole}"
+             or by another program: where this does not pass, the task list of its node in Proxmox shows \
+             them; a lower `clonesPerStorage` has drover start fewer clones there at once; {whole}"
         );
         return Fault::new(kind, culprit, text);
     }

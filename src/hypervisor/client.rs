@@ -157,7 +157,7 @@ pub(crate) fn fault(error: &PveError, cloud: &CloudId, login: &str) -> Fault {
         PveError::Unreachable { tried, answered: true, .. } => {
             let text = format!(
                 "{NO_ENDPOINT} `{cloud}` answers any more: check on a node that `pveproxy` runs, \
-                 and that network and firewall let its port 8006 through: {}",
+                 (`systemctl status pveproxy`), and that network and firewall let its port through: {}",
                 by_failure(tried)
             );
             Fault::new(FaultKind::Unreachable, whole, text)

@@ -9,8 +9,11 @@ use crate::{clauses, moments};
 
 /// The most characters that a name of a thing has.
 const LONGEST_NAME: usize = 200;
+/// A value of more characters that stands in a text is not there by chance.
+const WORD: usize = 6;
 /// How commands begin that are run on a node of Proxmox VE.
-const PROXMOX: [&str; 6] = ["pveum ", "pvesm ", "pvesh ", "pvecm ", "qm ", "pct "];
+const PROXMOX: [&str; 8] =
+    ["pveum ", "pvesm ", "pvesh ", "pvecm ", "qm ", "pct ", "ha-manager ", "systemctl "];
 
 /// Text as HTML: what stands between backticks as code, and agents, leases, templates, clouds and nodes as
 /// links to their pages.
@@ -95,20 +98,31 @@ fn what_to_do(text: &str, hints: &Hints) -> String {
     )
 }
 
-/// A key as a link to its line of the configuration, with its value where that was not said yet.
-fn key_of(key: &str, found: &KeyInForce<'_>, is_said: bool) -> String {
+/// How much of a key in a sentence was said before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Said {
+    Nothing,
+    Value,
+    /// Its value and its place.
+    All,
+}
+
+/// A key as a link to its line of the configuration, with what was not said yet of its value and place.
+fn key_of(key: &str, found: &KeyInForce<'_>, said: Said) -> String {
     let address = format!("/configuration?q=key:{}#values-title", encoded(&found.path));
     let link = format!("<a href=\"{}\"><code>{}</code></a>", escaped(&address), escaped(key));
-    if is_said {
-        return link;
-    }
     // The folder of a file is the same for all, and long.
     let place = match found.origin {
-        "default" => "by default".to_owned(),
-        origin => format!("in {}", escaped(origin.rsplit('/').next().unwrap_or_default())),
+        "default" => "the default",
+        origin => origin.rsplit('/').next().unwrap_or_default(),
     };
-    let (value, origin) = (escaped(found.value), escaped(found.origin));
-    format!("{link} <span class=\"value\" title=\"{origin}\">= {value} {place}</span>")
+    let text = match said {
+        Said::Nothing => format!("now {}, {}", escaped(found.value), escaped(place)),
+        Said::Value => escaped(place),
+        Said::All => return link,
+    };
+    let origin = escaped(found.origin);
+    format!("{link} <span class=\"value\" title=\"{origin}\">{text}</span>")
 }
 
 /// Text as HTML, without what a button says that stands elsewhere on the page.
@@ -229,8 +243,14 @@ fn written(text: &str, hints: Option<(&Hints, Entries)>) -> String {
                         format!("<a href=\"{}\">{code}</a>", escaped(&address))
                     }
                     (None, None, Some(found)) => {
-                        let is_said = has_value || known.contains(&found.path);
-                        let link = key_of(part, &found, is_said);
+                        let value = found.value.trim_matches('"');
+                        let has_value = has_value || value.len() > WORD && text.contains(value);
+                        let said = match known.contains(&found.path) {
+                            true => Said::All,
+                            false if has_value => Said::Value,
+                            false => Said::Nothing,
+                        };
+                        let link = key_of(part, &found, said);
                         known.push(found.path);
                         link
                     }
@@ -403,21 +423,21 @@ mod tests {
         assert_eq!(
             of("lower `memoryMb`, `memoryMb`", "template lab/linux"),
             format!(
-                "lower {memory} <span class=\"value\" title=\"drover.yaml:14\">= 2048 in drover.yaml:14</span>, {memory}"
+                "lower {memory} <span class=\"value\" title=\"drover.yaml:14\">now 2048, drover.yaml:14</span>, {memory}"
             )
         );
         // The text says which entry it is.
         let cap = link("cloudConfigurations.lab.instanceCap", "instanceCap");
         let full = of("cloud lab is full: 8 of 8 (`instanceCap`)", "template lab/linux");
         assert!(
-            full.contains(&format!("({cap} <span class=\"value\" title=\"drover.yaml:9\">= 8 in ")),
+            full.contains(&format!("({cap} <span class=\"value\" title=\"drover.yaml:9\">now 8, ")),
             "{full}"
         );
         let own = link("agentConfigurations.linux.instanceCap", "instanceCap");
         let full = of("lab/linux is full: 4 of 4 (`instanceCap`)", "");
         assert!(
             full.contains(&format!(
-                "({own} <span class=\"value\" title=\"default\">= 4 by default"
+                "({own} <span class=\"value\" title=\"default\">now 4, the default"
             )),
             "{full}"
         );
@@ -430,13 +450,14 @@ mod tests {
         ] {
             assert!(!of(text, about).contains("href"), "{text}");
         }
-        assert!(of("`url`", "source git").contains("= https://git.lan in drover.yaml:22"));
+        assert!(of("`url`", "source git").contains(">now https://git.lan, drover.yaml:22<"));
         // A key that stands with what it has says it already.
         let with_value = link("agentConfigurations.linux.memoryMb", "memoryMb: 2048");
-        assert_eq!(
-            of("it has `memoryMb: 2048`", "template lab/linux"),
-            format!("it has {with_value}")
-        );
+        let place = "<span class=\"value\" title=\"drover.yaml:14\">drover.yaml:14</span>";
+        let text = of("it has `memoryMb: 2048`", "template lab/linux");
+        assert_eq!(text, format!("it has {with_value} {place}"));
+        let silent = of("no answer of `https://git.lan` (`url`)", "source git");
+        assert!(silent.contains("title=\"drover.yaml:22\">drover.yaml:22<"), "{silent}");
     }
 
     // Invariant: a reason that the book has leads to the heading there.

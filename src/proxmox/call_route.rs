@@ -126,6 +126,7 @@ impl CallOutcome {
             Err(TransportError::TimedOut(_)) => Self::TimedOut,
             Err(
                 TransportError::Connect(_)
+                | TransportError::BrokeOff(_)
                 | TransportError::Certificate(_)
                 | TransportError::Closed(_)
                 | TransportError::TooLarge(_)

@@ -223,6 +223,7 @@ impl Client {
                     let refused = match &error {
                         TransportError::Certificate(refused) => Some(&**refused),
                         TransportError::Connect(_)
+                        | TransportError::BrokeOff(_)
                         | TransportError::Closed(_)
                         | TransportError::TimedOut(_)
                         | TransportError::TooLarge(_)

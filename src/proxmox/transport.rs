@@ -117,6 +117,9 @@ pub enum TransportError {
     /// No connection was made.
     #[error("no connection ({0})")]
     Connect(#[source] BoxError),
+    /// Somebody took the connection, and ended it before anything could be asked.
+    #[error("the connection was taken and broke off ({0})")]
+    BrokeOff(#[source] BoxError),
     /// The node's certificate was refused.
     #[error(transparent)]
     Certificate(#[from] Box<CertificateRefused>),
@@ -138,7 +141,7 @@ impl TransportError {
     /// Whether the node may have seen the request.
     pub fn sent(&self) -> Sent {
         match self {
-            Self::Connect(_) | Self::Certificate(_) => Sent::No,
+            Self::Connect(_) | Self::BrokeOff(_) | Self::Certificate(_) => Sent::No,
             Self::Closed(_) | Self::TimedOut(_) | Self::TooLarge(_) | Self::Broken(_) => {
                 Sent::Maybe
             }

@@ -233,7 +233,10 @@ fn translate(error: reqwest::Error) -> TransportError {
             true => "connecting timed out".into(),
             false => innermost(&error).into(),
         };
-        return TransportError::Connect(source);
+        return match is_closed(&error) {
+            true => TransportError::BrokeOff(source),
+            false => TransportError::Connect(source),
+        };
     }
     if is_closed(&error) {
         return TransportError::Closed(Box::new(error));
@@ -266,7 +269,7 @@ fn is_closed(error: &(dyn Error + 'static)) -> bool {
                     | io::ErrorKind::ConnectionAborted
                     | io::ErrorKind::BrokenPipe
                     | io::ErrorKind::UnexpectedEof
-            )
+            ) || error.get_ref().is_some_and(|inner| is_closed(inner))
         });
         by_hyper || by_socket
     })

@@ -103,7 +103,7 @@ fn shown(Record { seq, at, prev, entry, hash }: Record) -> AuditRecordOut {
         | Entry::Lost { .. }
         | Entry::LeftOut { .. } => Call::default(),
     };
-    let Call { principal: _, role, peer, member, method, route, object, status, request } = call;
+    let Call { role, peer, member, method, route, object, status, request, .. } = call;
     let given = |text: String| (!text.is_empty()).then_some(text);
     AuditRecordOut {
         seq,
@@ -145,7 +145,7 @@ fn kind(entry: &Entry) -> &'static str {
 /// What a record says that is no call, in words.
 fn detail(entry: &Entry) -> Option<String> {
     let text = match entry {
-        Entry::Call(_) => return None,
+        Entry::Call(call) => return call.done.clone(),
         Entry::TerminalOpened(Terminal { id, agent, .. }) => {
             format!("opened terminal {id} in agent {agent}")
         }

@@ -167,6 +167,11 @@ pub(super) fn note_route(request: &ServiceRequest) {
     });
 }
 
+/// Notes what a call did, where its method and path do not say it.
+pub(super) fn note_done(request: &impl HttpMessage, done: String) {
+    note(request, |notes| notes.call.done = Some(done));
+}
+
 /// Notes who proved to make a call.
 pub(super) fn note_asker(request: &impl HttpMessage, principal: &str, role: Option<Role>) {
     note(request, |notes| {

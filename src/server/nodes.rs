@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use actix_web::web;
+use actix_web::{HttpRequest, web};
 use drover_actors::message::HerdCommand;
 use drover_api::{
     CordonIn, DrainIn, DrainOut, FailedOut, KeptOutBy, NodeOut, NodesOut, Problem, RefusesOut,
@@ -15,6 +15,7 @@ use drover_model::placement::report::{NodeReport, NodesKnown, WhyReport};
 use drover_model::record::Reason;
 use drover_model::status::AgentStatus;
 
+use super::audited::note_done;
 use super::auth::Caller;
 use super::body::Fields;
 use super::problem::Rejection;
@@ -153,13 +154,14 @@ pub(super) async fn known(state: &State) -> NodesKnown {
 pub(super) async fn cordon(
     state: web::Data<State>,
     caller: web::ReqData<Caller>,
+    request: HttpRequest,
     node: web::Path<String>,
     body: Result<web::Bytes, actix_web::Error>,
 ) -> Result<web::Json<DrainOut>, Rejection> {
     let mut fields = Fields::<CordonIn>::parse(body)?;
     fields.text("cloud", LONGEST);
     let CordonIn { cloud } = fields.finish()?;
-    order(&state, &caller, node.into_inner(), cloud, NodeOrder::Cordon).await
+    order(&state, (&caller, &request), node.into_inner(), cloud, NodeOrder::Cordon).await
 }
 
 /// Drains a node, across restarts, until it is used again; or takes a drain or a cordon back.
@@ -175,6 +177,7 @@ pub(super) async fn cordon(
 pub(super) async fn drain(
     state: web::Data<State>,
     caller: web::ReqData<Caller>,
+    request: HttpRequest,
     node: web::Path<String>,
     body: Result<web::Bytes, actix_web::Error>,
 ) -> Result<web::Json<DrainOut>, Rejection> {
@@ -183,12 +186,12 @@ pub(super) async fn drain(
     fields.flag("undrain");
     let DrainIn { cloud, undrain } = fields.finish()?;
     let wanted = if undrain { NodeOrder::Use } else { NodeOrder::Drain };
-    order(&state, &caller, node.into_inner(), cloud, wanted).await
+    order(&state, (&caller, &request), node.into_inner(), cloud, wanted).await
 }
 
 async fn order(
     state: &State,
-    caller: &Caller,
+    (caller, request): (&Caller, &HttpRequest),
     node: String,
     cloud: Option<String>,
     order: NodeOrder,
@@ -197,18 +200,18 @@ async fn order(
     let by = caller.principal.clone();
     let command = |reply| HerdCommand::OrderNode { node, cloud, order, by, reply };
     let done = state.ask(state.limits.reply, command).await?.map_err(Rejection::refused)?;
+    let node = &done.node;
+    let text = match done.order {
+        NodeOrder::Cordon => format!("cordoned node {node}"),
+        NodeOrder::Drain => format!("drained node {node}"),
+        NodeOrder::Use => format!("let node {node} be used again"),
+    };
+    let as_before = if done.changed { "" } else { ", as it was already" };
+    note_done(request, format!("{text}{as_before}"));
     if done.changed {
         // The one who ordered it looks at once.
         state.looks.forget();
-        let node = &done.node;
-        state.report_order(
-            caller,
-            match done.order {
-                NodeOrder::Cordon => format!("cordoned node {node}"),
-                NodeOrder::Drain => format!("drained node {node}"),
-                NodeOrder::Use => format!("let node {node} be used again"),
-            },
-        );
+        state.report_order(caller, text);
     }
     Ok(web::Json(DrainOut {
         cluster: done.cluster.to_string(),

@@ -167,8 +167,8 @@ fn unanswered(error: &ConnectError) -> Option<String> {
             let port = place(target)?;
             if source.kind() == ErrorKind::ConnectionRefused {
                 return Some(format!(
-                    "nothing listens on port {port} of the guest (`sshPort`), so the image's sshd does \
-                     not run there, the guest's firewall refuses it, or the port is wrong"
+                    "nothing listens on port {port} of the guest (`sshPort`): the port is wrong, the \
+                     image's sshd does not run, or the guest's firewall refuses it"
                 ));
             }
             let is_silent = [ErrorKind::TimedOut, ErrorKind::HostUnreachable];

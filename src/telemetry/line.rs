@@ -59,8 +59,22 @@ where
                 write!(writer, "{}{{{fields}}}: ", span.name())?;
             }
         }
-        writeln!(writer, "{}: {said}", about.target())
+        writeln!(writer, "{}: {}", about.target(), in_its_place(&said))
     }
+}
+
+/// Text that cannot be taken for another line, nor move a cursor: guests and other programs may have said it.
+fn in_its_place(said: &str) -> String {
+    let mut text = String::with_capacity(said.len());
+    for letter in said.chars() {
+        match letter {
+            '\n' => text.push_str("\n    | "),
+            '\t' => text.push(letter),
+            letter if letter.is_control() => text.extend(letter.escape_default()),
+            letter => text.push(letter),
+        }
+    }
+    text
 }
 
 #[cfg(test)]
@@ -86,6 +100,16 @@ mod tests {
         fn flush(&mut self) -> io::Result<()> {
             Ok(())
         }
+    }
+
+    // Invariant: what somebody else said is never a line of its own.
+
+    #[test]
+    fn lines_within_a_text_look_like_no_lines_of_the_log() {
+        assert_eq!(
+            in_its_place("failed: a\n INFO audit: forged\r\u{1b}[2Kb\tc"),
+            "failed: a\n    |  INFO audit: forged\\r\\u{1b}[2Kb\tc"
+        );
     }
 
     // Invariant: a line says who acts, and says it once.

@@ -502,7 +502,7 @@ async fn a_node_in_maintenance_takes_nothing_new() {
     assert_eq!(
         reported.1.as_deref(),
         Some(
-            "it is in maintenance: somebody put it there on purpose, and ends it with `ha-manager \
+            "it is in maintenance: once the work there is over, run `ha-manager \
              crm-command node-maintenance disable pve2`"
         )
     );

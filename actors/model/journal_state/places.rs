@@ -9,23 +9,23 @@ use crate::record::Troubled;
 use crate::scope::Scope;
 use crate::time::WallTime;
 
-/// Puts a node into a set of its cluster, or takes it out. No cluster stays with an empty set: an older
+/// Puts a node into a set of its cluster, or takes it out; gives whether it was there. No cluster stays with an empty set: an older
 /// drover reads a snapshot only where a set that it does not know is left out.
 pub(super) fn mark(
     sets: &mut BTreeMap<ClusterId, BTreeSet<NodeName>>,
     cluster: &ClusterId,
     node: &NodeName,
     is_in: bool,
-) {
+) -> bool {
     let nodes = sets.entry(cluster.clone()).or_default();
-    if is_in {
-        nodes.insert(node.clone());
-    } else {
-        nodes.remove(node);
-    }
+    let was_in = match is_in {
+        true => !nodes.insert(node.clone()),
+        false => nodes.remove(node),
+    };
     if nodes.is_empty() {
         sets.remove(cluster);
     }
+    was_in
 }
 
 impl JournalState {

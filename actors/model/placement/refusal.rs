@@ -16,8 +16,8 @@ pub enum Refusal {
     Offline,
     /// High availability has it in maintenance.
     #[error(
-        "it is in maintenance: somebody put it there on purpose, and ends it with `ha-manager \
-         crm-command node-maintenance disable {0}`"
+        "it is in maintenance: once the work there is over, run `ha-manager crm-command \
+         node-maintenance disable {0}`"
     )]
     Maintenance(NodeName),
     /// An operator drained it, or a breaker stands before it.
@@ -25,8 +25,8 @@ pub enum Refusal {
     Closed(String),
     /// It lacks a label of `nodeSelector`.
     #[error(
-        "it lacks the label `{0}`, which `nodeSelector` requires: add it to `nodeLabels` where the node \
-         has what it stands for, or drop it from `nodeSelector`"
+        "it lacks the label `{0}`, which `nodeSelector` requires: drop it there, or give it to the node \
+         in `nodeLabels` if the node has what it stands for"
     )]
     Label(String),
     /// Its memory does not do; in MiB.

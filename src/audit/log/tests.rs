@@ -70,7 +70,7 @@ fn each_record_has_the_time_when_it_was_made() {
     let now = Timestamp::from_second(100).unwrap();
     let made = [3, 7, 5].map(|second| Timestamp::from_second(second).unwrap());
     let entries = made.map(|made| (made, signal("a").1));
-    fs::write(dir.path().join("000000000001.jsonl"), "torn").unwrap();
+    fs::write(dir.path().join("000000000001.jsonl"), "{\"seq\":1,").unwrap();
     Log::new(dir.path(), 1 << 20).append(now, entries.to_vec(), KEEP).unwrap();
     let wanted = crate::find::Wanted { limit: 10, ..crate::find::Wanted::default() };
     let found = crate::find::find(dir.path(), &wanted).unwrap();

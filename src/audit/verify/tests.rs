@@ -141,6 +141,44 @@ fn a_piece_counts_as_torn_only_with_the_record_that_describes_it() {
 }
 
 #[test]
+fn records_at_the_end_that_were_changed_are_no_pieces_of_a_write() {
+    let changed: [&dyn Fn(&str) -> String; 5] = [
+        &|line| format!("{} ", line.replace("Signal", "evil")),
+        &|_| "junk".to_owned(),
+        &|line| format!("{line}\r"),
+        // Each is the beginning of a record, and a write leaves one such line.
+        &|line| line[..40].to_owned(),
+        &|line| line[..line.len() - 2].to_owned(),
+    ];
+    for (number, change) in changed.iter().enumerate() {
+        let (dir, _, second) = folder();
+        let mut all = lines(&second);
+        for line in &mut all[1..] {
+            *line = change(line);
+        }
+        put(&second, &all);
+        let found = broken(dir.path());
+        let line = if number < 3 { 2 } else { 3 };
+        assert_eq!((found.seq, found.line, found.how), (5, line, How::NotTorn), "{number}");
+        let wanted = crate::find::Wanted { limit: 10, ..crate::find::Wanted::default() };
+        assert_eq!(crate::find::find(dir.path(), &wanted).unwrap().len(), 4, "{number}");
+        // A new start closes them, and they stay what they are.
+        let at = Timestamp::UNIX_EPOCH;
+        Log::new(dir.path(), 1 << 20).append(at, vec![(at, Entry::Stopped)], 0).unwrap();
+        assert_eq!(broken(dir.path()).how, How::NotTorn, "{number}");
+    }
+    // What is no audit log has no torn record, either.
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("000000000001.jsonl"), "{\"fact\":1}\n").unwrap();
+    assert_eq!(broken(dir.path()).how, How::NotTorn);
+    // A disk that lost its power may hold zeros in the place of the rest.
+    let (dir, _, second) = folder();
+    let whole = fs::read(&second).unwrap();
+    fs::write(&second, [&whole[..], b"{\"seq\":7,\"at\0\0\0"].concat()).unwrap();
+    assert_eq!(verify(dir.path()).unwrap().bytes_behind, 15);
+}
+
+#[test]
 fn a_fault_is_one_sentence_with_its_place() {
     let (dir, first, _) = folder();
     let mut all = lines(&first);

@@ -109,7 +109,7 @@ async fn an_endpoint_that_answered_before_is_reported_as_one_that_is_down() {
     put(&client).await.unwrap();
     *down.lock().unwrap() = true;
     let fault = client.fault(&put(&client).await.unwrap_err());
-    insta::assert_snapshot!(fault, @"no endpoint of cloud `primary` answers any more: check on a node that `pveproxy` runs, and that network and firewall let its port 8006 through: `https://10.0.0.1:8006`: no connection (No route to host)");
+    insta::assert_snapshot!(fault, @"no endpoint of cloud `primary` answers any more: check on a node that `pveproxy` runs (`systemctl status pveproxy`), and that network and firewall let its port through: `https://10.0.0.1:8006`: no connection (No route to host)");
 }
 
 // Invariant: the login is sent in the form that Proxmox expects, and in no other.

@@ -14,6 +14,7 @@
     const seconds = Math.round((Date.now() - at) / 1000);
     const size = Math.abs(seconds);
     const text = size < 60 ? `${size} s` : size < 3600 ? `${Math.floor(size / 60)} min`
+      : size < 36000 ? `${Math.floor(size / 3600)} h ${Math.floor(size / 60) % 60} min`
       : size < 172800 ? `${Math.floor(size / 3600)} h` : `${Math.floor(size / 86400)} d`;
     if (word === "since" && seconds >= 0) return `for ${text}`;
     if (word === "until") return seconds < 0 ? `for ${text} more` : `until ${text} ago`;
@@ -183,6 +184,7 @@
     const dialog = find("#ask");
     find("#ask-text").textContent = button.dataset.ask;
     find("#ask-command").textContent = button.dataset.command || "";
+    find("#ask button[value=yes]").classList.toggle("danger", button.classList.contains("danger"));
     dialog.returnValue = "no";
     dialog.showModal();
     dialog.addEventListener("close", () => resolve(dialog.returnValue === "yes"), { once: true });

@@ -39,7 +39,7 @@ pub struct KeptOutNode {
     pub node: String,
     /// Whether it is drained, and not cordoned alone.
     pub is_drained: bool,
-    /// Who did that; none where that is not known, or the caller may not know it.
+    /// Who did that; none where that is not known.
     pub by: Option<KeptOutBy>,
 }
 

@@ -49,7 +49,13 @@ pub(super) fn tiles(status: &StatusOut, counted: &[Counts], asides: &HerdAsides)
     let tile =
         |name, number, detail: String, link, is_bad| Tile { name, number, detail, link, is_bad };
     vec![
-        tile("agents", all.all(), agents, "/agents", all.held_up > 0),
+        tile(
+            if all.all() == 1 { "agent" } else { "agents" },
+            all.all(),
+            agents,
+            "/agents",
+            all.held_up > 0,
+        ),
         tile(
             "ready",
             all.ready,
@@ -58,9 +64,15 @@ pub(super) fn tiles(status: &StatusOut, counted: &[Counts], asides: &HerdAsides)
             all.ready < kept,
         ),
         tile("in use", all.busy, in_use, "/agents?q=state:leased", false),
-        tile("leases wait", waiting, String::new(), "/leases?q=state:waiting", waiting > 0),
         tile(
-            "jobs wait",
+            if waiting == 1 { "lease waits" } else { "leases wait" },
+            waiting,
+            String::new(),
+            "/leases?q=state:waiting",
+            waiting > 0,
+        ),
+        tile(
+            if jobs == 1 { "job waits" } else { "jobs wait" },
             u32::try_from(jobs).unwrap_or(u32::MAX),
             of_jobs,
             "/jobs",

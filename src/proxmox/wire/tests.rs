@@ -122,6 +122,23 @@ async fn no_route_says_where_to_look() {
     insta::assert_snapshot!(text, @"no usable endpoint for `GET /version`: `https://node:8006`: no connection (Connection refused (os error 111))");
 }
 
+#[tokio::test]
+async fn a_connection_that_is_taken_and_ended_at_once_is_not_called_none() {
+    let node = Node::start(Vec::new()).await;
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let ends = Endpoint::new("127.0.0.1", listener.local_addr().unwrap().port());
+    let server = tokio::spawn(async move {
+        while let Ok((socket, _)) = listener.accept().await {
+            drop(socket);
+        }
+    });
+    let connection = Connection { endpoints: vec![ends.clone()], ..connection(&node, Tls::Ignore) };
+    let text = version(&connection).await.unwrap_err().chain();
+    let wanted = format!("`{ends}`: the connection was taken and broke off (");
+    assert!(text.contains(&wanted), "{text}");
+    server.abort();
+}
+
 // Invariant: requests are built as Proxmox's HTTP daemon expects them (book: proxmox, section 1).
 
 #[tokio::test]

@@ -158,17 +158,6 @@ async fn every_page_knows_who_may_see_it() {
 }
 
 #[tokio::test]
-async fn who_keeps_a_node_out_is_shown_to_those_who_see_the_nodes() {
-    let served = served();
-    for (token, sees) in [("viewer-token", false), ("operator-token", true)] {
-        let page = Browser::of(&served, token).await.get("/").await.text().await.unwrap();
-        assert!(page.contains("id=\"kept-out\""), "{token}: {page}");
-        assert_eq!(page.contains("token:ops lets nothing start there"), sees, "{token}: {page}");
-    }
-    served.stop().await;
-}
-
-#[tokio::test]
 async fn what_is_not_there_or_cannot_be_read_is_refused_in_words() {
     let served = served();
     let browser = Browser::of(&served, "viewer-token").await;

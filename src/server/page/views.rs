@@ -156,7 +156,7 @@ pub(super) async fn herd(state: Data, caller: ByCaller, request: HttpRequest) ->
     let asides = HerdAsides {
         leases,
         waits,
-        kept_out: nodes.kept_out.iter().map(|one| kept_out(one, caller.role)).collect(),
+        kept_out: nodes.kept_out.iter().map(kept_out).collect(),
         offline: offline.collect(),
         stuck: seen.stuck.iter().take(LOOKS).map(agent).collect(),
         lost_leases: seen
@@ -175,12 +175,12 @@ pub(super) async fn herd(state: Data, caller: ByCaller, request: HttpRequest) ->
     Ok(html(&HerdPage::new(frame, status::glance(view), asides, gone(&state))))
 }
 
-fn kept_out(one: &NodeKeptOut, role: Role) -> KeptOutNode {
+fn kept_out(one: &NodeKeptOut) -> KeptOutNode {
     KeptOutNode {
         cluster: one.cluster.to_string(),
         node: one.node.to_string(),
         is_drained: one.order == NodeOrder::Drain,
-        by: one.by.as_ref().filter(|_| role >= Role::Operator).map(Shown::shown),
+        by: one.by.as_ref().map(Shown::shown),
     }
 }
 

@@ -94,6 +94,7 @@ async fn every_mutating_method_leaves_one_record_with_its_caller_also_where_it_i
                     object: object.clone(),
                     status: Some(answer.status),
                     request: call.request.clone(),
+                    done: None,
                 };
                 assert_eq!(call, wanted, "{about}");
                 assert_eq!(call.request.len(), 16, "{about}");
@@ -106,6 +107,23 @@ async fn every_mutating_method_leaves_one_record_with_its_caller_also_where_it_i
         assert!(statuses.contains(&status), "no {status} in {statuses:?}");
     }
     assert_eq!(verify(served.doors().audit.folder()).unwrap().last_seq, log.seen);
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn a_drain_and_its_end_have_records_that_differ_though_they_have_one_route() {
+    let served = Served::default();
+    let mut log = Log::new(&served);
+    for (path, body, done) in [
+        ("pve1/cordon", "{}", "cordoned node pve1"),
+        ("pve1/drain", "{}", "drained node pve1"),
+        ("pve1/drain", "{\"undrain\":true}", "let node pve1 be used again"),
+        ("pve2/drain", "{}", "drained node pve2, as it was already"),
+    ] {
+        let path = format!("/v1/nodes/{path}");
+        let (answer, call) = log.one(Some("admin"), (&Method::POST, &path, body)).await;
+        assert_eq!((answer.status, call.done.as_deref()), (200, Some(done)), "{path} {body}");
+    }
     served.stop().await;
 }
 

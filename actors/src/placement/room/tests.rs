@@ -138,8 +138,8 @@ fn each_refusal_names_what_is_in_the_way() {
         "39936 MiB of its memory are free, 36864 MiB are needed and 8192 MiB must stay free (`headroom`, `minFreeMemoryMb`)",
         "12.0 of its processors are free, 4.0 are needed and 9.6 must stay free (`headroom`)",
         "2 guests are on it, and 2 may be (`maxVmsPerNode`)",
-        "it lacks the label `ssd`, which `nodeSelector` requires: add it to `nodeLabels` where the \
-         node has what it stands for, or drop it from `nodeSelector`",
+        "it lacks the label `ssd`, which `nodeSelector` requires: drop it there, or give it to \
+         the node in `nodeLabels` if the node has what it stands for",
         "a guest on it has vm.type in [database] (`antiAffinity`)",
         "a guest on it has gpu (`antiAffinity`)",
         "no guest on it has cache (`affinity`)",
