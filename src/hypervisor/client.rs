@@ -156,7 +156,7 @@ pub(crate) fn fault(error: &PveError, cloud: &CloudId, login: &str) -> Fault {
         }
         PveError::Unreachable { tried, answered: true, .. } => {
             let text = format!(
-                "{NO_ENDPOINT} `{cloud}` answers any more: check on a node that `pveproxy` runs, \
+                "{NO_ENDPOINT} `{cloud}` answers any more: check on a node that `pveproxy` runs \
                  (`systemctl status pveproxy`), and that network and firewall let its port through: {}",
                 by_failure(tried)
             );

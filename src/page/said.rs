@@ -11,9 +11,8 @@ use crate::{clauses, moments};
 const LONGEST_NAME: usize = 200;
 /// A value of more characters that stands in a text is not there by chance.
 const WORD: usize = 6;
-/// How commands begin that are run on a node of Proxmox VE.
-const PROXMOX: [&str; 8] =
-    ["pveum ", "pvesm ", "pvesh ", "pvecm ", "qm ", "pct ", "ha-manager ", "systemctl "];
+/// How commands begin that change something on a node of Proxmox VE.
+const PROXMOX: [&str; 6] = ["pveum ", "pvesm ", "pvesh ", "qm ", "pct ", "ha-manager "];
 
 /// Text as HTML: what stands between backticks as code, and agents, leases, templates, clouds and nodes as
 /// links to their pages.
