@@ -64,11 +64,11 @@ fn commands_signals_and_edits_are_recorded_and_the_chain_outlives_a_kill() {
     service.child.signal("KILL");
     service.child.wait();
     // As if it had died while it wrote.
+    let path = folder(&site).display().to_string();
     let mut file = OpenOptions::new().append(true).open(newest(&site)).unwrap();
     let next = site.json(&["audit", "verify", &path])["seen"]["lastSeq"].as_u64().unwrap() + 1;
     let piece = format!("{{\"seq\":{next},\"at\":\"20");
     file.write_all(piece.as_bytes()).unwrap();
-    let path = folder(&site).display().to_string();
     assert_eq!(site.json(&["audit", "verify", &path])["seen"]["bytesBehind"], piece.len());
     let mut service = Service::start(&site);
     let after = self::records(&site, &["--limit", "3"]);

@@ -70,7 +70,7 @@ pub const WAYS: [Way; 24] = [
         &[WHY],
         NODES,
         &["it lacks the label gpu, which nodeSelector now", "requires: drop it there"],
-        "add it to nodeLabels",
+        "in nodeLabels",
     ),
     way("missing_vmid", &[], WAITS, &["has no guest 9100: check templateVmId", OPEN], AGAIN),
     way(
