@@ -13,8 +13,7 @@ pub(super) fn in_a_sentence(passed: &[String]) -> String {
     }
     let said = reasons.into_iter().map(|(nodes, why)| match nodes.as_slice() {
         [] => why.to_owned(),
-        [node] => format!("node `{node}`: {why}"),
-        nodes => format!("each of `{}`: {why}", nodes.join("`, `")),
+        nodes => format!("node `{}`: {why}", nodes.join("`, node `")),
     });
     said.collect::<Vec<_>>().join("; ")
 }
@@ -34,7 +33,7 @@ mod tests {
         assert_eq!(said(&["node `a`: it is off"]), "node `a`: it is off");
         assert_eq!(
             said(&["node `a`: no gpu", "no template", "node `b`: it is off", "node `c`: no gpu"]),
-            "each of `a`, `c`: no gpu; no template; node `b`: it is off"
+            "node `a`, node `c`: no gpu; no template; node `b`: it is off"
         );
         assert_eq!(said(&["x", "node `a`: x"]), "x; node `a`: x");
     }

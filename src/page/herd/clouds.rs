@@ -1,4 +1,4 @@
-//! Clouds.
+//! Clouds as rows of the herd's page, each with its agents and what is wrong there.
 
 use drover_api::{BreakerOut, CloudOut, Counts, StatusOut, standing};
 
