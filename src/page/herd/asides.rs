@@ -18,7 +18,7 @@ pub struct HerdAsides {
     pub stuck: Vec<AgentOut>,
     /// Leases that lost their machines lately.
     pub lost_leases: Vec<LeaseOut>,
-    /// All that stands as an alarm, by [`standing_alarms`].
+    /// All that stands as an alarm, by [`crate::standing_alarms`].
     pub alarms: Vec<AlarmOut>,
     /// Nodes that are offline, where agents are on them.
     pub down: Vec<NodeDown>,
