@@ -24,14 +24,16 @@ pub fn outsides<'a>(all: impl IntoIterator<Item = &'a str>) -> String {
     all.into_iter().map(outside).collect::<Vec<_>>().join(", ")
 }
 
-/// Without backticks, and without characters that turn the direction of the text around them or do not show; what is
-/// long is cut.
+/// Whether a character steers the text around it: a terminal obeys it, or it begins another line, or turns the
+/// direction of writing (Unicode Standard Annex 9).
+pub fn steers(letter: char) -> bool {
+    letter.is_control()
+        || matches!(letter, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// Without backticks, and without characters that steer; what is long is cut.
 fn plain(text: &str) -> String {
-    let is_shown = |letter: &char| {
-        let turns = matches!(letter, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-        !letter.is_control() && !turns
-    };
-    let mut letters = text.chars().filter(is_shown);
+    let mut letters = text.chars().filter(|letter| !steers(*letter));
     let shown: String = letters.by_ref().take(SHOWN_MAX).collect();
     let shown = shown.replace(['`', '"'], "'");
     if letters.next().is_some() { shown + "…" } else { shown }

@@ -2,6 +2,7 @@
 
 use std::io::Write;
 
+use drover_model::outside::steers;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -67,7 +68,7 @@ pub(super) fn spelled<T: Serialize>(output: Output, value: &T) -> Result<String,
 /// A text of many lines as a terminal may have it. Texts of the service hold what came from elsewhere,
 /// such as a label of a caller: nothing in them may move the cursor or colour what follows.
 pub(super) fn shown(text: &str) -> String {
-    let harmless = |c: &char| !c.is_control() || matches!(c, '\n' | '\t');
+    let harmless = |c: &char| !steers(*c) || matches!(c, '\n' | '\t');
     text.chars().map(|c| if harmless(&c) { c } else { '?' }).collect()
 }
 

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use drover_model::outside::steers;
 use drover_model::time::WallTime;
 
 use super::message::{Item, Message};
@@ -15,10 +16,6 @@ const IN_SUBJECT: usize = 3;
 /// A text of so many characters at most, without characters that steer a terminal, break a header, or turn the
 /// direction of writing.
 pub(crate) fn cut(text: &str, most: usize) -> String {
-    let steers = |one: char| {
-        one.is_control()
-            || matches!(one, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-    };
     let plain = text.chars().map(|one| if steers(one) { ' ' } else { one });
     let mut kept: String = plain.clone().take(most).collect();
     if plain.count() > most {

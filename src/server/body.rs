@@ -8,6 +8,7 @@
 //! them fails in every test that sends such a body.
 
 use drover_api::{FieldFault, fields_of, nearest};
+use drover_model::outside::steers;
 use std::marker::PhantomData;
 use std::ops::RangeInclusive;
 
@@ -86,7 +87,7 @@ impl<T: DeserializeOwned> Fields<T> {
         self.values.get(field).filter(|value| !value.is_null()).cloned()
     }
 
-    /// Checks a text of at least one and at most `most` characters, none of them a control character.
+    /// Checks a text of at least one and at most `most` characters, none of which steers the text around it.
     pub(super) fn text(&mut self, field: &'static str, most: usize) -> Option<String> {
         let value = self.value(field)?;
         self.text_in(field, value, most)
@@ -112,7 +113,12 @@ impl<T: DeserializeOwned> Fields<T> {
             return None;
         };
         if !plain(&text, most) {
-            self.fault(field, format!("must be 1 to {most} characters on one line"));
+            let turns = text.chars().any(steers) && !text.chars().any(char::is_control);
+            let fault = match turns {
+                true => "must not have characters that turn the direction of the text".to_owned(),
+                false => format!("must be 1 to {most} characters on one line"),
+            };
+            self.fault(field, fault);
             return None;
         }
         Some(text)
@@ -308,7 +314,7 @@ impl<T: DeserializeOwned> Fields<T> {
 }
 
 pub(super) fn plain(text: &str, most: usize) -> bool {
-    (1..=most).contains(&text.chars().count()) && !text.chars().any(char::is_control)
+    (1..=most).contains(&text.chars().count()) && !text.chars().any(steers)
 }
 
 fn kind(value: &Value) -> &'static str {

@@ -7,6 +7,7 @@ use actix_web::http::header::{ALLOW, HeaderValue, RETRY_AFTER};
 use actix_web::{HttpRequest, HttpResponse, ResponseError};
 use drover_actors::message::Refusal;
 use drover_api::Problem;
+use drover_model::outside::steers;
 
 /// What the body of a refusal is.
 pub(super) const CONTENT_TYPE: &str = "application/problem+json";
@@ -250,7 +251,7 @@ pub(super) fn method_not_allowed(request: &HttpRequest, allow: &str) -> HttpResp
 
 /// Cuts text from outside to what may be repeated in an answer.
 pub(super) fn printable(text: &str) -> String {
-    text.chars().filter(|letter| !letter.is_control()).take(120).collect()
+    text.chars().filter(|letter| !steers(*letter)).take(120).collect()
 }
 
 impl actix_web::Responder for Rejection {

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use drover_model::outside::steers;
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
@@ -70,7 +71,7 @@ fn in_its_place(said: &str) -> String {
         match letter {
             '\n' => text.push_str("\n    | "),
             '\t' => text.push(letter),
-            letter if letter.is_control() => text.extend(letter.escape_default()),
+            letter if steers(letter) => text.extend(letter.escape_default()),
             letter => text.push(letter),
         }
     }
@@ -107,8 +108,8 @@ mod tests {
     #[test]
     fn lines_within_a_text_look_like_no_lines_of_the_log() {
         assert_eq!(
-            in_its_place("failed: a\n INFO audit: forged\r\u{1b}[2Kb\tc"),
-            "failed: a\n    |  INFO audit: forged\\r\\u{1b}[2Kb\tc"
+            in_its_place("failed: a\n INFO audit: forged\r\u{1b}[2Kb\tc\u{202e}d"),
+            "failed: a\n    |  INFO audit: forged\\r\\u{1b}[2Kb\tc\\u{202e}d"
         );
     }
 
