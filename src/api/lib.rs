@@ -91,7 +91,8 @@ pub use machines::{
 pub use members::{LastLeaderOut, MemberOut, MembersOut, TransferIn, TransferOut};
 pub use nearest::nearest;
 pub use nodes::{
-    CordonIn, DrainIn, DrainOut, KeptOutBy, NodeOut, NodesOut, RefusesOut, RoomOut, UnreadOut,
+    CordonIn, DrainIn, DrainOut, KeptOutBy, NodeOut, NodesOut, RefusesOut, RoomOut, SpaceOut,
+    StorageOut, UnreadOut,
 };
 pub use notify::{NotifyTestIn, NotifyTestOut, NotifyTestsOut};
 pub use overrides::{

@@ -2,6 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+/// From how full on, of a hundred parts, a storage is called nearly full.
+const NEARLY_FULL_PERCENT: u64 = 90;
+
 /// A node of a cluster, with its room, and whether an operator cordoned or drained it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -19,6 +22,9 @@ pub struct NodeOut {
     pub guests: usize,
     /// What of it is free; null where the token may not see that (`Sys.Audit`).
     pub room: Option<RoomOut>,
+    /// Its storages that take disks of virtual machines or volumes of containers, by name.
+    #[serde(default)]
+    pub storages: Vec<StorageOut>,
     /// Templates that begin nothing on it, each with why.
     pub refuses: Vec<RefusesOut>,
     /// Who cordoned or drained it; left out where nobody did, or where that is not known.
@@ -35,6 +41,49 @@ pub struct KeptOutBy {
     pub by: String,
     /// When (RFC 3339).
     pub at: String,
+}
+
+/// A storage as one node sees it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct StorageOut {
+    /// The name in Proxmox.
+    pub storage: String,
+    /// Proxmox's type of it, such as `lvmthin`.
+    pub kind: String,
+    /// Whether all nodes see the same one.
+    pub shared: bool,
+    /// How full it is; null while the node does not reach it.
+    pub space: Option<SpaceOut>,
+}
+
+/// How full a storage is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct SpaceOut {
+    /// What is in use, in MiB.
+    pub used_mb: u64,
+    /// What there is, in MiB.
+    pub size_mb: u64,
+}
+
+impl SpaceOut {
+    /// What is in use, of a hundred parts.
+    pub fn percent(self) -> u64 {
+        self.used_mb.saturating_mul(100).checked_div(self.size_mb).unwrap_or(100)
+    }
+
+    /// Whether so little is free that the next clone may not fit.
+    pub fn is_nearly_full(self) -> bool {
+        self.percent() >= NEARLY_FULL_PERCENT
+    }
+
+    /// What is free, in MiB.
+    pub fn free_mb(self) -> u64 {
+        self.size_mb.saturating_sub(self.used_mb)
+    }
 }
 
 /// What of a node is free.

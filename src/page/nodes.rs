@@ -1,7 +1,10 @@
 //! The nodes: what is free on them, and which agents are there.
 
 use askama::Template;
-use drover_api::{AgentOut, CloudOut, CordonIn, DrainIn, NodeOut, NodesOut, UnreadOut, count};
+use drover_api::{
+    AgentOut, CloudOut, CordonIn, DrainIn, NodeOut, NodesOut, SpaceOut, StorageOut, UnreadOut,
+    count,
+};
 
 use crate::frame::Frame;
 use crate::show;
@@ -24,12 +27,22 @@ struct Node {
     is_well: bool,
     is_kept_out: bool,
     memory: Option<Room>,
+    storages: Vec<Storage>,
     agents: Vec<AgentOut>,
     /// What its buttons send: a cloud of its cluster, as several clusters may have such a node.
     keep_out: String,
     use_again: String,
     /// How many guests there are, in words.
     guests: String,
+}
+
+/// A storage as a bar.
+struct Storage {
+    name: String,
+    /// What there is and of which kind, in words.
+    is: String,
+    share: i64,
+    is_nearly_full: bool,
 }
 
 /// The memory of a node as a bar.
@@ -44,6 +57,26 @@ struct Room {
     used_share: i64,
     busy: String,
     busy_share: i64,
+}
+
+fn storage(out: &StorageOut) -> Storage {
+    let shared = if out.shared { ", shared" } else { "" };
+    let gib = |mebibytes: u64| show::gib(i64::try_from(mebibytes).unwrap_or(i64::MAX));
+    let is = match out.space {
+        Some(space) => format!(
+            "{} of {} free ({}{shared})",
+            gib(space.free_mb()),
+            gib(space.size_mb),
+            out.kind
+        ),
+        None => format!("cannot be reached from here ({}{shared})", out.kind),
+    };
+    Storage {
+        name: out.storage.clone(),
+        is,
+        share: out.space.map_or(0, |space| share(space.percent() as f64 / 100.0)),
+        is_nearly_full: out.space.is_none_or(SpaceOut::is_nearly_full),
+    }
 }
 
 /// A part of one as a part of the bar.
@@ -90,6 +123,7 @@ impl NodesPage {
                 is_well: node.state == "online",
                 is_kept_out: ["cordoned", "drained"].contains(&node.state.as_str()),
                 memory,
+                storages: node.storages.iter().map(storage).collect(),
                 agents: here.collect(),
                 keep_out: serde_json::to_string(&keep_out).unwrap_or_default(),
                 use_again: serde_json::to_string(&use_again).unwrap_or_default(),

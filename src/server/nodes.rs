@@ -6,11 +6,12 @@ use actix_web::{HttpRequest, web};
 use drover_actors::message::HerdCommand;
 use drover_api::{
     CordonIn, DrainIn, DrainOut, FailedOut, KeptOutBy, NodeOut, NodesOut, Problem, RefusesOut,
-    RoomOut, UnreadOut, UntriedOut, WhyNodeOut, WhyOut,
+    RoomOut, SpaceOut, StorageOut, UnreadOut, UntriedOut, WhyNodeOut, WhyOut,
 };
 use drover_model::fault::FaultKind;
 use drover_model::id::{AgentId, CloudId, NodeName};
 use drover_model::phase::{AgentPhase, NodeOrder, OrderedBy};
+use drover_model::placement::StorageObservation;
 use drover_model::placement::report::{NodeReport, NodesKnown, WhyReport};
 use drover_model::record::Reason;
 use drover_model::status::AgentStatus;
@@ -49,6 +50,7 @@ impl Shown<NodeOut> for NodeReport {
             agents: one.agents,
             guests: one.guests,
             room,
+            storages: one.storages.iter().map(Shown::shown).collect(),
             refuses: refuses
                 .map(|(template, why)| RefusesOut {
                     template: template.to_string(),
@@ -56,6 +58,21 @@ impl Shown<NodeOut> for NodeReport {
                 })
                 .collect(),
             kept_out_by: one.kept_out_by.as_ref().map(Shown::shown),
+        }
+    }
+}
+
+impl Shown<StorageOut> for StorageObservation {
+    fn shown(&self) -> StorageOut {
+        let mebibytes = |bytes: u64| bytes >> 20;
+        let space = self
+            .space
+            .map(|(used, size)| SpaceOut { used_mb: mebibytes(used), size_mb: mebibytes(size) });
+        StorageOut {
+            storage: self.name.clone(),
+            kind: self.kind.clone(),
+            shared: self.shared,
+            space,
         }
     }
 }

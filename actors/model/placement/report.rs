@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::id::{AgentId, ClusterId, NodeName, TemplateId};
 use crate::phase::{NodeOrder, NodeStatus, OrderedBy};
+use crate::placement::StorageObservation;
 use crate::time::WallTime;
 
 /// One node as operators see it.
@@ -34,6 +35,8 @@ pub struct NodeReport {
     pub busy_cpus: u64,
     /// What of them is free.
     pub free_cpus: i64,
+    /// Its storages that take disks of virtual machines or volumes of containers, by name.
+    pub storages: Vec<StorageObservation>,
     /// Templates that begin nothing on it at this moment, each with why.
     pub refuses: Vec<(TemplateId, String)>,
     /// Who cordoned or drained it; none where nobody did, or that is not known.

@@ -11,7 +11,7 @@ use drover_model::phase::{AgentPhase, NodeOrder, NodeStatus, OrderedBy};
 use drover_model::placement::report::{
     NodeKeptOut, NodeOffline, NodeReport, NodesKnown, WhyReport,
 };
-use drover_model::placement::{Fleet, NodeObservation, Sizes};
+use drover_model::placement::{Fleet, NodeObservation, Sizes, StorageObservation};
 use drover_model::record::{Body, Reason, Want};
 use drover_model::scope::Scope;
 use drover_model::spec::TemplateSpec;
@@ -248,6 +248,7 @@ impl Herd {
                 refuses: self.refused_by(&cluster, node, &scene),
                 used_mb: observation.figures.map_or(0, |figures| figures.used / MIB),
                 busy_cpus: observation.figures.map_or(0, |figures| figures.busy),
+                storages: storages(&fleet, node, *observation),
                 kept_out_by: kept_out.get(node).and_then(|(_, by)| by.clone()),
                 ..report(cluster.clone(), node.clone(), state, room)
             });
@@ -428,7 +429,16 @@ fn report(cluster: ClusterId, node: NodeName, state: NodeStatus, room: Room) -> 
         cpus: room.cpus,
         busy_cpus: 0,
         free_cpus: room.free_cpus(),
+        storages: Vec::new(),
         refuses: Vec::new(),
         kept_out_by: None,
     }
+}
+
+/// Those of a node on which guests can be. That a node which is offline reaches none says nothing of them.
+fn storages(fleet: &Fleet, node: &NodeName, of: NodeObservation) -> Vec<StorageObservation> {
+    let takes_guests = |one: &&StorageObservation| !of.offline && (one.images || one.containers);
+    let mut all: Vec<_> = fleet.storages(node).filter(takes_guests).cloned().collect();
+    all.sort_by(|a, b| a.name.cmp(&b.name));
+    all
 }

@@ -1,6 +1,6 @@
 //! Nodes: what is free, and what is started on none of them.
 
-use drover_api::NodeOut;
+use drover_api::{NodeOut, StorageOut};
 
 use super::Listed;
 use crate::cli::table::{Cell, Column, Kind, Page, Tone, View, column};
@@ -57,6 +57,18 @@ impl Listed for NodeOut {
     }
 
     fn aside(&self, page: &mut Page) {
+        for StorageOut { storage, space, .. } in &self.storages {
+            let node = &self.node;
+            match space {
+                Some(space) if space.is_nearly_full() => page.line(&format!(
+                    "storage {storage} on {node} is {} % full: {} MiB are free",
+                    space.percent(),
+                    space.free_mb()
+                )),
+                Some(_) => {}
+                None => page.line(&format!("storage {storage} cannot be reached from {node}")),
+            }
+        }
         for one in &self.refuses {
             page.line(&format!("{} takes none of {}: {}", self.node, one.template, one.why));
         }

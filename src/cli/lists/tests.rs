@@ -198,6 +198,11 @@ fn nodes_and_pools_fit() {
         })
     };
     let mut drained = node("pve4", "drained", 8192);
+    drained["storages"] = json!([
+        { "storage": "local-lvm", "kind": "lvmthin", "shared": false, "space": { "usedMb": 48_128, "sizeMb": 51_200 } },
+        { "storage": "nfs", "kind": "nfs", "shared": true, "space": null },
+        { "storage": "zfs", "kind": "zfspool", "shared": false, "space": { "usedMb": 1, "sizeMb": 51_200 } },
+    ]);
     drained["keptOutBy"] = json!({ "by": "token:ops", "at": "2026-11-21T07:40:00Z" });
     let nodes: Vec<drover_api::NodeOut> = read(json!([
         node("pve1", "online", 32768),

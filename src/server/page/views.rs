@@ -7,7 +7,7 @@ use actix_web::{HttpRequest, HttpResponse, web};
 use drover_api::{AccountOut, GoneOut, Role, is_let_go};
 use drover_model::id::{AgentId, LeaseId, NodeName};
 use drover_model::phase::{AgentPhase, LeasePhase, NodeOrder};
-use drover_model::placement::report::{NodeKeptOut, NodesKnown};
+use drover_model::placement::report::{self, NodeKeptOut, NodesKnown};
 use drover_model::status::AgentStatus;
 use drover_page::{
     AgentFilter, AgentPage, AgentWords, AgentsPage, AuditPage, Clusters, ConfigurationPage,
@@ -123,15 +123,8 @@ pub(super) async fn herd(state: Data, caller: ByCaller, request: HttpRequest) ->
     let waits = waits(&state).await;
     let agent = |one: &Arc<AgentStatus>| shapes::agent(view, one, &by);
     let down = seen.down.iter().take(LOOKS).map(|(one, agents)| NodeDown {
-        cluster: one.cluster.to_string(),
-        node: one.node.to_string(),
-        since: rfc3339(one.since),
+        at: offline(one),
         agents: agents.iter().take(LOOKS).map(agent).collect(),
-    });
-    let offline = nodes.offline.iter().map(|one| NodeOffline {
-        cluster: one.cluster.to_string(),
-        node: one.node.to_string(),
-        since: rfc3339(one.since),
     });
     let over = |all: usize| all.saturating_sub(LOOKS);
     let more_looks = over(seen.stuck.len()) + over(seen.lost.len()) + over(seen.down.len());
@@ -157,7 +150,7 @@ pub(super) async fn herd(state: Data, caller: ByCaller, request: HttpRequest) ->
         leases,
         waits,
         kept_out: nodes.kept_out.iter().map(kept_out).collect(),
-        offline: offline.collect(),
+        offline: nodes.offline.iter().map(offline).collect(),
         stuck: seen.stuck.iter().take(LOOKS).map(agent).collect(),
         lost_leases: seen
             .lost
@@ -173,6 +166,14 @@ pub(super) async fn herd(state: Data, caller: ByCaller, request: HttpRequest) ->
         alarms: seen.alarms,
     };
     Ok(html(&HerdPage::new(frame, status::glance(view), asides, gone(&state))))
+}
+
+fn offline(one: &report::NodeOffline) -> NodeOffline {
+    NodeOffline {
+        cluster: one.cluster.to_string(),
+        node: one.node.to_string(),
+        since: rfc3339(one.since),
+    }
 }
 
 fn kept_out(one: &NodeKeptOut) -> KeptOutNode {

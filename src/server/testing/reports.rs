@@ -13,6 +13,7 @@ use drover_model::id::{
     AgentId, CloudId, ClusterId, LeaseId, NodeName, RunnerName, SourceId, TemplateId,
 };
 use drover_model::phase::{NodeOrder, NodeStatus, OrderedBy};
+use drover_model::placement::StorageObservation;
 use drover_model::placement::report::{NodeKeptOut, NodeOffline, NodeReport, NodesKnown};
 use drover_model::ports::JobObservation;
 use drover_model::record::Want;
@@ -159,6 +160,15 @@ pub(super) fn a_node() -> NodeReport {
         cpus: 8000,
         busy_cpus: 2500,
         free_cpus: 1500,
+        storages: vec![StorageObservation {
+            node: NodeName::new("pve1"),
+            name: "local-lvm".to_owned(),
+            shared: false,
+            kind: "lvmthin".to_owned(),
+            images: true,
+            containers: true,
+            space: Some((48 << 30, 50 << 30)),
+        }],
         refuses: vec![(linux, "no room".into())],
         kept_out_by: None,
     }
