@@ -2,6 +2,7 @@
 
 mod alarms;
 mod asides;
+mod breakers;
 mod clouds;
 mod pools;
 mod tiles;
@@ -17,8 +18,8 @@ use drover_api::{
 };
 
 use crate::frame::Frame;
-use crate::{said, show};
 use alarms::Alarm;
+use breakers::{Tripped, places, tripped};
 use clouds::{Cloud, cloud};
 use pools::{Pool, pool};
 use tiles::{Tile, tiles};
@@ -44,6 +45,8 @@ pub struct HerdPage {
     stuck: Vec<AgentOut>,
     lost_leases: Vec<LeaseOut>,
     down: Vec<NodeDown>,
+    /// Breakers of templates and clouds that are not closed.
+    tripped: Vec<Tripped>,
     /// How many more need a look than are shown.
     more_looks: usize,
     held: Vec<HeldAgent>,
@@ -90,8 +93,7 @@ impl HerdPage {
             is_shown && one.about == "configuration" && one.since == config.refused_at
         };
         let shown = alarms.into_iter().filter(|one| !is_refusal(one));
-        let alarms = shown.map(|out| Alarm { place: said::place(&out.about), out });
-        let alarms: Vec<Alarm> = alarms.collect();
+        let alarms: Vec<Alarm> = shown.map(Alarm::new).collect();
         let found = status.reconciled.iter().map(|one| {
             let mut lines: Vec<String> = one.findings.clone();
             lines.extend(one.unread.iter().map(|why| format!("it was not read: {why}")));
@@ -107,13 +109,13 @@ impl HerdPage {
             trouble,
             refused,
             faults: config.faults.clone(),
-            waits: shown_waits,
             kept_out: kept_out.into_iter().map(|one| kept_out_of(one, &status.clouds)).collect(),
             stuck,
             lost_leases,
             down,
             more_looks,
             held,
+            tripped: tripped(&status.breakers, &shown_waits),
             breakers: places(&status.breakers),
             tiles,
             clouds: status
@@ -122,6 +124,7 @@ impl HerdPage {
                 .map(|one| cloud(one, &status, &counted, &alarms, &offline))
                 .collect(),
             templates,
+            waits: shown_waits,
             findings: found.collect(),
             sources: status.sources,
             alarms,
@@ -148,10 +151,4 @@ fn kept_out_of(out: KeptOutNode, clouds: &[CloudOut]) -> KeptOut {
     let cloud = clouds.iter().find(leads_there).map(|cloud| cloud.id.clone());
     let use_again = DrainIn { cloud, undrain: true };
     KeptOut { use_again: serde_json::to_string(&use_again).unwrap_or_default(), out }
-}
-
-/// Breakers of what is neither a template nor a cloud, which have theirs beside them.
-fn places(breakers: &[BreakerOut]) -> Vec<(BreakerOut, &'static str)> {
-    let is_place = |one: &&BreakerOut| one.id.contains(':') && !one.id.starts_with("cloud:");
-    breakers.iter().filter(is_place).map(|one| (one.clone(), show::breaker(one.state))).collect()
 }

@@ -69,6 +69,7 @@ fn status() -> Value {
             { "id": "lab/linux", "state": "tripped", "retryAt": AT, "cause": "lvcreate", "template": "lab/linux" },
             { "id": "storage:local-lvm", "state": "probing", "retryAt": null, "cause": "<b>full</b>",
               "template": "lab/linux" },
+            { "id": "cloud:lab", "state": "probing", "retryAt": null, "cause": "no quorum", "template": "lab/linux" },
         ],
         "sources": [{ "id": "git", "kind": "gitea", "configured": true, "waiting": 2, "oldest": AT,
                       "unoffered": 0, "lacks": [], "ignored": 0, "runners": 0, "running": 0, "unserved": 0,
@@ -81,14 +82,11 @@ fn status() -> Value {
 
 fn herd(role: Role) -> String {
     let status: drover_api::StatusOut = out(status());
+    let offline =
+        NodeOffline { cluster: CLUSTER.to_owned(), node: "pve2".to_owned(), since: AT.to_owned() };
     let asides = HerdAsides {
         alarms: standing_alarms(status.alarms.clone(), &status.sources),
-        down: vec![NodeDown {
-            cluster: CLUSTER.to_owned(),
-            node: "pve2".to_owned(),
-            since: AT.to_owned(),
-            agents: vec![out(agent())],
-        }],
+        down: vec![NodeDown { at: offline.clone(), agents: vec![out(agent())] }],
         held: vec![HeldAgent {
             agent: out(json!({
                 "id": "a9", "template": "lab/linux", "state": "Held", "since": AT, "vmid": 10419, "node": "pve1",
@@ -112,11 +110,7 @@ fn herd(role: Role) -> String {
             is_drained: false,
             by: Some(KeptOutBy { by: "token:ops".to_owned(), at: AT.to_owned() }),
         }],
-        offline: vec![NodeOffline {
-            cluster: CLUSTER.to_owned(),
-            node: "pve2".to_owned(),
-            since: AT.to_owned(),
-        }],
+        offline: vec![offline],
         stuck: vec![out(json!({
             "id": "a7", "template": "lab/linux", "state": "Retiring", "since": AT, "vmid": 10418, "node": "pve1",
             "leases": [], "uses": 1, "phases": [],
@@ -200,6 +194,11 @@ fn an_agent() {
 fn the_nodes_with_what_is_free_and_what_is_in_use() {
     let node = |name: &str, state: &str, room: Value| {
         json!({ "cluster": CLUSTER, "node": name, "state": state, "agents": 1, "guests": 2, "room": room,
+                "storages": [
+                    { "storage": "local-lvm", "kind": "lvmthin", "shared": false,
+                      "space": { "usedMb": 48_128, "sizeMb": 51_200 } },
+                    { "storage": "nfs", "kind": "nfs", "shared": true, "space": null },
+                ],
                 "refuses": [{ "template": "lab/linux", "why": "it is in maintenance" }] })
     };
     let room = json!({ "memoryMb": 65536, "othersMb": 8192, "reservedMb": 4096, "freeMb": 53248,

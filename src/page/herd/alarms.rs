@@ -2,10 +2,26 @@
 
 use drover_api::{AlarmOut, SourceOut};
 
+use crate::said;
+
 /// An alarm with the page of what it is about.
 pub(super) struct Alarm {
     pub(super) out: AlarmOut,
     pub(super) place: Option<String>,
+    /// What its command does, where the command does not say so.
+    pub(super) does: &'static str,
+}
+
+impl Alarm {
+    pub(super) fn new(out: AlarmOut) -> Self {
+        let looks = out.command.starts_with("drover doctor");
+        let does = if looks {
+            "changes nothing: it tries what drover needs there, and says what repairs it"
+        } else {
+            ""
+        };
+        Self { place: said::place(&out.about), does, out }
+    }
 }
 
 /// The number of the alarm of a cloud in the list, and its cloud.

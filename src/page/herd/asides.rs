@@ -55,10 +55,7 @@ pub struct NodeOffline {
 /// A node that is offline, with the agents on it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NodeDown {
-    pub cluster: String,
-    pub node: String,
-    /// Since when (RFC 3339).
-    pub since: String,
+    pub at: NodeOffline,
     pub agents: Vec<AgentOut>,
 }
 

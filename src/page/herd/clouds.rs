@@ -1,6 +1,6 @@
 //! Clouds as rows of the herd's page, each with its agents and what is wrong there.
 
-use drover_api::{BreakerOut, CloudOut, Counts, StatusOut, standing};
+use drover_api::{CloudOut, Counts, StatusOut, standing};
 
 use super::alarms::{Alarm, alarm_of};
 use super::asides::NodeOffline;
@@ -16,7 +16,8 @@ pub(super) struct Cloud {
     pub(super) health: &'static str,
     pub(super) agents: String,
     pub(super) share: u32,
-    pub(super) breakers: Vec<BreakerOut>,
+    /// Its breaker, where that is not closed.
+    pub(super) breaker: Option<(String, &'static str)>,
 }
 
 pub(super) fn cloud(
@@ -27,7 +28,7 @@ pub(super) fn cloud(
     offline: &[NodeOffline],
 ) -> Cloud {
     let is_own = |node: &&NodeOffline| out.cluster.as_ref() == Some(&node.cluster);
-    let of_it = status.breakers.iter().filter(|one| one.id == format!("cloud:{}", out.id));
+    let breaker = status.breakers.iter().find(|one| one.id == format!("cloud:{}", out.id));
     let templates = status.templates.iter().zip(counted);
     let own = templates.filter(|(one, _)| one.id.split('/').next() == Some(out.id.as_str()));
     let all: u32 = own.map(|(_, of)| of.all()).sum();
@@ -42,7 +43,7 @@ pub(super) fn cloud(
         health: standing(out),
         agents,
         share: out.cap.filter(|cap| *cap > 0).map_or(0, |cap| (out.agents * BAR / cap).min(BAR)),
-        breakers: of_it.cloned().collect(),
+        breaker: breaker.map(|one| (one.id.clone(), show::breaker(one.state))),
         out: out.clone(),
     }
 }

@@ -3,6 +3,7 @@
 use drover_api::{Counts, TemplateOut};
 use drover_model::phase::BreakerPhase;
 
+use super::breakers::row_with;
 use super::tiles::parts;
 use super::waits::Wait;
 use crate::show;
@@ -25,8 +26,8 @@ pub(super) struct Pool {
     pub(super) is_closed: bool,
     /// What keeps it from beginning more; blank where nothing does.
     pub(super) why: String,
-    /// The row of what waits that says it, too.
-    pub(super) see: Option<String>,
+    /// What says it, too: the row of what waits, or of what needs a look.
+    pub(super) see: Option<(String, &'static str)>,
 }
 
 /// A part of the bar of a template's agents.
@@ -59,6 +60,7 @@ pub(super) fn pool(out: &TemplateOut, counts: Counts, waits: &[Wait]) -> Pool {
     let slices = slices.collect();
     let why =
         [&out.cause, &out.lack, &out.paused].into_iter().flatten().cloned().collect::<Vec<_>>();
+    let is_closed = out.breaker == BreakerPhase::Closed;
     Pool {
         agents: show::of_most(all, out.cap),
         slices,
@@ -71,11 +73,12 @@ pub(super) fn pool(out: &TemplateOut, counts: Counts, waits: &[Wait]) -> Pool {
         },
         leaving: counts.leaving + counts.stranded,
         breaker: show::breaker(out.breaker),
-        is_closed: out.breaker == BreakerPhase::Closed,
-        see: why.first().and_then(|cause| {
-            let place = waits.iter().position(|wait| wait.kind.why.contains(cause.as_str()))?;
-            Some(format!("wait-{}-{}", waits.get(place)?.source, place + 1))
-        }),
+        is_closed,
+        see: match why.first().and_then(|cause| row_with(cause, waits)) {
+            Some(row) => Some((row, "What waits")),
+            None if is_closed => None,
+            None => Some((format!("tripped-{}", out.id), "What needs a look")),
+        },
         why: why.join("; "),
         out: out.clone(),
     }
