@@ -234,7 +234,8 @@ impl Counted {
         let caps = spec.map(|spec| Caps::of(spec, &self.machines));
         let machines: BTreeMap<&str, &Machine> =
             self.machines.iter().map(|one| (one.id.as_str(), one)).collect();
-        let busy = self.busy();
+        let uses = self.uses();
+        let places = self.places(&uses);
         let mut waits: BTreeMap<Option<&str>, Vec<u64>> = BTreeMap::new();
         let counts = |wanted: &&Wanted| wanted.arrived >= self.from && wanted.arrived < self.to;
         for wanted in self.wanted.iter().filter(counts) {
@@ -242,7 +243,9 @@ impl Counted {
             let machine = machine.filter(|_| wanted.served.is_some());
             let pool = machine.is_some_and(|machine| {
                 let ready = machine.ready.is_some_and(|ready| ready <= wanted.arrived);
-                ready && !is_busy(busy.get(machine.id.as_str()), wanted)
+                let uses = uses.get(machine.id.as_str()).map(Vec::as_slice);
+                let most = places.get(machine.template.as_str()).copied().unwrap_or(1);
+                ready && others_at(uses.unwrap_or_default(), wanted) < most
             });
             let full = caps.as_ref().map(|caps| !pool && is_capped(caps, wanted, machine, self.to));
             let waited = wanted.served.unwrap_or(self.to) - wanted.arrived;
@@ -278,23 +281,58 @@ impl Counted {
         report
     }
 
-    /// When each agent was in use.
-    fn busy(&self) -> BTreeMap<&str, Vec<(WallTime, WallTime)>> {
-        let mut busy: BTreeMap<&str, Vec<(WallTime, WallTime)>> = BTreeMap::new();
+    /// The uses of each agent, each from when on and until when.
+    fn uses(&self) -> BTreeMap<&str, Vec<Use>> {
+        let mut uses: BTreeMap<&str, Vec<Use>> = BTreeMap::new();
         for wanted in &self.wanted {
             if let (Some(agent), Some(served)) = (&wanted.agent, wanted.served) {
                 let ended = wanted.ended.unwrap_or(self.to.max(served));
-                busy.entry(agent).or_default().push((served, ended));
+                uses.entry(agent).or_default().push((served, ended));
             }
         }
-        busy
+        uses
+    }
+
+    /// How many uses an agent of each template has room for. A trace does not say it, so it is the most that one
+    /// of them had at a time.
+    fn places(&self, uses: &BTreeMap<&str, Vec<Use>>) -> BTreeMap<&str, usize> {
+        let mut places = BTreeMap::new();
+        for machine in &self.machines {
+            let own = uses.get(machine.id.as_str()).map_or(0, |uses| most_at_a_time(uses));
+            let known: &mut usize = places.entry(machine.template.as_str()).or_insert(1);
+            *known = own.max(*known);
+        }
+        places
     }
 }
 
-/// Whether an agent was in use when somebody came.
-fn is_busy(uses: Option<&Vec<(WallTime, WallTime)>>, wanted: &Wanted) -> bool {
-    let at = wanted.arrived;
-    uses.into_iter().flatten().any(|(from, to)| *from <= at && at < *to)
+/// A use of an agent: from when on and until when.
+type Use = (WallTime, WallTime);
+
+/// How many uses an agent had when a demand came, without that of the demand itself.
+fn others_at(uses: &[Use], wanted: &Wanted) -> usize {
+    let is_on = |(from, to): &&Use| *from <= wanted.arrived && wanted.arrived < *to;
+    let is_own = |(from, to): &&Use| {
+        Some(*from) == wanted.served && wanted.ended.is_none_or(|ended| *to == ended)
+    };
+    let on = uses.iter().filter(is_on);
+    on.clone().count() - usize::from(on.clone().any(|one| is_own(&one)))
+}
+
+/// The most uses that an agent had at a time.
+fn most_at_a_time(uses: &[Use]) -> usize {
+    let lasting = || uses.iter().filter(|(from, to)| from < to);
+    let begins = lasting().map(|(from, _)| (*from, true));
+    let ends = lasting().map(|(_, to)| (*to, false));
+    let mut moments: Vec<_> = begins.chain(ends).collect();
+    // An end makes room for what begins at the same moment.
+    moments.sort_unstable();
+    let mut now = 0_usize;
+    let counted = moments.into_iter().map(|(_, begins)| {
+        now = if begins { now + 1 } else { now.saturating_sub(1) };
+        now
+    });
+    counted.max().unwrap_or(0)
 }
 
 /// Whether a demand waited while a cap was full: before its agent was made, or was free.
@@ -335,5 +373,54 @@ impl Figures {
             self.failed += u64::from(machine.failed);
         }
         self.machine_ms += u64::try_from((gone - began).as_millis()).unwrap_or(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn used(arrived: i64, until: i64) -> Wanted {
+        Wanted {
+            arrived: WallTime(arrived),
+            served: Some(WallTime(arrived)),
+            ended: Some(WallTime(until)),
+            agent: Some("a1".to_owned()),
+            template: Some("lab/linux".to_owned()),
+            outcome: Outcome::Kept,
+        }
+    }
+
+    fn hits(wanted: Vec<Wanted>) -> u64 {
+        let machine = Machine {
+            id: "a1".to_owned(),
+            cloud: "lab".to_owned(),
+            template: "lab/linux".to_owned(),
+            made: WallTime(0),
+            machine: Some(WallTime(0)),
+            ready: Some(WallTime(10)),
+            gone: None,
+            failed: false,
+        };
+        let (from, to) = (WallTime(0), WallTime(1_000));
+        Counted { wanted, machines: vec![machine], from, to }.report(None).all.pool_hits
+    }
+
+    // Invariant: a demand is a hit of the pool when an agent had room for it as it came.
+
+    #[test]
+    fn an_agent_with_two_executors_takes_two_at_a_time() {
+        assert_eq!(hits(vec![used(20, 100), used(30, 90), used(100, 110)]), 3);
+    }
+
+    #[test]
+    fn a_demand_that_waits_for_the_one_executor_of_an_agent_is_no_hit() {
+        let waited = Wanted { arrived: WallTime(30), ..used(100, 200) };
+        assert_eq!(hits(vec![used(20, 100), waited, used(200, 200)]), 2);
+    }
+
+    #[test]
+    fn a_demand_that_comes_before_the_agent_is_ready_is_no_hit() {
+        assert_eq!(hits(vec![used(5, 50)]), 0);
     }
 }
