@@ -6,7 +6,7 @@ use std::path::Path;
 use jiff::Timestamp;
 
 use crate::folder;
-use crate::record::{Record, link};
+use crate::record::{Record, is_sealed};
 
 /// Which records are wanted; what is not given does not count.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -57,11 +57,9 @@ pub fn find(folder: &Path, wanted: &Wanted) -> io::Result<Vec<Record>> {
             bytes => bytes?,
         };
         for line in bytes.rsplit(|byte| *byte == b'\n') {
-            // One that was changed would stand beside the one that has its number now.
-            if std::str::from_utf8(line).ok().and_then(link).is_none() {
-                continue;
-            }
-            let Ok(record) = serde_json::from_slice::<Record>(line) else { continue };
+            let line = std::str::from_utf8(line).ok().filter(|line| is_sealed(line));
+            let record = line.and_then(|line| serde_json::from_str::<Record>(line).ok());
+            let Some(record) = record else { continue };
             if found.len() >= wanted.limit || wanted.ends_at(&record) {
                 break 'files;
             }

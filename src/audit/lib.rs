@@ -42,7 +42,7 @@ pub use entry::{Call, Cause, Entry, Sync, Terminal};
 pub use find::{Wanted, find};
 pub use log::FILE_BYTES_MAX;
 pub use record::Record;
-pub use verify::{Broken, How, Seen, VerifyError, verify};
+pub use verify::{Broken, How, Seen, VerifyError, verify, verify_with};
 pub use writer::{Audit, OnFailure, Options, Trouble};
 
 /// The folder of the audit log in the state directory.

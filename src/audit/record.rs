@@ -92,6 +92,12 @@ pub(crate) fn link(line: &str) -> Option<Linked> {
     Some(Linked { head: Head { seq, hash: hash.to_owned() }, prev, is_whole })
 }
 
+/// Whether a line ends with a hash, as drover ends each: one whose fields somebody put in another order may stand
+/// beside the record that has its number now.
+pub(crate) fn is_sealed(line: &str) -> bool {
+    parted(line).is_some()
+}
+
 /// The line before its hash, and the hash.
 fn parted(line: &str) -> Option<(&str, &str)> {
     let (open, hash) = line.strip_suffix(AFTER_HASH)?.rsplit_once(BEFORE_HASH)?;

@@ -85,6 +85,15 @@ pub enum VerifyError {
     /// The chain is broken.
     #[error(transparent)]
     Broken(#[from] Broken),
+    /// The chain is whole as far as it goes, and a record is not in it that was there once.
+    #[error(
+        "no record has the hash {hash}: the end of the log was cut off, or all of it was made again; where `removed` \
+         records name older files, it may have been in one of those"
+    )]
+    Lacks {
+        /// The hash of that record.
+        hash: String,
+    },
     /// Files cannot be read.
     #[error("cannot read `{}`", path.display())]
     Unread {
@@ -99,6 +108,19 @@ pub enum VerifyError {
 /// # Errors
 /// [`VerifyError::Broken`] for the first record that is not as it was written; [`VerifyError::Unread`].
 pub fn verify(path: &Path) -> Result<Seen, VerifyError> {
+    check(path, None)
+}
+
+/// The same, and whether the record with this hash is there: a chain does not know that its end was cut off, and
+/// somebody who kept the last hash does.
+///
+/// # Errors
+/// Those of [`verify`]; [`VerifyError::Lacks`].
+pub fn verify_with(path: &Path, hash: &str) -> Result<Seen, VerifyError> {
+    check(path, Some(hash))
+}
+
+fn check(path: &Path, hash: Option<&str>) -> Result<Seen, VerifyError> {
     let unread = |path: &Path| {
         let path = path.to_owned();
         move |source| VerifyError::Unread { path, source }
@@ -109,12 +131,14 @@ pub fn verify(path: &Path) -> Result<Seen, VerifyError> {
     } else {
         vec![path.to_owned()]
     };
-    let mut check = Check::default();
+    let mut check = Check { wanted: hash.map(str::to_owned), ..Check::default() };
     for file in &files {
         let bytes = folder::read(file).map_err(unread(file))?;
         check.file(file, &bytes)?;
     }
-    check.end(path.is_dir()).map_err(VerifyError::from)
+    let lacked = check.wanted.take();
+    let seen = check.end(path.is_dir())?;
+    lacked.map_or(Ok(seen), |hash| Err(VerifyError::Lacks { hash }))
 }
 
 /// A check under way.
@@ -127,6 +151,8 @@ struct Check {
     /// The record before the first one: its number and hash; where that first one is.
     begin: Option<(Head, PathBuf)>,
     head: Option<Head>,
+    /// The hash of a record that must be there, until it is found.
+    wanted: Option<String>,
     /// Ends of files that drover removed, by its own records.
     removed: Vec<Head>,
     /// What is no record, behind the last one, and the line where it begins.
@@ -202,6 +228,7 @@ impl Check {
             self.begin = Some((before, file.to_owned()));
         }
         self.records += 1;
+        self.wanted = self.wanted.take().filter(|hash| *hash != head.hash);
         self.head = Some(head);
         Ok(())
     }

@@ -54,8 +54,8 @@ fn path(options: &AuditOptions, now: Timestamp) -> String {
     if query.is_empty() { "/v1/audit".to_owned() } else { format!("/v1/audit?{query}") }
 }
 
-/// Checks the chain in files.
-pub(super) fn verify(global: &Global, path: Option<&Path>) -> ExitCode {
+/// Checks the chain in files, and whether it holds the record with a hash.
+pub(super) fn verify(global: &Global, path: Option<&Path>, holds: Option<&str>) -> ExitCode {
     let path = match path {
         Some(path) => path.to_owned(),
         None => match folder(global) {
@@ -63,7 +63,11 @@ pub(super) fn verify(global: &Global, path: Option<&Path>) -> ExitCode {
             Err(code) => return code,
         },
     };
-    match drover_audit::verify(&path) {
+    let checked = match holds {
+        None => drover_audit::verify(&path),
+        Some(hash) => drover_audit::verify_with(&path, hash),
+    };
+    match checked {
         Ok(seen) => {
             // drover writes a record at each start, so somebody removed those of a folder that has none.
             let is_whole = seen.records > 0;
@@ -76,6 +80,10 @@ pub(super) fn verify(global: &Global, path: Option<&Path>) -> ExitCode {
         }
         Err(VerifyError::Broken(broken)) if global.json => {
             let value = json!({ "path": path, "isWhole": false, "broken": broken });
+            put_value(global.output(), &value, ExitCode::from(FAILED))
+        }
+        Err(VerifyError::Lacks { hash }) if global.json => {
+            let value = json!({ "path": path, "isWhole": false, "lacks": hash });
             put_value(global.output(), &value, ExitCode::from(FAILED))
         }
         Err(error) => {

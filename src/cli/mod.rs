@@ -130,8 +130,8 @@ pub fn main() -> ExitCode {
         Command::Completions { shell } => completions::print(&cli.global, shell),
         Command::Config(action) => explain::config(&cli.global, &action),
         Command::Journal(action) => journal::journal(&cli.global, &action),
-        Command::Audit { action: Some(AuditAction::Verify { path }), .. } => {
-            audit::verify(&cli.global, path.as_deref())
+        Command::Audit { action: Some(AuditAction::Verify { path, holds }), .. } => {
+            audit::verify(&cli.global, path.as_deref(), holds.as_deref())
         }
         Command::ShardConfig(action) => shard_config::shard_config(&cli.global, &action),
         Command::Man { directory } => man::pages(&cli.global, directory.as_deref()),

@@ -191,3 +191,31 @@ fn a_fault_is_one_sentence_with_its_place() {
         format!("{place}the next record has the number 3: records are missing, or were moved")
     );
 }
+
+// Invariant: somebody who kept a hash finds out that its record is gone, though the chain looks whole.
+
+#[test]
+fn a_cut_end_is_found_by_the_hash_that_was_kept() {
+    let (dir, first, second) = folder();
+    let kept = verify(dir.path()).unwrap().last_hash;
+    assert_eq!(verify_with(dir.path(), &kept).unwrap(), verify(dir.path()).unwrap());
+    let whole = lines(&second);
+    put(&second, &whole[..2]);
+    assert_eq!(verify(dir.path()).unwrap().last_seq, 5, "the chain looks whole");
+    let error = verify_with(dir.path(), &kept).unwrap_err();
+    assert!(matches!(&error, VerifyError::Lacks { hash } if *hash == kept), "{error}");
+    fs::remove_file(&second).unwrap();
+    assert!(matches!(verify_with(dir.path(), &kept), Err(VerifyError::Lacks { .. })));
+    let older = verify(&first).unwrap().last_hash;
+    assert!(verify_with(dir.path(), &older).is_ok(), "a record in the middle counts, too");
+}
+
+#[test]
+fn a_chain_that_is_broken_is_called_so_whatever_hash_was_kept() {
+    let (dir, first, _) = folder();
+    let mut changed = lines(&first);
+    changed[1] = changed[1].replace("\"b\"", "\"x\"");
+    put(&first, &changed);
+    let error = verify_with(dir.path(), &"0".repeat(64)).unwrap_err();
+    assert!(matches!(error, VerifyError::Broken(_)), "{error}");
+}

@@ -36,5 +36,17 @@ pub enum AuditAction {
         /// configuration]
         #[arg(value_name = "FILE")]
         path: Option<PathBuf>,
+        /// The hash of a record that must be there, such as the last one of an earlier check: a cut end is
+        /// found by it
+        #[arg(long, value_name = "HASH", value_parser = read_hash)]
+        holds: Option<String>,
     },
+}
+
+/// A hash as a check prints it.
+fn read_hash(text: &str) -> Result<String, String> {
+    let is_hash = text.len() == 64 && text.bytes().all(|one| one.is_ascii_hexdigit());
+    let fault =
+        || "it must have 64 hexadecimal digits, as `drover audit verify` prints them".to_owned();
+    is_hash.then(|| text.to_ascii_lowercase()).ok_or_else(fault)
 }
