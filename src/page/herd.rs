@@ -102,7 +102,8 @@ impl HerdPage {
         let all = waits.into_iter().flat_map(|one| waits_of(one, &alarms, &gone, &untried));
         let shown_waits: Vec<Wait> = all.collect();
         let templates = status.templates.iter().zip(&counted);
-        let templates = templates.map(|(one, of)| pool(one, *of, &shown_waits));
+        let (tripped, more_tripped) = tripped(&status.breakers, &shown_waits);
+        let templates = templates.map(|(one, of)| pool(one, *of, &shown_waits, &tripped));
         let templates: Vec<Pool> = templates.collect();
         Self {
             is_ready: status.ready,
@@ -113,9 +114,9 @@ impl HerdPage {
             stuck,
             lost_leases,
             down,
-            more_looks,
+            more_looks: more_looks + more_tripped,
             held,
-            tripped: tripped(&status.breakers, &shown_waits),
+            tripped,
             breakers: places(&status.breakers),
             tiles,
             clouds: status

@@ -42,7 +42,7 @@ struct Storage {
     /// What there is and of which kind, in words.
     is: String,
     share: i64,
-    is_nearly_full: bool,
+    is_bad: bool,
 }
 
 /// The memory of a node as a bar.
@@ -69,13 +69,14 @@ fn storage(out: &StorageOut) -> Storage {
             gib(space.size_mb),
             out.kind
         ),
+        None if out.reached => format!("its size is not known ({}{shared})", out.kind),
         None => format!("cannot be reached from here ({}{shared})", out.kind),
     };
     Storage {
         name: out.storage.clone(),
         is,
         share: out.space.map_or(0, |space| share(space.percent() as f64 / 100.0)),
-        is_nearly_full: out.space.is_none_or(SpaceOut::is_nearly_full),
+        is_bad: !out.reached || out.space.is_some_and(SpaceOut::is_nearly_full),
     }
 }
 

@@ -67,9 +67,11 @@ fn status() -> Value {
         ],
         "breakers": [
             { "id": "lab/linux", "state": "tripped", "retryAt": AT, "cause": "lvcreate", "template": "lab/linux" },
-            { "id": "storage:local-lvm", "state": "probing", "retryAt": null, "cause": "<b>full</b>",
+            { "id": "storage:local-lvm", "state": "tripped", "retryAt": AT, "cause": "<b>full</b>",
               "template": "lab/linux" },
-            { "id": "cloud:lab", "state": "probing", "retryAt": null, "cause": "no quorum", "template": "lab/linux" },
+            { "id": "cloud:lab", "state": "probing", "retryAt": null, "cause": null, "template": "lab/linux" },
+            { "id": "lab/win:11", "state": "tripped", "retryAt": AT, "cause": "lower `memoryMb`: <b>no</b> room",
+              "template": "lab/win:11" },
         ],
         "sources": [{ "id": "git", "kind": "gitea", "configured": true, "waiting": 2, "oldest": AT,
                       "unoffered": 0, "lacks": [], "ignored": 0, "runners": 0, "running": 0, "unserved": 0,
@@ -86,7 +88,7 @@ fn herd(role: Role) -> String {
         NodeOffline { cluster: CLUSTER.to_owned(), node: "pve2".to_owned(), since: AT.to_owned() };
     let asides = HerdAsides {
         alarms: standing_alarms(status.alarms.clone(), &status.sources),
-        down: vec![NodeDown { at: offline.clone(), agents: vec![out(agent())] }],
+        down: vec![NodeDown { at: offline.clone(), agents: vec![out(agent())], count: 1 }],
         held: vec![HeldAgent {
             agent: out(json!({
                 "id": "a9", "template": "lab/linux", "state": "Held", "since": AT, "vmid": 10419, "node": "pve1",
@@ -195,9 +197,10 @@ fn the_nodes_with_what_is_free_and_what_is_in_use() {
     let node = |name: &str, state: &str, room: Value| {
         json!({ "cluster": CLUSTER, "node": name, "state": state, "agents": 1, "guests": 2, "room": room,
                 "storages": [
-                    { "storage": "local-lvm", "kind": "lvmthin", "shared": false,
+                    { "storage": "local-lvm", "kind": "lvmthin", "shared": false, "reached": true,
                       "space": { "usedMb": 48_128, "sizeMb": 51_200 } },
-                    { "storage": "nfs", "kind": "nfs", "shared": true, "space": null },
+                    { "storage": "nfs", "kind": "nfs", "shared": true, "reached": false, "space": null },
+                    { "storage": "san", "kind": "iscsi", "shared": true, "reached": true, "space": null },
                 ],
                 "refuses": [{ "template": "lab/linux", "why": "it is in maintenance" }] })
     };

@@ -56,7 +56,10 @@ pub struct NodeOffline {
 #[derive(Debug, Clone, PartialEq)]
 pub struct NodeDown {
     pub at: NodeOffline,
+    /// The first of its agents.
     pub agents: Vec<AgentOut>,
+    /// How many there are.
+    pub count: usize,
 }
 
 /// An agent that somebody holds.

@@ -3,7 +3,7 @@
 use drover_api::{Counts, TemplateOut};
 use drover_model::phase::BreakerPhase;
 
-use super::breakers::row_with;
+use super::breakers::{Tripped, row_with};
 use super::tiles::parts;
 use super::waits::Wait;
 use crate::show;
@@ -24,9 +24,9 @@ pub(super) struct Pool {
     pub(super) leaving: u32,
     pub(super) breaker: &'static str,
     pub(super) is_closed: bool,
-    /// What keeps it from beginning more; blank where nothing does.
+    /// What keeps it from beginning more, as far as no other row says it; blank where nothing does.
     pub(super) why: String,
-    /// What says it, too: the row of what waits, or of what needs a look.
+    /// The row of what waits, or of what needs a look, that has the first reason.
     pub(super) see: Option<(String, &'static str)>,
 }
 
@@ -38,7 +38,7 @@ pub(super) struct Slice {
     pub(super) title: String,
 }
 
-pub(super) fn pool(out: &TemplateOut, counts: Counts, waits: &[Wait]) -> Pool {
+pub(super) fn pool(out: &TemplateOut, counts: Counts, waits: &[Wait], tripped: &[Tripped]) -> Pool {
     let on_way = counts.coming;
     let not_yet = counts.queued + counts.held_up;
     let parts: [(&'static str, &'static str, u32); 6] = [
@@ -58,9 +58,19 @@ pub(super) fn pool(out: &TemplateOut, counts: Counts, waits: &[Wait]) -> Pool {
         Slice { class, x: x - width, width, title: format!("{count} {word}") }
     });
     let slices = slices.collect();
-    let why =
+    let mut why =
         [&out.cause, &out.lack, &out.paused].into_iter().flatten().cloned().collect::<Vec<_>>();
-    let is_closed = out.breaker == BreakerPhase::Closed;
+    let is_listed = || tripped.iter().any(|one| one.out.id == out.id && one.out.cause.is_some());
+    let see = match why.first().and_then(|reason| row_with(reason, waits)) {
+        Some(row) => Some((row, "What waits")),
+        None if out.cause.is_some() && is_listed() => {
+            Some((format!("tripped-{}", out.id), "What needs a look"))
+        }
+        None => None,
+    };
+    if see.is_some() {
+        why.remove(0);
+    }
     Pool {
         agents: show::of_most(all, out.cap),
         slices,
@@ -73,12 +83,8 @@ pub(super) fn pool(out: &TemplateOut, counts: Counts, waits: &[Wait]) -> Pool {
         },
         leaving: counts.leaving + counts.stranded,
         breaker: show::breaker(out.breaker),
-        is_closed,
-        see: match why.first().and_then(|cause| row_with(cause, waits)) {
-            Some(row) => Some((row, "What waits")),
-            None if is_closed => None,
-            None => Some((format!("tripped-{}", out.id), "What needs a look")),
-        },
+        is_closed: out.breaker == BreakerPhase::Closed,
+        see,
         why: why.join("; "),
         out: out.clone(),
     }

@@ -33,7 +33,7 @@ pub(super) struct Attention {
     pub(super) lost: Vec<LeaseStatus>,
     /// Nodes that are offline, each with the agents on it.
     pub(super) down: Vec<(NodeOffline, Vec<Arc<AgentStatus>>)>,
-    /// How many breakers are not closed. They stand beside what they keep from starting.
+    /// How many breakers are not closed.
     breakers: usize,
 }
 

@@ -125,6 +125,7 @@ pub(super) async fn herd(state: Data, caller: ByCaller, request: HttpRequest) ->
     let down = seen.down.iter().take(LOOKS).map(|(one, agents)| NodeDown {
         at: offline(one),
         agents: agents.iter().take(LOOKS).map(agent).collect(),
+        count: agents.len(),
     });
     let over = |all: usize| all.saturating_sub(LOOKS);
     let more_looks = over(seen.stuck.len()) + over(seen.lost.len()) + over(seen.down.len());
