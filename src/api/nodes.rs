@@ -1,9 +1,7 @@
 //! Nodes: what is free on them, cordons and drains.
 
+use drover_model::placement::NEARLY_FULL_PERCENT;
 use serde::{Deserialize, Serialize};
-
-/// From how full on, of a hundred parts, a storage is called nearly full.
-const NEARLY_FULL_PERCENT: u64 = 90;
 
 /// A node of a cluster, with its room, and whether an operator cordoned or drained it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -54,7 +52,9 @@ pub struct StorageOut {
     pub kind: String,
     /// Whether all nodes see the same one.
     pub shared: bool,
-    /// How full it is; null while the node does not reach it.
+    /// Whether the node reaches it.
+    pub reached: bool,
+    /// How full it is; null while the node does not reach it, and where Proxmox does not know it.
     pub space: Option<SpaceOut>,
 }
 
@@ -75,9 +75,9 @@ impl SpaceOut {
         self.used_mb.saturating_mul(100).checked_div(self.size_mb).unwrap_or(100)
     }
 
-    /// Whether so little is free that the next clone may not fit.
+    /// Whether so little is free that a clone may soon not fit.
     pub fn is_nearly_full(self) -> bool {
-        self.percent() >= NEARLY_FULL_PERCENT
+        self.free_mb().saturating_mul(100) < self.size_mb.saturating_mul(NEARLY_FULL_PERCENT)
     }
 
     /// What is free, in MiB.

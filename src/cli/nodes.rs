@@ -21,6 +21,7 @@ pub(super) async fn list(
     let unread = out.unread;
     let whole = |nodes| NodesOut { nodes, unread };
     lists::show(term, json, options, out.nodes, whole, |out, page| {
+        lists::storages(&out.nodes, page);
         lists::unread(&out.unread, page);
     })
 }

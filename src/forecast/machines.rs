@@ -193,6 +193,7 @@ impl Machines {
                 kind: "rbd".to_owned(),
                 images: true,
                 containers: true,
+                reached: true,
                 space: Some((0, 1 << 60)),
             })
         });

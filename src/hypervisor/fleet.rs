@@ -66,6 +66,7 @@ fn storage_of(row: &Resource, node: NodeName) -> Option<StorageObservation> {
         kind: row.plugin_type.clone().unwrap_or_default(),
         images: takes("images"),
         containers: takes("rootdir"),
+        reached,
         space: space.filter(|(_, size)| reached && *size > 0),
     })
 }

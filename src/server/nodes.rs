@@ -72,6 +72,7 @@ impl Shown<StorageOut> for StorageObservation {
             storage: self.name.clone(),
             kind: self.kind.clone(),
             shared: self.shared,
+            reached: self.reached,
             space,
         }
     }

@@ -58,6 +58,7 @@ fn cluster() -> (Found, Bed) {
         kind: "lvmthin".into(),
         images: true,
         containers: true,
+        reached: true,
         space: Some((GIB, 1000 * GIB)),
     });
     let guests: BTreeMap<VmId, GuestObservation> = (0..GUESTS)

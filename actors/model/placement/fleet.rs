@@ -30,6 +30,9 @@ pub struct NodeObservation {
     pub figures: Option<NodeFigures>,
 }
 
+/// A storage with a smaller free share, in per cent, is nearly full.
+pub const NEARLY_FULL_PERCENT: u64 = 10;
+
 /// A storage as one node sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StorageObservation {
@@ -43,7 +46,9 @@ pub struct StorageObservation {
     pub images: bool,
     /// Whether it takes volumes of containers.
     pub containers: bool,
-    /// Bytes in use and bytes in all; none while the node does not reach it.
+    /// Whether the node reaches it.
+    pub reached: bool,
+    /// Bytes in use and bytes in all; none while the node does not reach it, and where Proxmox does not know them.
     pub space: Option<(u64, u64)>,
 }
 

@@ -7,7 +7,9 @@ pub mod sizes;
 pub mod spec;
 pub mod term;
 
-pub use fleet::{Fleet, GuestObservation, NodeFigures, NodeObservation, StorageObservation};
+pub use fleet::{
+    Fleet, GuestObservation, NEARLY_FULL_PERCENT, NodeFigures, NodeObservation, StorageObservation,
+};
 pub use refusal::Refusal;
 pub use sizes::Sizes;
 pub use spec::{Headroom, PlacementSpec, Strategy, Thickness, Weights};

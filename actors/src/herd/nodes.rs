@@ -435,10 +435,46 @@ fn report(cluster: ClusterId, node: NodeName, state: NodeStatus, room: Room) -> 
     }
 }
 
-/// Those of a node on which guests can be. That a node which is offline reaches none says nothing of them.
+/// Storages of a node that take guests; none of a node that is offline, which says nothing of them.
 fn storages(fleet: &Fleet, node: &NodeName, of: NodeObservation) -> Vec<StorageObservation> {
     let takes_guests = |one: &&StorageObservation| !of.offline && (one.images || one.containers);
     let mut all: Vec<_> = fleet.storages(node).filter(takes_guests).cloned().collect();
     all.sort_by(|a, b| a.name.cmp(&b.name));
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    // Invariant: a node has its storages for guests, and none while it is offline.
+
+    #[test]
+    fn storages_for_guests_are_shown_by_name_and_those_of_an_offline_node_are_not() {
+        let node = NodeName::new("pve1");
+        let storage = |name: &str, images: bool, containers: bool| StorageObservation {
+            node: node.clone(),
+            name: name.to_owned(),
+            shared: false,
+            kind: "dir".to_owned(),
+            images,
+            containers,
+            reached: true,
+            space: Some((1, 2)),
+        };
+        let all = vec![
+            storage("zfs", true, false),
+            storage("iso", false, false),
+            storage("ct", false, true),
+        ];
+        let online = NodeObservation::default();
+        let nodes = [(node.clone(), online)].into();
+        let fleet = Fleet::new(nodes, all, BTreeMap::new());
+        let names = |of| storages(&fleet, &node, of).into_iter().map(|one| one.name);
+        assert_eq!(names(online).collect::<Vec<_>>(), ["ct", "zfs"]);
+        let offline = NodeObservation { offline: true, ..online };
+        assert_eq!(names(offline).count(), 0);
+    }
 }

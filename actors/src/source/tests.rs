@@ -58,6 +58,7 @@ fn storage(node: &NodeName, name: &str, free_gib: Option<u64>) -> StorageObserva
         kind: if name == "lvm" { "lvm" } else { "dir" }.into(),
         images: true,
         containers: true,
+        reached: free_gib.is_some(),
         space: free_gib.map(|free| ((100 - free) * GIB, 100 * GIB)),
     }
 }

@@ -8,16 +8,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use drover_ci::{Remedy, Severity};
 use drover_model::container::GuestType;
 use drover_model::id::NodeName;
-use drover_model::placement::Fleet;
+use drover_model::placement::{Fleet, NEARLY_FULL_PERCENT};
 use drover_model::spec::CloneStrategy;
 use proxmox_client::admin::NodeStorage;
 
 use super::token::LoginFacts;
 use super::{CloudCheck, Cluster};
 use crate::rights::storages;
-
-/// A storage with a smaller free share is warned about, in per cent.
-const FREE_SPACE_WARN_PERCENT: u64 = 10;
 
 /// The privilege that lists snippets, and the role of Proxmox that holds it. A grant on a storage
 /// replaces those inherited from above, and this role has every privilege on storages.
@@ -231,7 +228,7 @@ impl CloudCheck<'_> {
             (Some(avail), Some(total)) => {
                 let (gib, share) = (avail >> 30, avail.saturating_mul(100) / total);
                 let text = format!("{}, {gib} GiB free ({share} %)", found.kind);
-                if share < FREE_SPACE_WARN_PERCENT {
+                if share < NEARLY_FULL_PERCENT {
                     let remedy = Remedy::on_node(node, format!("pvesm list {name}"));
                     self.report.warn(about, text, [remedy]);
                 } else {

@@ -30,6 +30,7 @@ pub(super) use audit::trouble;
 pub(super) use images::{build_line, described, missing};
 pub(super) use machines::{differs, machine_state};
 pub(super) use members::last_leader;
+pub(super) use nodes::storages;
 pub(super) use snapshots::Snapshot;
 pub(super) use status::status;
 pub(super) use usage::used;

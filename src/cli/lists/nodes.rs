@@ -1,6 +1,8 @@
 //! Nodes: what is free, and what is started on none of them.
 
-use drover_api::{NodeOut, StorageOut};
+use std::collections::BTreeSet;
+
+use drover_api::NodeOut;
 
 use super::Listed;
 use crate::cli::table::{Cell, Column, Kind, Page, Tone, View, column};
@@ -57,20 +59,35 @@ impl Listed for NodeOut {
     }
 
     fn aside(&self, page: &mut Page) {
-        for StorageOut { storage, space, .. } in &self.storages {
-            let node = &self.node;
-            match space {
-                Some(space) if space.is_nearly_full() => page.line(&format!(
-                    "storage {storage} on {node} is {} % full: {} MiB are free",
-                    space.percent(),
-                    space.free_mb()
-                )),
-                Some(_) => {}
-                None => page.line(&format!("storage {storage} cannot be reached from {node}")),
-            }
-        }
         for one in &self.refuses {
             page.line(&format!("{} takes none of {}: {}", self.node, one.template, one.why));
+        }
+    }
+}
+
+/// Storages that are nearly full or cannot be reached, a shared one once for its cluster.
+pub(in crate::cli) fn storages(nodes: &[NodeOut], page: &mut Page) {
+    let mut shared = BTreeSet::new();
+    for (node, one) in
+        nodes.iter().flat_map(|node| node.storages.iter().map(move |one| (node, one)))
+    {
+        let (storage, name) = (&one.storage, &node.node);
+        match one.space {
+            _ if !one.reached => {
+                page.line(&format!("storage {storage} cannot be reached from {name}"));
+            }
+            Some(space) if space.is_nearly_full() => {
+                let place = if one.shared { String::new() } else { format!(" on {name}") };
+                if one.shared && !shared.insert((&node.cluster, storage)) {
+                    continue;
+                }
+                page.line(&format!(
+                    "storage {storage}{place} is {} % full: {} MiB are free",
+                    space.percent(),
+                    space.free_mb()
+                ));
+            }
+            Some(_) | None => {}
         }
     }
 }

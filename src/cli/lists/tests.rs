@@ -198,11 +198,6 @@ fn nodes_and_pools_fit() {
         })
     };
     let mut drained = node("pve4", "drained", 8192);
-    drained["storages"] = json!([
-        { "storage": "local-lvm", "kind": "lvmthin", "shared": false, "space": { "usedMb": 48_128, "sizeMb": 51_200 } },
-        { "storage": "nfs", "kind": "nfs", "shared": true, "space": null },
-        { "storage": "zfs", "kind": "zfspool", "shared": false, "space": { "usedMb": 1, "sizeMb": 51_200 } },
-    ]);
     drained["keptOutBy"] = json!({ "by": "token:ops", "at": "2026-11-21T07:40:00Z" });
     let nodes: Vec<drover_api::NodeOut> = read(json!([
         node("pve1", "online", 32768),
@@ -346,4 +341,35 @@ fn members_without_a_leader_say_who_led_last_and_since_when_that_one_is_silent()
         "No member leads. Last led by a, silent since 2026-11-21T08:11:02Z\n"
     );
     assert_eq!(members(Value::Null), "");
+}
+
+// Invariant: what is short is said once, and what is well or not known is not said.
+
+#[test]
+fn a_storage_that_is_nearly_full_is_named_once_where_nodes_share_it() {
+    let storage = |name: &str, shared: bool, used: Option<u64>, reached: bool| {
+        let space = used.map(|used| json!({ "usedMb": used, "sizeMb": 1000 }));
+        json!({ "storage": name, "kind": "rbd", "shared": shared, "reached": reached, "space": space })
+    };
+    let node = |name: &str| {
+        json!({
+            "cluster": "9f31c0aa52e7d410", "node": name, "state": "online", "agents": 0, "guests": 0, "room": null,
+            "refuses": [],
+            "storages": [
+                storage("ceph", true, Some(950), true), storage("lvm", false, Some(901), true),
+                storage("nfs", true, None, false), storage("san", true, None, true),
+                storage("zfs", false, Some(900), true),
+            ],
+        })
+    };
+    let nodes: Vec<drover_api::NodeOut> = read(json!([node("pve1"), node("pve2")]));
+    let mut page = Page::new(&view(None));
+    super::storages(&nodes, &mut page);
+    insta::assert_snapshot!(page.into_text(), @r"
+    storage ceph is 95 % full: 50 MiB are free
+    storage lvm on pve1 is 90 % full: 99 MiB are free
+    storage nfs cannot be reached from pve1
+    storage lvm on pve2 is 90 % full: 99 MiB are free
+    storage nfs cannot be reached from pve2
+    ");
 }

@@ -58,8 +58,8 @@ async fn nodes_drains_and_reasons_are_reported() {
     insta::assert_snapshot!(all, @r#"
     NODE  STATE   AGENTS  GUESTS    MEMORY    OTHERS  RESERVED      FREE  CPUS  FREE CPUS  CLUSTER           DETAIL
     pve1  online       3       1  8192 MiB  2048 MiB  6400 MiB  -256 MiB     8        1.5  9f31c0aa52e7d410
-    storage local-lvm on pve1 is 96 % full: 2048 MiB are free
     pve1 takes none of lab/linux: no room
+    storage local-lvm on pve1 is 96 % full: 2048 MiB are free
     node pve1 is cordoned: nothing is started there, nothing goes; 2 agents on it
     node pve1 is used again
     node pve1 is drained: nothing is started there; 2 agents on it, idle ones go

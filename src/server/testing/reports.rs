@@ -167,6 +167,7 @@ pub(super) fn a_node() -> NodeReport {
             kind: "lvmthin".to_owned(),
             images: true,
             containers: true,
+            reached: true,
             space: Some((48 << 30, 50 << 30)),
         }],
         refuses: vec![(linux, "no room".into())],
