@@ -245,7 +245,7 @@ impl Counted {
                 let ready = machine.ready.is_some_and(|ready| ready <= wanted.arrived);
                 let uses = uses.get(machine.id.as_str()).map(Vec::as_slice);
                 let most = places.get(machine.template.as_str()).copied().unwrap_or(1);
-                ready && others_at(uses.unwrap_or_default(), wanted) < most
+                ready && had_room(uses.unwrap_or_default(), wanted, most)
             });
             let full = caps.as_ref().map(|caps| !pool && is_capped(caps, wanted, machine, self.to));
             let waited = wanted.served.unwrap_or(self.to) - wanted.arrived;
@@ -309,14 +309,17 @@ impl Counted {
 /// A use of an agent: from when on and until when.
 type Use = (WallTime, WallTime);
 
-/// How many uses an agent had when a demand came, without that of the demand itself.
-fn others_at(uses: &[Use], wanted: &Wanted) -> usize {
-    let is_on = |(from, to): &&Use| *from <= wanted.arrived && wanted.arrived < *to;
-    let is_own = |(from, to): &&Use| {
+/// Whether an agent had room for a demand as it came: it was in nobody's use; or fewer uses than it takes were on, and
+/// the demand did not wait until one of them ended, as those that want a whole agent do.
+fn had_room(uses: &[Use], wanted: &Wanted, most: usize) -> bool {
+    let (came, served) = (wanted.arrived, wanted.served.unwrap_or(wanted.arrived));
+    let own = uses.iter().position(|(from, to)| {
         Some(*from) == wanted.served && wanted.ended.is_none_or(|ended| *to == ended)
-    };
-    let on = uses.iter().filter(is_on);
-    on.clone().count() - usize::from(on.clone().any(|one| is_own(&one)))
+    });
+    let others = uses.iter().enumerate().filter(|(at, _)| Some(*at) != own);
+    let mut on = others.map(|(_, one)| one).filter(|(from, to)| *from <= came && came < *to);
+    let count = on.clone().count();
+    count == 0 || (count < most && on.all(|(_, to)| served < *to))
 }
 
 /// The most uses that an agent had at a time.
@@ -417,6 +420,12 @@ mod tests {
     fn a_demand_that_waits_for_the_one_executor_of_an_agent_is_no_hit() {
         let waited = Wanted { arrived: WallTime(30), ..used(100, 200) };
         assert_eq!(hits(vec![used(20, 100), waited, used(200, 200)]), 2);
+    }
+
+    #[test]
+    fn a_demand_that_waits_for_a_whole_agent_is_no_hit() {
+        let whole = Wanted { arrived: WallTime(30), ..used(120, 200) };
+        assert_eq!(hits(vec![used(20, 100), used(25, 110), whole]), 2);
     }
 
     #[test]
