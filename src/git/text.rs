@@ -23,7 +23,8 @@ pub(super) fn clean(text: &str, limit: usize) -> String {
     clean
 }
 
-/// Whether a character has an effect on what shows it beside being drawn.
+/// Whether a character has an effect on what shows it beside being drawn. The model has the same rule, and this package
+/// knows nothing of drover.
 pub(super) fn is_unsafe(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')

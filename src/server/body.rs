@@ -112,16 +112,13 @@ impl<T: DeserializeOwned> Fields<T> {
             self.fault(field, format!("must be a text, and is {}", kind(&value)));
             return None;
         };
-        if !plain(&text, most) {
-            let turns = text.chars().any(steers) && !text.chars().any(char::is_control);
-            let fault = match turns {
-                true => "must not have characters that turn the direction of the text".to_owned(),
-                false => format!("must be 1 to {most} characters on one line"),
-            };
-            self.fault(field, fault);
-            return None;
+        match unfit(&text, most) {
+            None => Some(text),
+            Some(why) => {
+                self.fault(field, why);
+                None
+            }
         }
-        Some(text)
     }
 
     /// Checks a text of any characters, of which no fault shows one.
@@ -153,10 +150,11 @@ impl<T: DeserializeOwned> Fields<T> {
         for (index, item) in items.into_iter().enumerate().take(most) {
             let place = format!("{field}[{index}]");
             if let Value::String(text) = item {
-                if plain(&text, 255) && !text.contains(' ') {
-                    texts.push(text);
-                } else {
-                    self.fault(&place, "must be 1 to 255 characters without spaces");
+                let spaced = || "must be 1 to 255 characters without spaces".to_owned();
+                let why = if text.contains(' ') { Some(spaced()) } else { unfit(&text, 255) };
+                match why {
+                    None => texts.push(text),
+                    Some(why) => self.fault(&place, why),
                 }
             } else {
                 self.fault(&place, format!("must be a text, and is {}", kind(&item)));
@@ -313,8 +311,16 @@ impl<T: DeserializeOwned> Fields<T> {
     }
 }
 
-pub(super) fn plain(text: &str, most: usize) -> bool {
-    (1..=most).contains(&text.chars().count()) && !text.chars().any(steers)
+/// Why a text is none of at least one and at most `most` characters, none of which steers the text around it.
+pub(super) fn unfit(text: &str, most: usize) -> Option<String> {
+    let is_fit = (1..=most).contains(&text.chars().count()) && !text.contains(char::is_control);
+    if !is_fit {
+        return Some(format!("must be 1 to {most} characters on one line"));
+    }
+    // It cannot be seen, so its number is said.
+    let steering = text.chars().find(|letter| steers(*letter))?;
+    let number = u32::from(steering);
+    Some(format!("must not have U+{number:04X}, which steers the text around it"))
 }
 
 fn kind(value: &Value) -> &'static str {

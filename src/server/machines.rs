@@ -23,7 +23,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::auth::Caller;
-use super::body::{Fields, plain};
+use super::body::{Fields, unfit};
 use super::leases::key_hash;
 use super::problem::Rejection;
 use super::query::{Keys, Query};
@@ -244,9 +244,8 @@ impl Keys for Keyed {
 
 fn read_delete(name: String, keyed: Keyed) -> Result<Asked, Rejection> {
     let key = keyed.idempotency_key;
-    if key.as_ref().is_some_and(|key| !plain(key, KEY_CHARS)) {
-        let text = format!("`idempotencyKey` must be 1 to {KEY_CHARS} characters on one line");
-        return Err(Rejection::invalid(text));
+    if let Some(why) = key.as_ref().and_then(|key| unfit(key, KEY_CHARS)) {
+        return Err(Rejection::invalid(format!("`idempotencyKey` {why}")));
     }
     Ok((named(Work::DeleteSnapshot { name })?, key))
 }

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use drover_ci::{Remedy, Severity};
 use drover_model::id::CloudId;
+use drover_model::outside::steers;
 use serde::Serialize;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -164,9 +165,9 @@ pub fn write_remedies<'a>(
     }
 }
 
-/// A foreign text on one line, without control characters.
+/// A foreign text on one line, without characters that steer a terminal or the text around them.
 pub fn clean(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+    text.chars().map(|c| if steers(c) { '?' } else { c }).collect()
 }
 
 impl Report {

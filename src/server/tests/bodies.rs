@@ -60,7 +60,7 @@ async fn bodies_that_are_none_are_refused() {
         (
             r#"{"template": "linux", "owner": "ab\u202edc"}"#,
             400,
-            "`owner` must not have characters that turn the direction of the text",
+            "`owner` must not have U+202E, which steers the text around it",
         ),
         (r#"{"template": "nope"}"#, 422, "known are lab/linux"),
         (&large, 413, "at most 524288 bytes"),
