@@ -92,8 +92,8 @@ pub(crate) fn link(line: &str) -> Option<Linked> {
     Some(Linked { head: Head { seq, hash: hash.to_owned() }, prev, is_whole })
 }
 
-/// Whether a line ends with a hash, as drover ends each: one whose fields somebody put in another order may stand
-/// beside the record that has its number now.
+/// Whether a line ends with a hash, as drover ends each. A line whose fields are in another order was not written by
+/// drover.
 pub(crate) fn is_sealed(line: &str) -> bool {
     parted(line).is_some()
 }

@@ -86,13 +86,12 @@ pub enum VerifyError {
     #[error(transparent)]
     Broken(#[from] Broken),
     /// The chain is whole as far as it goes, and a record is not in it that was there once.
-    #[error(
-        "no record has the hash {hash}: the end of the log was cut off, or all of it was made again; where `removed` \
-         records name older files, it may have been in one of those"
-    )]
+    #[error("no record has the hash {hash}: {}", lacks(*is_folder))]
     Lacks {
         /// The hash of that record.
         hash: String,
+        /// Whether a whole folder was checked, and not one file.
+        is_folder: bool,
     },
     /// Files cannot be read.
     #[error("cannot read `{}`", path.display())]
@@ -101,6 +100,15 @@ pub enum VerifyError {
         #[source]
         source: io::Error,
     },
+}
+
+fn lacks(is_folder: bool) -> &'static str {
+    if is_folder {
+        "the end of the log was cut off, or all of it was made again; if the hash is old, drover may have removed its \
+         file (`service.audit.keepMB`)"
+    } else {
+        "one file was checked, and it may be in another: check the folder"
+    }
 }
 
 /// Checks the files of a folder, or one file by itself. A file by itself may begin anywhere in the chain.
@@ -136,9 +144,10 @@ fn check(path: &Path, hash: Option<&str>) -> Result<Seen, VerifyError> {
         let bytes = folder::read(file).map_err(unread(file))?;
         check.file(file, &bytes)?;
     }
-    let lacked = check.wanted.take();
-    let seen = check.end(path.is_dir())?;
-    lacked.map_or(Ok(seen), |hash| Err(VerifyError::Lacks { hash }))
+    let lacked = check.lacked();
+    let is_folder = path.is_dir();
+    let seen = check.end(is_folder)?;
+    lacked.map_or(Ok(seen), |hash| Err(VerifyError::Lacks { hash, is_folder }))
 }
 
 /// A check under way.
@@ -258,6 +267,14 @@ impl Check {
     /// The number of the record that must come next.
     fn next(&self) -> u64 {
         self.head.as_ref().map_or(1, |head| head.seq + 1)
+    }
+
+    /// The hash that is wanted, where nothing in the chain has it. The first record names the one before it, and
+    /// drover the ends of the files that it removed.
+    fn lacked(&self) -> Option<String> {
+        let before = self.begin.iter().map(|(before, _)| before).chain(&self.removed);
+        let mut named = before.map(|head| &head.hash);
+        self.wanted.clone().filter(|hash| named.all(|one| one != hash))
     }
 
     fn broken(&self, seq: u64, file: &Path, line: usize, how: How) -> Broken {

@@ -82,7 +82,7 @@ pub(super) fn verify(global: &Global, path: Option<&Path>, holds: Option<&str>) 
             let value = json!({ "path": path, "isWhole": false, "broken": broken });
             put_value(global.output(), &value, ExitCode::from(FAILED))
         }
-        Err(VerifyError::Lacks { hash }) if global.json => {
+        Err(VerifyError::Lacks { hash, .. }) if global.json => {
             let value = json!({ "path": path, "isWhole": false, "lacks": hash });
             put_value(global.output(), &value, ExitCode::from(FAILED))
         }

@@ -33,7 +33,7 @@ fn put(file: &Path, lines: &[String]) {
 fn broken(path: &Path) -> Broken {
     match verify(path).unwrap_err() {
         VerifyError::Broken(broken) => broken,
-        unread => panic!("{unread}"),
+        other @ (VerifyError::Lacks { .. } | VerifyError::Unread { .. }) => panic!("{other}"),
     }
 }
 
@@ -203,11 +203,27 @@ fn a_cut_end_is_found_by_the_hash_that_was_kept() {
     put(&second, &whole[..2]);
     assert_eq!(verify(dir.path()).unwrap().last_seq, 5, "the chain looks whole");
     let error = verify_with(dir.path(), &kept).unwrap_err();
-    assert!(matches!(&error, VerifyError::Lacks { hash } if *hash == kept), "{error}");
+    assert!(
+        matches!(&error, VerifyError::Lacks { hash, is_folder: true } if *hash == kept),
+        "{error}"
+    );
     fs::remove_file(&second).unwrap();
     assert!(matches!(verify_with(dir.path(), &kept), Err(VerifyError::Lacks { .. })));
     let older = verify(&first).unwrap().last_hash;
     assert!(verify_with(dir.path(), &older).is_ok(), "a record in the middle counts, too");
+    let error = verify_with(&first, &kept).unwrap_err();
+    assert!(error.to_string().contains("check the folder"), "{error}");
+}
+
+#[test]
+fn the_record_before_the_first_one_of_a_file_counts_as_there() {
+    let (dir, first, second) = folder();
+    let kept = verify(&first).unwrap().last_hash;
+    assert!(verify_with(&second, &kept).is_ok(), "its first record names it");
+    let older = lines(&first).remove(0);
+    let older = older.rsplit('"').nth(1).unwrap();
+    assert!(matches!(verify_with(&second, older), Err(VerifyError::Lacks { .. })));
+    drop(dir);
 }
 
 #[test]

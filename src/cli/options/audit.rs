@@ -36,8 +36,8 @@ pub enum AuditAction {
         /// configuration]
         #[arg(value_name = "FILE")]
         path: Option<PathBuf>,
-        /// The hash of a record that must be there, such as the last one of an earlier check: a cut end is
-        /// found by it
+        /// The hash of a record that must be there, such as the last one of an earlier check: it shows whether
+        /// the end was cut off
         #[arg(long, value_name = "HASH", value_parser = read_hash)]
         holds: Option<String>,
     },
@@ -49,4 +49,19 @@ fn read_hash(text: &str) -> Result<String, String> {
     let fault =
         || "it must have 64 hexadecimal digits, as `drover audit verify` prints them".to_owned();
     is_hash.then(|| text.to_ascii_lowercase()).ok_or_else(fault)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Invariant: what cannot be a hash is refused before anything is read.
+
+    #[test]
+    fn a_hash_has_64_hexadecimal_digits_of_either_case() {
+        assert_eq!(read_hash(&"aF".repeat(32)), Ok("af".repeat(32)));
+        for wrong in ["", "af", &"af".repeat(33), &"ag".repeat(32)] {
+            assert!(read_hash(wrong).is_err_and(|why| why.contains("64 hexadecimal digits")));
+        }
+    }
 }
