@@ -31,6 +31,11 @@ pub fn steers(letter: char) -> bool {
         || matches!(letter, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
+/// Foreign text on one line, with a question mark in the place of each character that steers.
+pub fn clean(text: &str) -> String {
+    text.chars().map(|letter| if steers(letter) { '?' } else { letter }).collect()
+}
+
 /// Without backticks, and without characters that steer; what is long is cut.
 fn plain(text: &str) -> String {
     let mut letters = text.chars().filter(|letter| !steers(*letter));

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use drover_ci::{Remedy, Severity};
 use drover_model::id::CloudId;
-use drover_model::outside::steers;
+pub use drover_model::outside::clean;
 use serde::Serialize;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -163,11 +163,6 @@ pub fn write_remedies<'a>(
         }
         let _ = writeln!(out, "{indent}> {}", clean(&remedy.action));
     }
-}
-
-/// A foreign text on one line, without characters that steer a terminal or the text around them.
-pub fn clean(text: &str) -> String {
-    text.chars().map(|c| if steers(c) { '?' } else { c }).collect()
 }
 
 impl Report {

@@ -4,17 +4,12 @@
 //! text only where it loses what a terminal obeys.
 
 use anstyle::{AnsiColor, Effects, Style};
-use drover_model::outside::steers;
+pub(in crate::cli) use drover_model::outside::clean;
 use unicode_width::UnicodeWidthStr as _;
 
 use super::Tone;
 use super::draw::Table;
 use super::view::View;
-
-/// Text from elsewhere without anything that could move the cursor or turn the text around it, on one line.
-pub(in crate::cli) fn clean(text: &str) -> String {
-    text.chars().map(|c| if steers(c) { '?' } else { c }).collect()
-}
 
 /// How far the lines after the first of a long sentence are moved to the right.
 const INDENT: &str = "  ";
